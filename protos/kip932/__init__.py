@@ -1,0 +1,1 @@
+"""The words that clients and services share: ids, errors, state batches, messages, transport (KIP-932)."""

@@ -1,0 +1,401 @@
+"""Kafka's error numbers as one exception tree.
+
+    KafkaError
+    ├── RetriableError            try again, perhaps after looking up who owns the thing now
+    │   └── CoordinatorError      … the coordinator moved, loads, or cannot be had
+    ├── FencedError               a newer epoch exists; this caller must start over
+    └── (the rest)                final: the request itself must change
+
+One class per number that the KIP or this suite uses. `code` is Kafka's number; the docstring is the default message.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+NONE: Final = 0
+
+
+class KafkaError(Exception):
+    """An error that carries one of Kafka's error numbers."""
+
+    code: ClassVar[int] = -1
+    name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or type(self).__doc__ or self.name)
+
+    @property
+    def message(self) -> str:
+        """The text for a person."""
+        return str(self.args[0])
+
+
+class RetriableError(KafkaError):
+    """The same request may succeed later."""
+
+
+class CoordinatorError(RetriableError):
+    """The coordinator cannot answer now; look it up again and retry."""
+
+
+class FencedError(KafkaError):
+    """A newer epoch exists; start over."""
+
+
+class UnknownServerError(KafkaError):
+    """The server met an error that it has no number for; its log tells more."""
+
+    code = -1
+    name = "UNKNOWN_SERVER_ERROR"
+
+
+class OffsetOutOfRangeError(KafkaError):
+    """The offset lies outside the log."""
+
+    code = 1
+    name = "OFFSET_OUT_OF_RANGE"
+
+
+class CorruptMessageError(KafkaError):
+    """The record batch cannot be decoded."""
+
+    code = 2
+    name = "CORRUPT_MESSAGE"
+
+
+class UnknownTopicOrPartitionError(RetriableError):
+    """This server does not know the topic or partition."""
+
+    code = 3
+    name = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class LeaderNotAvailableError(RetriableError):
+    """The partition has no live leader at present."""
+
+    code = 5
+    name = "LEADER_NOT_AVAILABLE"
+
+
+class NotLeaderOrFollowerError(RetriableError):
+    """This node does not lead the partition."""
+
+    code = 6
+    name = "NOT_LEADER_OR_FOLLOWER"
+
+
+class RequestTimedOutError(RetriableError):
+    """The request was not confirmed in time; it may still take effect."""
+
+    code = 7
+    name = "REQUEST_TIMED_OUT"
+
+
+class MessageTooLargeError(KafkaError):
+    """The record batch is larger than max.message.bytes."""
+
+    code = 10
+    name = "MESSAGE_TOO_LARGE"
+
+
+class NetworkError(RetriableError):
+    """The peer went away before it answered."""
+
+    code = 13
+    name = "NETWORK_EXCEPTION"
+
+
+class CoordinatorLoadInProgressError(CoordinatorError):
+    """The coordinator is still replaying its log."""
+
+    code = 14
+    name = "COORDINATOR_LOAD_IN_PROGRESS"
+
+
+class CoordinatorNotAvailableError(CoordinatorError):
+    """The coordinator cannot be had at present."""
+
+    code = 15
+    name = "COORDINATOR_NOT_AVAILABLE"
+
+
+class NotCoordinatorError(CoordinatorError):
+    """This node is not the coordinator."""
+
+    code = 16
+    name = "NOT_COORDINATOR"
+
+
+class InvalidTopicError(KafkaError):
+    """The topic name is not valid."""
+
+    code = 17
+    name = "INVALID_TOPIC_EXCEPTION"
+
+
+class NotEnoughReplicasError(RetriableError):
+    """Fewer store replicas are in sync than min.insync.replicas asks for."""
+
+    code = 19
+    name = "NOT_ENOUGH_REPLICAS"
+
+
+class NotEnoughReplicasAfterAppendError(RetriableError):
+    """The batch was written but too few store replicas confirmed it."""
+
+    code = 20
+    name = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+
+
+class InvalidGroupIdError(KafkaError):
+    """The group id is not valid."""
+
+    code = 24
+    name = "INVALID_GROUP_ID"
+
+
+class UnknownMemberIdError(KafkaError):
+    """The coordinator does not know this member."""
+
+    code = 25
+    name = "UNKNOWN_MEMBER_ID"
+
+
+class TopicAuthorizationFailedError(KafkaError):
+    """Not authorised for the topic."""
+
+    code = 29
+    name = "TOPIC_AUTHORIZATION_FAILED"
+
+
+class GroupAuthorizationFailedError(KafkaError):
+    """Not authorised for the group."""
+
+    code = 30
+    name = "GROUP_AUTHORIZATION_FAILED"
+
+
+class ClusterAuthorizationFailedError(KafkaError):
+    """Not authorised for the cluster."""
+
+    code = 31
+    name = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class UnsupportedVersionError(KafkaError):
+    """The share-group protocol is not enabled on this cluster."""
+
+    code = 35
+    name = "UNSUPPORTED_VERSION"
+
+
+class TopicAlreadyExistsError(KafkaError):
+    """A topic of this name exists already."""
+
+    code = 36
+    name = "TOPIC_ALREADY_EXISTS"
+
+
+class InvalidPartitionsError(KafkaError):
+    """The number of partitions is not valid."""
+
+    code = 37
+    name = "INVALID_PARTITIONS"
+
+
+class InvalidConfigError(KafkaError):
+    """The configuration is not valid."""
+
+    code = 40
+    name = "INVALID_CONFIG"
+
+
+class InvalidRequestError(KafkaError):
+    """The request is malformed."""
+
+    code = 42
+    name = "INVALID_REQUEST"
+
+
+class OutOfOrderSequenceNumberError(KafkaError):
+    """The batch's sequence number leaves a gap."""
+
+    code = 45
+    name = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class InvalidProducerEpochError(FencedError):
+    """A newer producer epoch exists."""
+
+    code = 47
+    name = "INVALID_PRODUCER_EPOCH"
+
+
+class KafkaStorageError(RetriableError):
+    """The store refused the write."""
+
+    code = 56
+    name = "KAFKA_STORAGE_ERROR"
+
+
+class NonEmptyGroupError(KafkaError):
+    """The group still has members."""
+
+    code = 68
+    name = "NON_EMPTY_GROUP"
+
+
+class GroupIdNotFoundError(KafkaError):
+    """The group does not exist."""
+
+    code = 69
+    name = "GROUP_ID_NOT_FOUND"
+
+
+class FencedLeaderEpochError(FencedError):
+    """A newer leader epoch is stored for the share-partition."""
+
+    code = 74
+    name = "FENCED_LEADER_EPOCH"
+
+
+class OffsetNotAvailableError(RetriableError):
+    """The offset is not available yet."""
+
+    code = 78
+    name = "OFFSET_NOT_AVAILABLE"
+
+
+class GroupMaxSizeReachedError(KafkaError):
+    """The group has as many members as it may have."""
+
+    code = 81
+    name = "GROUP_MAX_SIZE_REACHED"
+
+
+class InvalidRecordError(KafkaError):
+    """The record batch is not valid."""
+
+    code = 87
+    name = "INVALID_RECORD"
+
+
+class UnknownTopicIdError(RetriableError):
+    """This server does not know the topic id."""
+
+    code = 100
+    name = "UNKNOWN_TOPIC_ID"
+
+
+class FencedMemberEpochError(FencedError):
+    """The member's epoch is stale."""
+
+    code = 110
+    name = "FENCED_MEMBER_EPOCH"
+
+
+class InvalidRecordStateError(KafkaError):
+    """The record is not acquired by this member, or no longer."""
+
+    code = 121
+    name = "INVALID_RECORD_STATE"
+
+
+class ShareSessionNotFoundError(RetriableError):
+    """The leader holds no such share session."""
+
+    code = 122
+    name = "SHARE_SESSION_NOT_FOUND"
+
+
+class InvalidShareSessionEpochError(RetriableError):
+    """The share session epoch is not the expected one."""
+
+    code = 123
+    name = "INVALID_SHARE_SESSION_EPOCH"
+
+
+class FencedStateEpochError(FencedError):
+    """A newer state epoch is stored for the share-partition."""
+
+    code = 124
+    name = "FENCED_STATE_EPOCH"
+
+
+class ShareSessionLimitReachedError(RetriableError):
+    """The leader holds as many share sessions as it may hold."""
+
+    code = 133
+    name = "SHARE_SESSION_LIMIT_REACHED"
+
+
+class GroupDeletionFailedError(KafkaError):
+    """The group's deletion failed."""
+
+    code = 134
+    name = "GROUP_DELETION_FAILED"
+
+
+_BY_CODE: Final[dict[int, type[KafkaError]]] = {
+    error.code: error
+    for error in (
+        UnknownServerError,
+        OffsetOutOfRangeError,
+        CorruptMessageError,
+        UnknownTopicOrPartitionError,
+        LeaderNotAvailableError,
+        NotLeaderOrFollowerError,
+        RequestTimedOutError,
+        MessageTooLargeError,
+        NetworkError,
+        CoordinatorLoadInProgressError,
+        CoordinatorNotAvailableError,
+        NotCoordinatorError,
+        InvalidTopicError,
+        NotEnoughReplicasError,
+        NotEnoughReplicasAfterAppendError,
+        InvalidGroupIdError,
+        UnknownMemberIdError,
+        TopicAuthorizationFailedError,
+        GroupAuthorizationFailedError,
+        ClusterAuthorizationFailedError,
+        UnsupportedVersionError,
+        TopicAlreadyExistsError,
+        InvalidPartitionsError,
+        InvalidConfigError,
+        InvalidRequestError,
+        OutOfOrderSequenceNumberError,
+        InvalidProducerEpochError,
+        KafkaStorageError,
+        NonEmptyGroupError,
+        GroupIdNotFoundError,
+        FencedLeaderEpochError,
+        OffsetNotAvailableError,
+        GroupMaxSizeReachedError,
+        InvalidRecordError,
+        UnknownTopicIdError,
+        FencedMemberEpochError,
+        InvalidRecordStateError,
+        ShareSessionNotFoundError,
+        InvalidShareSessionEpochError,
+        FencedStateEpochError,
+        ShareSessionLimitReachedError,
+        GroupDeletionFailedError,
+    )
+}
+
+
+def error_class(code: int) -> type[KafkaError]:
+    """The class for one of Kafka's error numbers; UnknownServerError for a number this suite does not use."""
+    return _BY_CODE.get(code, UnknownServerError)
+
+
+def error_for(code: int, message: str | None = None) -> KafkaError | None:
+    """The exception for an in-band (error_code, error_message), or None for NONE."""
+    return None if code == NONE else error_class(code)(message or None)
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error number, `NONE` included."""
+    return "NONE" if code == NONE else error_class(code).name

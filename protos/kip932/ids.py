@@ -1,0 +1,157 @@
+"""Names of things: topics, partitions, share-partitions, offset ranges, and the KIP's int codes.
+
+Frozen values only. This module never does I/O and knows nothing of protobuf.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kip932.errors import InvalidRequestError
+
+# Acknowledge types (CL-23). GAP is the client's answer for an offset that holds no record.
+ACK_GAP: Final = 0
+ACK_ACCEPT: Final = 1
+ACK_RELEASE: Final = 2
+ACK_REJECT: Final = 3
+ACK_RENEW: Final = 4
+
+# Record delivery states (PL-101). ACQUIRED is never persisted.
+STATE_AVAILABLE: Final = 0
+STATE_ACQUIRED: Final = 1
+STATE_ACKNOWLEDGED: Final = 2
+STATE_ARCHIVING: Final = 3
+STATE_ARCHIVED: Final = 4
+TERMINAL_STATES: Final = frozenset({STATE_ACKNOWLEDGED, STATE_ARCHIVED})
+
+# Share acquire modes (KIP-1206).
+ACQUIRE_BATCH_OPTIMIZED: Final = 0
+ACQUIRE_RECORD_LIMIT: Final = 1
+
+# FindCoordinator key types (GC-130).
+KEY_TYPE_GROUP: Final = 0
+KEY_TYPE_TRANSACTION: Final = 1
+KEY_TYPE_SHARE: Final = 2
+
+# Config resource types (CM-23).
+RESOURCE_TOPIC: Final = 2
+RESOURCE_BROKER: Final = 4
+RESOURCE_GROUP: Final = 32
+
+# ListOffsets timestamps (CM-45).
+OFFSET_LATEST: Final = -1
+OFFSET_EARLIEST: Final = -2
+OFFSET_MAX_TIMESTAMP: Final = -3
+
+# Leave and join epochs of the heartbeat, and of share sessions.
+EPOCH_JOIN: Final = 0
+EPOCH_LEAVE: Final = -1
+
+NULL_TOPIC_ID: Final = bytes(16)
+TOPIC_ID_BYTES: Final = 16
+_INT32_MAX: Final = 2**31 - 1
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class TopicPartition(NamedTuple):
+    """A partition by its topic's name."""
+
+    topic: str
+    partition: int
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition by its topic's id (16 bytes), which a re-created topic does not share."""
+
+    topic_id: bytes
+    partition: int
+
+    @property
+    def text(self) -> str:
+        """`<topic id text>:<partition>`, as keys and logs write it."""
+        return f"{topic_id_text(self.topic_id)}:{self.partition}"
+
+
+class SharePartitionKey(NamedTuple):
+    """(group, topic id, partition): the unit of share-group state (SC-1)."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+    @property
+    def text(self) -> str:
+        """Coordinator key text `<group>:<topic id>:<partition>`."""
+        return f"{self.group_id}:{topic_id_text(self.topic_id)}:{self.partition}"
+
+    @property
+    def topic_partition(self) -> TopicIdPartition:
+        """The partition without the group."""
+        return TopicIdPartition(self.topic_id, self.partition)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets `first`…`last`, both inclusive."""
+
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Kafka's UUID text: URL-safe base64 of the 16 bytes without padding, 22 characters (SC-1)."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def parse_topic_id(text: str) -> bytes:
+    """The 16 bytes of a topic id text. Raises ValueError for anything but 22 characters of URL-safe base64."""
+    if len(text) != 22 or not re.fullmatch(r"[A-Za-z0-9_-]{22}", text):
+        raise ValueError(f"topic id {text!r} is not 22 characters of URL-safe base64")
+    try:
+        return base64.urlsafe_b64decode(text + "==")
+    except binascii.Error as error:
+        raise ValueError(f"topic id {text!r} is not URL-safe base64") from error
+
+
+def parse_share_key(text: str) -> SharePartitionKey:
+    """Read a coordinator key from the right, since a group id may hold colons (SC-2). Raises InvalidRequestError."""
+    parts = text.rsplit(":", 2)
+    if len(parts) != 3:
+        raise InvalidRequestError(f"share key {text!r} has {len(parts)} parts; expected <group>:<topic id>:<partition>")
+    group_id, id_text, partition_text = parts
+    if not group_id.strip():
+        raise InvalidRequestError(f"share key {text!r} has a blank group; expected <group>:<topic id>:<partition>")
+    try:
+        topic_id = parse_topic_id(id_text)
+    except ValueError as error:
+        raise InvalidRequestError(f"share key {text!r}: {error}") from error
+    if not re.fullmatch(r"-?[0-9]{1,10}", partition_text) or not -_INT32_MAX - 1 <= int(partition_text) <= _INT32_MAX:
+        raise InvalidRequestError(f"share key {text!r}: partition {partition_text!r} is not a 32-bit integer")
+    return SharePartitionKey(group_id, topic_id, int(partition_text))
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: signed 32-bit, over UTF-16 code units (SC-3)."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def shard_index(text: str, shards: int) -> int:
+    """Which of `shards` shards owns the key `text` (SC-3, GC-1): abs of the Java hash, with abs(−2³¹) = 0, modulo."""
+    value = java_hash(text)
+    return 0 if value == -(1 << 31) else abs(value) % shards
+
+
+def valid_topic_name(name: str) -> bool:
+    """Whether `name` may be given to a topic by a user (CM-21); names beginning with `__` are reserved."""
+    return bool(_TOPIC_NAME.fullmatch(name)) and name not in {".", ".."} and not name.startswith("__")

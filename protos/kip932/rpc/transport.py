@@ -1,0 +1,127 @@
+"""The Transport protocol: unary calls and duplex streams to an address, by method.
+
+It stands here, beside the words, because client and services both speak through it and may share nothing else. The
+gRPC client side is `kip932.rpc.grpc_transport`; the in-memory one, with the server side, is `shard_runtime.transport`.
+Kafka's error codes travel inside responses; a TransportError only says that no response came (CM §1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+RequestT_contra = TypeVar("RequestT_contra", bound=Message, contravariant=True)
+ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
+
+
+class TransportStatus(StrEnum):
+    """Why no response came; gRPC's status names."""
+
+    CANCELLED = "CANCELLED"
+    UNKNOWN = "UNKNOWN"
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    ABORTED = "ABORTED"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    INTERNAL = "INTERNAL"
+    UNAVAILABLE = "UNAVAILABLE"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+
+
+#: After these the same call may be sent again (CL-16).
+RETRIABLE_STATUSES = frozenset(
+    {
+        TransportStatus.UNAVAILABLE,
+        TransportStatus.DEADLINE_EXCEEDED,
+        TransportStatus.CANCELLED,
+        TransportStatus.ABORTED,
+        TransportStatus.INTERNAL,
+        TransportStatus.UNKNOWN,
+        TransportStatus.RESOURCE_EXHAUSTED,
+    }
+)
+
+
+class TransportError(Exception):
+    """No response came from the peer. Whether the request took effect is unknown unless the status says otherwise."""
+
+    def __init__(self, status: TransportStatus, address: str, message: str = "") -> None:
+        super().__init__(f"{address}: {status.value}{': ' + message if message else ''}")
+        self.status = status
+        self.address = address
+
+    @property
+    def retriable(self) -> bool:
+        """Whether sending the same request again may help."""
+        return self.status in RETRIABLE_STATUSES
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[RequestT, ResponseT]):
+    """One RPC: its path `/package.Service/Method`, its message types, and whether both sides stream."""
+
+    path: str
+    request_type: type[RequestT]
+    response_type: type[ResponseT]
+    streaming: bool = False
+
+    @property
+    def name(self) -> str:
+        """The method's name without its service."""
+        return self.path.rpartition("/")[2]
+
+
+def service_methods(service: ServiceDescriptor) -> dict[str, Method[Message, Message]]:
+    """Every method of a service by name: `service_methods(pb2.DESCRIPTOR.services_by_name["ClusterService"])`."""
+    return {
+        method.name: Method(
+            f"/{service.full_name}/{method.name}",
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
+            method.client_streaming and method.server_streaming,
+        )
+        for method in service.methods
+    }
+
+
+class ClientStream(Protocol[RequestT_contra, ResponseT_co]):
+    """The client's end of a duplex stream."""
+
+    async def write(self, message: RequestT_contra) -> None:
+        """Send one message. Raises TransportError when the stream has ended."""
+        ...
+
+    async def read(self) -> ResponseT_co | None:
+        """The next message; None when the peer closed in good order. Raises TransportError when it broke."""
+        ...
+
+    async def close(self) -> None:
+        """End the stream from this side; the peer sees the connection go (PL-524). Never raises."""
+        ...
+
+
+class Transport(Protocol):
+    """Calls to peers by address (`host:port`), over one long-lived channel per peer."""
+
+    async def call(
+        self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+    ) -> ResponseT:
+        """One unary call. Raises TransportError; never retries by itself."""
+        ...
+
+    async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
+        """Open a duplex stream. A peer that cannot be reached may show only at the first read or write."""
+        ...
+
+    async def close(self) -> None:
+        """Close every channel."""
+        ...

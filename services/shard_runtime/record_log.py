@@ -1,0 +1,354 @@
+"""Durable logs with fenced ownership, as the hosts see them; `redis/` and `memory/` implement this protocol.
+
+A shard is one or more streams and an owner record under one hash tag (CM-10, CM-12). Entry ids are `<epoch>-<seq>`,
+chosen by the owner, and an id not above a stream's last one is refused: that is the fence (SR-4…SR-9, CM-13).
+Nothing here decides; everything here is safe to repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+
+CLAIM_TYPE: Final = "C"
+NOOP_TYPE: Final = "N"
+
+
+class StreamId(NamedTuple):
+    """An entry's id: the owner's epoch, and a sequence inside it (in a topic log: the next offset, CM-40)."""
+
+    epoch: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.seq}"
+
+
+STREAM_START: Final = StreamId(0, 0)
+
+
+class Entry(NamedTuple):
+    """One stream entry: `kind` is field `t`, `record` field `r`, `batch` field `b` (topic log only; else empty)."""
+
+    id: StreamId
+    kind: str
+    record: bytes
+    batch: bytes = b""
+
+
+class ShardKind(StrEnum):
+    """The three kinds of shard (CM-10)."""
+
+    GROUP = "gc"
+    SHARE_STATE = "sgs"
+    TOPIC = "tp"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardId:
+    """A shard's name. `name` is `7` for group and share-state shards, `<topic id text>:<partition>` for topic logs."""
+
+    kind: ShardKind
+    name: str
+
+    @property
+    def tag(self) -> str:
+        """The hash tag all keys of the shard carry, braces included: `{gc:7}`."""
+        return "{" + f"{self.kind.value}:{self.name}" + "}"
+
+    @property
+    def owner_key(self) -> str:
+        """The key of the owner record."""
+        return f"{self.tag}:owner"
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Keys of the shard's streams, the main log first; a topic log has a control log beside it (CM-40)."""
+        log = f"{self.tag}:log"
+        return (log, f"{self.tag}:ctl") if self.kind is ShardKind.TOPIC else (log,)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRecord:
+    """What an owner key holds (CM-12)."""
+
+    node_id: int
+    incarnation: int
+    address: str
+    epoch: int
+    expires_ms: int
+    released: bool
+    lease_history: str
+    tail_history: str
+    replay_from: StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """One attempt to own a shard (`claim_v1`, CM-12). A retry after a lost reply repeats it with the same nonce."""
+
+    shard: ShardId
+    node_id: int
+    incarnation: int
+    address: str
+    nonce: str
+    lease_ms: int
+    floor: int
+    seen_history: str
+    dead: frozenset[int] = frozenset()
+    waited: bool = False
+    lossless: bool = False
+    durable: bool = True
+    cont_epoch: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The shard is ours and the claim is durable. `sent_ms` is the deadline clock when the claim was sent (CM-3)."""
+
+    epoch: int
+    lossy: bool
+    replay_from: StreamId
+    previous: OwnerRecord | None
+    history: str
+    sent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Somebody else owns the shard for `remaining_ms` more at least."""
+
+    owner: OwnerRecord
+    remaining_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryChanged:
+    """The store's history is not the one the caller had seen; look again with this one."""
+
+    history: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitHistory:
+    """The caller must first have seen the present history for one lease by its own clock (CM-12 `waited`)."""
+
+    history: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRefused:
+    """The claim cannot be: released nonce, epochs exhausted, not durable, or no longer ours after WAIT."""
+
+    reason: str
+
+
+ClaimAnswer = Claimed | Held | HistoryChanged | WaitHistory | ClaimRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Keep a lease. `tail_ok`: the own tail was found whole, or made so, under the present history (CM-12)."""
+
+    shard: ShardId
+    incarnation: int
+    epoch: int
+    lease_ms: int
+    tail_ok: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """One renewal's answer: `ok` false means the record is no longer ours. Counted only when durable."""
+
+    ok: bool
+    history: str
+    sent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAppend:
+    """Entries for one stream of a shard."""
+
+    stream: str
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTip:
+    """`stream_tip_v1`: the last id ever given, entries ever added, entries held, the first id held."""
+
+    last: StreamId
+    entries_added: int
+    length: int
+    first: StreamId
+
+
+class LogError(Exception):
+    """An append or a read did not do what was asked."""
+
+
+class AppendRefusedError(LogError):
+    """The store definitely refused the first sending of these ids; nothing landed, the ids are free (CM-13)."""
+
+
+class ShardLostError(LogError):
+    """Another owner has claimed, or the store answered what no owner should see: drop the shard, claim, replay."""
+
+
+class StreamDeletedError(ShardLostError):
+    """The shard's stream was deleted (its topic is gone)."""
+
+
+class TailLostError(ShardLostError):
+    """The store lost entries this owner had seen confirmed (a fail-over or a restart): claim again (CM-19, CM-47)."""
+
+
+class StoreUnavailableError(LogError):
+    """The store cannot be reached, or does not answer as a master of this cluster."""
+
+
+class RecordLog(Protocol):
+    """The logs and owner records of one store, as one process sees them.
+
+    One connection per store node carries all writes, without library retry, in order, with one pipeline of MULTIs and
+    functions plus WAIT in flight on it (CM-19); what arrives meanwhile forms the next pipeline (P-9).
+    """
+
+    @property
+    def available(self) -> bool:
+        """Whether new work may be taken: connected to a checked master, no unresolved flush (CM-15)."""
+        ...
+
+    @property
+    def history(self) -> str:
+        """The store's history (`master_replid`) as last seen on the checked connection (CM-11a); "" before."""
+        ...
+
+    async def claim(self, request: ClaimRequest) -> ClaimAnswer:
+        """Try to own a shard. The claim entry is in every stream when this answers Claimed, and durable."""
+        ...
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
+        """Renew many leases in one call, answers in order. Raises StoreUnavailableError when it cannot tell."""
+        ...
+
+    async def release(self, shard: ShardId, incarnation: int, epoch: int) -> bool:
+        """Give a shard up and wake the others (CM-4). False: it was not ours."""
+        ...
+
+    async def append(self, shard: ShardId, epoch: int, appends: Sequence[StreamAppend]) -> None:
+        """Append as ONE atomic flush (MULTI…EXEC, NOMKSTREAM), and return once it is committed (SR-19, CM-19).
+
+        At most one flush per shard may be outstanding. While the store is away this waits and resolves the outcome
+        by reading back (SR-9, CM-15): callers put their own time-out on *answering*, not on this.
+        Raises AppendRefusedError (nothing landed), ShardLostError (fenced or unexpected), StreamDeletedError,
+        TailLostError.
+        """
+        ...
+
+    async def read(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
+        """Up to `count` entries with id > `after` and ≤ `through` (None: to the end), in order."""
+        ...
+
+    async def index(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
+        """As `read`, without the batches (`log_index_v1`)."""
+        ...
+
+    async def read_back(self, stream: str, before: StreamId, count: int) -> list[Entry]:
+        """Up to `count` entries with id < `before`, newest first, without batches."""
+        ...
+
+    async def tip(self, stream: str) -> StreamTip | None:
+        """Where the stream stands; None when it does not exist (`stream_tip_v1`)."""
+        ...
+
+    async def compact(self, shard: ShardId, incarnation: int, epoch: int, stream: str, before: StreamId) -> bool:
+        """`replay_from` := `before` (main log), then trim `stream` below it (CM-18). False: not ours any more."""
+        ...
+
+    async def delete_streams(self, shard: ShardId) -> None:
+        """Remove a deleted topic's streams and owner record (CM-21)."""
+        ...
+
+    async def drop(self, shard: ShardId) -> None:
+        """Forget what this process holds of a shard (its unanswered flush included); nothing is sent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A live node of the node list (CM-2)."""
+
+    node_id: int
+    incarnation: int
+    name: str
+    address: str
+    roles: frozenset[str]
+    rack: str
+    state: str  # "live" | "leaving"
+
+
+class ClusterStore(Protocol):
+    """The store's cluster-wide keys: nodes, metadata log, hints, constants, wake channel (CM-1…4, CM-14, CM-20)."""
+
+    async def cluster_id(self) -> str | None:
+        """The cluster id, None while the store is not initialised."""
+        ...
+
+    async def init_cluster(self, cluster_id: str) -> str:
+        """Set the cluster id unless there is one; the id in force."""
+        ...
+
+    async def constant(self, key: str, value: str) -> str:
+        """Set `key` unless it is set; the value in force (SR-2, GC-1)."""
+        ...
+
+    async def register_node(
+        self, name: str, incarnation: int, dead: frozenset[int], record: NodeRecord, ttl_ms: int
+    ) -> NodeRecord:
+        """Give `name` its stable node id and enter it. Raises LogError when another incarnation holds the name."""
+        ...
+
+    async def renew_node(self, record: NodeRecord, ttl_ms: int) -> list[NodeRecord]:
+        """Renew the entry (entered again if it lapsed) and answer the live nodes, by the store's clock."""
+        ...
+
+    async def remove_node(self, record: NodeRecord) -> None:
+        """Take the entry out, if it is still this incarnation's."""
+        ...
+
+    async def append_metadata(self, version: int, payload: bytes) -> bool:
+        """Append entry `1-<version>` to the metadata log; False when that version exists (CM-20). Durable on True."""
+        ...
+
+    async def read_metadata(self, after_version: int, count: int) -> list[tuple[int, bytes]]:
+        """Entries above a version, in order."""
+        ...
+
+    async def trim_metadata(self, below_version: int) -> None:
+        """Drop entries below a version (they are folded into a snapshot entry at it)."""
+        ...
+
+    async def put_hints(self, kind: ShardKind, hints: Mapping[str, tuple[int, int]]) -> None:
+        """Remember shard name → (node id, epoch) for look-ups (CM-14)."""
+        ...
+
+    async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:
+        """All hints of a kind."""
+        ...
+
+    async def wake(self, reason: str) -> None:
+        """PUBLISH on the wake channel: a shard was released, or metadata changed."""
+        ...
+
+    def wakes(self) -> AsyncIterator[str]:
+        """Reasons published on the wake channel, on a connection of its own; ends only when closed."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
