@@ -1,0 +1,157 @@
+"""A data directory: who owns it, which incarnations a node name has had, and where the store keeps its files.
+
+The exclusive lock is what lets a restarted process take its shards back at once (CM-12 `dead`, CM-73): while it is
+held, every earlier incarnation of the name is known to be gone. The lock is `flock`, so it lives as long as the
+process and never has to be cleaned up; a data directory on NFS is not supported.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Final
+
+INCARNATIONS_KEPT: Final = 64
+
+
+class DataDirectoryError(Exception):
+    """The data directory cannot be used."""
+
+
+class FileLock:
+    """An exclusive lock on a file, held until `release` or the end of every process that inherited it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    @property
+    def fd(self) -> int:
+        """The locked descriptor, to pass to a child that shall hold the lock too."""
+        if self._fd is None:
+            raise DataDirectoryError(f"{self.path} is not locked")
+        return self._fd
+
+    def acquire(self, owner: str, wait_s: float = 0.0) -> None:
+        """Take the lock, waiting up to `wait_s` seconds. Raises DataDirectoryError that names the present owner."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    holder = os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
+                    os.close(fd)
+                    raise DataDirectoryError(
+                        f"data directory {self.path.parent} is in use by {holder} (lock {self.path.name}). "
+                        "Stop that process first, or give this one a directory of its own with --data DIR."
+                    ) from None
+                time.sleep(0.02)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, owner.encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the lock up; nothing happens when it is not held."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class NodeIdentity:
+    """One node name's life: the lock its process holds, its incarnation, and those known to be dead."""
+
+    def __init__(self, name: str, incarnation: int, dead: frozenset[int], lock: FileLock | None) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.dead = dead
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let another process take the name over."""
+        if self._lock is not None:
+            self._lock.release()
+
+
+def new_incarnation() -> int:
+    """A random positive 63-bit number: one process's life (CM-1)."""
+    return secrets.randbits(63) | 1
+
+
+class DataDirectory:
+    """The directory one `up` (or one service) keeps its files in."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().resolve()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self.path / "nodes").mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise DataDirectoryError(
+                f"cannot create data directory {self.path}: {error.strerror}. Choose another with --data DIR."
+            ) from error
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise DataDirectoryError(f"data directory {self.path} is not writable. Choose another with --data DIR.")
+
+    @property
+    def store(self) -> Path:
+        """Where the embedded store keeps its append-only file."""
+        return self.path / "store"
+
+    def lock(self, name: str) -> FileLock:
+        """The lock file `<name>.lock` of this directory, not yet taken."""
+        return FileLock(self.path / f"{name}.lock")
+
+    def identity(self, name: str, wait_s: float = 0.0) -> NodeIdentity:
+        """Lock a node name, draw a new incarnation, and list those that lived before it (CM-12 `dead`).
+
+        The list is written before the process claims anything, so that a later start knows this incarnation too.
+        """
+        lock = FileLock(self.path / "nodes" / f"{name}.lock")
+        lock.acquire(f"process {os.getpid()}, node {name}", wait_s)
+        ledger = self.path / "nodes" / f"{name}.json"
+        known = _read_incarnations(ledger)
+        incarnation = new_incarnation()
+        _write_durably(ledger, json.dumps({"incarnations": [*known, incarnation][-INCARNATIONS_KEPT:]}))
+        return NodeIdentity(name, incarnation, frozenset(known), lock)
+
+    def remembered(self, name: str) -> str | None:
+        """A small text kept under `name`, None if there is none."""
+        path = self.path / name
+        return path.read_text().strip() if path.exists() else None
+
+    def remember(self, name: str, text: str) -> None:
+        """Keep a small text under `name`, durably."""
+        _write_durably(self.path / name, text)
+
+
+def _read_incarnations(ledger: Path) -> list[int]:
+    if not ledger.exists():
+        return []
+    try:
+        return [int(value) for value in json.loads(ledger.read_text())["incarnations"]]
+    except (ValueError, KeyError, TypeError):
+        # A torn ledger costs speed, not safety: unlisted incarnations simply keep their lease to its end.
+        return []
+
+
+def _write_durably(path: Path, text: str) -> None:
+    temporary = path.with_suffix(path.suffix + ".new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

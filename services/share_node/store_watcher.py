@@ -1,0 +1,39 @@
+"""Keeps the embedded store from outliving its parent: starts it, and ends it when the parent's pipe closes.
+
+Run as `python -I -S store_watcher.py GRACE_SECONDS COMMAND…`, with a pipe from the parent as standard input. A SIGKILL
+of the parent closes the pipe, so no orphan remains; a signal on the parent's death would fire when the starting
+*thread* ends, and atexit does not run on SIGKILL. First line on standard output: the store's process id. Imports nothing but the
+standard library and never forks after the store has started.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+
+def main() -> int:
+    """Run the store until it ends by itself or the parent is gone. Returns the store's exit status."""
+    grace_s, command = float(sys.argv[1]), sys.argv[2:]
+    # A session of its own: Ctrl-C at the terminal must reach the roles, which flush, and not the store under them.
+    store = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, close_fds=False)
+    pidfd = os.pidfd_open(store.pid)
+    sys.stdout.write(f"{store.pid}\n")
+    sys.stdout.flush()
+    while True:
+        readable, _, _ = select.select([0, pidfd], [], [])
+        if pidfd in readable:
+            return store.wait()
+        if not os.read(0, 4096):
+            break
+    store.send_signal(signal.SIGTERM)
+    try:
+        return store.wait(timeout=grace_s)
+    except subprocess.TimeoutExpired:
+        store.kill()
+        return store.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The embedded store: durable, supervised, and never an orphan."""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis.asyncio
+from share_node.data_directory import DataDirectory
+from share_node.embedded_store import EmbeddedStore
+
+_PARENT = """
+import asyncio, sys
+from pathlib import Path
+from share_node.data_directory import DataDirectory
+from share_node.embedded_store import EmbeddedStore
+
+async def main():
+    store = EmbeddedStore(DataDirectory(Path(sys.argv[1])))
+    await store.start()
+    print(store.pid, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def _gone(pid: int, within_s: float = 30.0) -> None:
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    try:
+        assert await asyncio.to_thread(poller.poll, within_s * 1000), f"process {pid} still runs"
+    finally:
+        os.close(fd)
+
+
+async def _start_and_stop(directory: Path) -> None:
+    store = EmbeddedStore(DataDirectory(directory))
+    await store.start()
+    await store.stop()
+
+
+@pytest.mark.rule("CM-70")
+@pytest.mark.asyncio
+async def test_a_killed_store_comes_back_with_what_it_confirmed(tmp_path: Path) -> None:
+    restarted = asyncio.Event()
+    store = EmbeddedStore(DataDirectory(tmp_path), on_restart=restarted.set)
+    await store.start()
+    client = redis.asyncio.Redis(unix_socket_path=str(store.socket_path))
+    try:
+        assert (await client.config_get("appendfsync"))["appendfsync"] == "always"
+        await client.set("k", "v")
+        first = store.pid
+        os.kill(first, signal.SIGKILL)
+        await asyncio.wait_for(restarted.wait(), 30)
+        assert store.pid != first
+        assert await client.get("k") == b"v"
+    finally:
+        await client.aclose()
+        await store.stop()
+    await _gone(store.pid)
+
+
+@pytest.mark.rule("CM-70")
+def test_a_sigkill_of_the_parent_leaves_no_store_behind(tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    asyncio.run(_gone(pid))
+    asyncio.run(_start_and_stop(tmp_path))  # the files are free again

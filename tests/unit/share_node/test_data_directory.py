@@ -1,0 +1,42 @@
+"""The data directory: one owner, and a ledger of earlier incarnations."""
+
+from pathlib import Path
+
+import pytest
+from share_node.data_directory import DataDirectory, DataDirectoryError
+
+
+@pytest.mark.rule("CM-1", "CM-12", "CM-73")
+def test_a_restarted_name_knows_its_earlier_incarnations(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "data")
+    first = directory.identity("node-a")
+    first.release()
+    second = directory.identity("node-a")
+    assert second.dead == {first.incarnation}
+    assert second.incarnation not in second.dead
+    second.release()
+    assert directory.identity("node-a").dead == {first.incarnation, second.incarnation}
+
+
+@pytest.mark.rule("CM-12")
+def test_a_second_process_of_a_name_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    held = directory.identity("node-a")
+    with pytest.raises(DataDirectoryError, match=r"in use by process \d+, node node-a.*--data DIR"):
+        DataDirectory(tmp_path).identity("node-a")
+    held.release()
+    DataDirectory(tmp_path).identity("node-a").release()
+
+
+@pytest.mark.rule("CM-12")
+def test_a_torn_ledger_declares_nobody_dead(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    directory.identity("node-a").release()
+    (tmp_path / "nodes" / "node-a.json").write_text("{torn")
+    assert directory.identity("node-a").dead == frozenset()
+
+
+def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataDirectoryError, match=r"cannot create data directory .*--data DIR"):
+        DataDirectory(tmp_path / "file" / "data")
