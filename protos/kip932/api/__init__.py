@@ -1,0 +1,1 @@
+"""Client-facing protocol: what consumers, producers and tools speak with the cluster."""

@@ -1,0 +1,1 @@
+"""Persister protocol between partition leader, group coordinator and share coordinator."""

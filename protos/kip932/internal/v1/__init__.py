@@ -1,0 +1,1 @@
+"""Version 1 of the persister protocol; modules are generated from the .proto files here."""

@@ -1,0 +1,1 @@
+"""What the logs hold as bytes: replay, tools and the metrics pipeline read the same messages."""
