@@ -2,8 +2,8 @@
 
 Run as `python -I -S store_watcher.py GRACE_SECONDS COMMAND…`, with a pipe from the parent as standard input. A SIGKILL
 of the parent closes the pipe, so no orphan remains; a signal on the parent's death would fire when the starting
-*thread* ends, and atexit does not run on SIGKILL. First line on standard output: the store's process id. Imports nothing but the
-standard library and never forks after the store has started.
+*thread* ends, and atexit does not run on SIGKILL. The first line on standard output is the process id of the store.
+Imports nothing but the standard library and never forks after the store has started.
 """
 
 import os

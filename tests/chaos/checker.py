@@ -1,0 +1,166 @@
+"""Judges a history: small separate rules over what the outside saw (INV-n of docs/spec/scenarios.md).
+
+Each checker takes the events in order of time and yields a sentence per violation. `python -m tests.chaos.checker FILE…`
+judges kept histories again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.chaos.history import Acknowledged, Delivered, Event, Observed, Produced, read_history
+
+#: A parked fetch may have been sent this long before the poll that returned its records.
+FETCH_WAIT_MS = 1_500
+FINAL_TYPES = frozenset({"ACCEPT", "REJECT"})
+
+
+class Place(NamedTuple):
+    """Where a record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def place(event: Produced | Delivered | Acknowledged) -> Place:
+    """The place an event tells about."""
+    return Place(event.topic, event.partition, event.offset)
+
+
+Checker = Callable[[Sequence[Event]], Iterable[str]]
+
+
+def no_loss(events: Sequence[Event]) -> Iterator[str]:
+    """INV-1: after a full drain every confirmed record was delivered, and finally acknowledged or its fate is unknown."""
+    delivered = {place(e) for e in events if isinstance(e, Delivered)}
+    final = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES and not e.error}
+    unsure = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES and e.error}
+    last_lag = {(e.topic, e.partition): e.lag for e in events if isinstance(e, Observed)}
+    for event in events:
+        if not isinstance(event, Produced):
+            continue
+        at = place(event)
+        if at not in delivered:
+            yield f"INV-1: {at} ({event.value}) was confirmed to its producer and never delivered"
+        elif at not in final and at not in unsure and last_lag.get(at[:2]) != 0:
+            yield f"INV-1: {at} ({event.value}) was delivered but never finished, and its partition is not drained"
+
+
+def no_invention(events: Sequence[Event]) -> Iterator[str]:
+    """INV-2: what is delivered is what was produced there; one place never holds two values."""
+    produced: dict[Place, str] = {}
+    for event in events:
+        if isinstance(event, Produced):
+            if produced.setdefault(place(event), event.value) != event.value:
+                yield f"INV-2: {place(event)} was confirmed for two values, {produced[place(event)]} and {event.value}"
+    seen: dict[Place, str] = {}
+    for event in events:
+        if isinstance(event, Delivered):
+            at = place(event)
+            if seen.setdefault(at, event.value) != event.value:
+                yield f"INV-2: {at} was delivered with two values, {seen[at]} and {event.value}"
+            if at in produced and produced[at] != event.value:
+                yield f"INV-2: {at} holds {produced[at]} but was delivered as {event.value}"
+
+
+def accept_is_final(events: Sequence[Event]) -> Iterator[str]:
+    """INV-4, INV-11: nothing comes back after its ACCEPT or REJECT was answered NONE, whatever was killed since.
+
+    A delivery told after the answer may have been acquired before it (its worker was paused). It is a violation when its
+    poll began so late that it cannot have been, or when its delivery count is above that of the accepted delivery.
+    """
+    finished: dict[Place, Acknowledged] = {}
+    for event in events:
+        if isinstance(event, Acknowledged) and event.type in FINAL_TYPES and not event.error:
+            finished.setdefault(place(event), event)
+        elif isinstance(event, Delivered) and (ack := finished.get(place(event))):
+            late = event.polled_ms > ack.at_ms + FETCH_WAIT_MS
+            if late or (event.delivery_count > ack.delivery_count and event.at_ms > ack.at_ms):
+                yield (
+                    f"INV-4: {place(event)} went to {event.worker} (count {event.delivery_count}, poll at "
+                    f"{event.polled_ms}) after {ack.worker}'s {ack.type} of count {ack.delivery_count} was "
+                    f"answered NONE at {ack.at_ms}"
+                )
+
+
+def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
+    """INV-5, INV-6: a place is finished by one delivery only; a NONE came from a member it had been delivered to."""
+    delivered: dict[Place, set[str]] = defaultdict(set)
+    finals: dict[Place, Acknowledged] = {}
+    for event in events:
+        if isinstance(event, Delivered):
+            delivered[place(event)].add(event.worker)
+        elif isinstance(event, Acknowledged) and not event.error:
+            at = place(event)
+            if event.worker not in delivered[at]:
+                yield f"INV-6: {event.worker}'s {event.type} of {at} was answered NONE, but it never had the record"
+            first = finals.get(at)
+            if event.type in FINAL_TYPES and first is None:
+                finals[at] = event
+            elif first is not None and event.type in FINAL_TYPES and event.type != first.type:
+                yield f"INV-5: {at} was finished twice: {first.type} by {first.worker}, {event.type} by {event.worker}"
+
+
+def start_offset_moves_forward(events: Sequence[Event]) -> Iterator[str]:
+    """INV-9: the start offset seen from outside never falls."""
+    highest: dict[tuple[str, int], int] = {}
+    for event in events:
+        if isinstance(event, Observed) and event.start_offset >= 0:
+            key = (event.topic, event.partition)
+            if event.start_offset < highest.get(key, -1):
+                yield f"INV-9: start offset of {key} fell from {highest[key]} to {event.start_offset}"
+            highest[key] = max(highest.get(key, -1), event.start_offset)
+
+
+def start_offset_covers_only_finished(events: Sequence[Event]) -> Iterator[str]:
+    """INV-9, INV-12: nothing below the last seen start offset is still unfinished for everybody."""
+    start = {(e.topic, e.partition): e.start_offset for e in events if isinstance(e, Observed)}
+    told = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES}
+    delivered = {place(e) for e in events if isinstance(e, Delivered)}
+    for event in events:
+        if isinstance(event, Produced) and event.offset < start.get((event.topic, event.partition), -1):
+            at = place(event)
+            if at not in told and at not in delivered:
+                yield f"INV-9: {at} lies below the start offset but was never delivered to anybody"
+
+
+def drained(events: Sequence[Event]) -> Iterator[str]:
+    """INV-17, INV-19: at the end every observed partition has lag 0."""
+    last = {(e.topic, e.partition): e for e in events if isinstance(e, Observed)}
+    for key, event in last.items():
+        if event.lag != 0:
+            yield f"INV-19: {key} still has lag {event.lag} at the end (start offset {event.start_offset})"
+
+
+CHECKERS: tuple[Checker, ...] = (
+    no_loss,
+    no_invention,
+    accept_is_final,
+    one_owner_confirms,
+    start_offset_moves_forward,
+    start_offset_covers_only_finished,
+    drained,
+)
+
+
+def judge(events: Sequence[Event]) -> list[str]:
+    """Every violation in a history, by every checker."""
+    return [violation for checker in CHECKERS for violation in checker(events)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Judge kept histories; the exit status is 1 when a rule was broken."""
+    violations = judge(read_history(Path(argument) for argument in arguments))
+    for violation in violations[:50]:
+        print(violation)
+    print(f"violations={len(violations)}")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

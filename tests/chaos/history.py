@@ -1,0 +1,117 @@
+"""What happened, as the outside saw it: one JSON line per event, appended by every process of an experiment.
+
+Times are milliseconds of the boot clock, which all processes of one machine share. A line is written *after* the fact it
+tells, so a process killed in between leaves the fact untold; the checkers treat an untold confirmation as unknown.
+Histories are kept and can be judged again: `python -m tests.chaos.checker HISTORY…`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+def now_ms() -> int:
+    """Milliseconds of the boot clock."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """A produce that was answered NONE: `value` lies at (topic, partition, offset)."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A record handed to a worker by a poll that began at `polled_ms`."""
+
+    worker: str
+    topic: str
+    partition: int
+    offset: int
+    value: str
+    delivery_count: int
+    polled_ms: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The answer to an acknowledgement: `error` is "" for NONE, Kafka's name of the error, or UNKNOWN."""
+
+    worker: str
+    topic: str
+    partition: int
+    offset: int
+    type: str
+    delivery_count: int
+    error: str
+    sent_ms: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An observation of a share-partition from outside: its start offset and lag."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    lag: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something done to the system."""
+
+    name: str
+    target: str
+    at_ms: int
+
+
+Event = Produced | Delivered | Acknowledged | Observed | Fault
+_TYPES: dict[str, type[Any]] = {t.__name__: t for t in (Produced, Delivered, Acknowledged, Observed, Fault)}
+
+
+class HistoryWriter:
+    """Appends events to one file of its own; a batch is one write, so a kill leaves whole lines but for the last."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Append events."""
+        lines = [json.dumps({"event": type(event).__name__, **asdict(event)}) for event in events]
+        if lines:
+            os.write(self._fd, ("\n".join(lines) + "\n").encode())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def read_history(paths: Iterable[Path]) -> list[Event]:
+    """Every whole event of some files, in order of time."""
+    events = [event for path in paths for event in _read(path)]
+    return sorted(events, key=lambda event: event.at_ms)
+
+
+def _read(path: Path) -> Iterator[Event]:
+    for line in path.read_text().splitlines():
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            continue  # the line a SIGKILL cut short
+        yield _TYPES[fields.pop("event")](**fields)

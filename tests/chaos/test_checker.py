@@ -1,0 +1,69 @@
+"""The checkers find what they are for, and pass a history without fault."""
+
+import pytest
+from tests.chaos.checker import judge
+from tests.chaos.history import Acknowledged, Delivered, Event, Observed, Produced
+
+
+def produced(offset: int, value: str = "", at_ms: int = 1) -> Produced:
+    return Produced("t", 0, offset, value or f"v{offset}", at_ms)
+
+
+def delivered(offset: int, *, worker: str = "w1", count: int = 1, at_ms: int = 10, value: str = "") -> Delivered:
+    return Delivered(worker, "t", 0, offset, value or f"v{offset}", count, at_ms - 1, at_ms)
+
+
+def acked(offset: int, *, worker: str = "w1", kind: str = "ACCEPT", count: int = 1, error: str = "", at_ms: int = 20):
+    return Acknowledged(worker, "t", 0, offset, kind, count, error, at_ms - 1, at_ms)
+
+
+def observed(start: int, lag: int, at_ms: int = 100) -> Observed:
+    return Observed("t", 0, start, lag, at_ms)
+
+
+def test_a_clean_history_passes() -> None:
+    assert judge([produced(0), delivered(0), acked(0), observed(1, 0)]) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "events"),
+    [
+        pytest.param("INV-1", [produced(0), produced(1), delivered(1), acked(1), observed(2, 0)], id="never delivered"),
+        pytest.param("INV-1", [produced(0), delivered(0), observed(0, 1)], id="never finished"),
+        pytest.param("INV-2", [produced(0), delivered(0, value="other"), acked(0)], id="another value"),
+        pytest.param("INV-2", [produced(0), produced(0, "v9"), delivered(0), acked(0)], id="offset used twice"),
+        pytest.param(
+            "INV-4",
+            [produced(0), delivered(0), acked(0), delivered(0, count=2, at_ms=30, worker="w2")],
+            id="redelivered",
+        ),
+        pytest.param(
+            "INV-4", [produced(0), delivered(0), acked(0), delivered(0, at_ms=5_000, worker="w2")], id="count forgotten"
+        ),
+        pytest.param("INV-6", [produced(0), delivered(0), acked(0), acked(0, worker="w9")], id="never had it"),
+        pytest.param(
+            "INV-5",
+            [produced(0), delivered(0), acked(0), delivered(0, worker="w2"), acked(0, worker="w2", kind="REJECT")],
+            id="finished twice",
+        ),
+        pytest.param("INV-9", [observed(5, 0), observed(4, 0, at_ms=101)], id="start offset fell"),
+        pytest.param("INV-9", [produced(0), observed(1, 0)], id="skipped"),
+        pytest.param("INV-19", [observed(5, 3)], id="not drained"),
+    ],
+)
+@pytest.mark.rule("INV-1", "INV-2", "INV-4", "INV-5", "INV-6", "INV-9", "INV-19")
+def test_a_planted_violation_is_found(rule: str, events: list[Event]) -> None:
+    assert any(violation.startswith(rule) for violation in judge(sorted(events, key=lambda e: e.at_ms)))
+
+
+@pytest.mark.rule("INV-4")
+def test_a_paused_worker_telling_late_of_an_old_delivery_is_no_violation() -> None:
+    late = Delivered("w1", "t", 0, 0, "v0", 1, 9, 9_000)
+    events = [
+        produced(0),
+        delivered(0, worker="w2", count=2),
+        acked(0, worker="w2", count=2),
+        late,
+        observed(1, 0, 9_999),
+    ]
+    assert judge(events) == []
