@@ -1,0 +1,155 @@
+"""State batches of a share-partition, and the one way to combine them (SC-100…SC-112, CM-17).
+
+Coordinator, leader, tools and pipeline share this module, so that a replayed log means the same everywhere. Pure Python
+without I/O; knows neither epochs nor records.
+
+The rule in one sentence: for each offset at or above the start, the batch with the highest (delivery_count,
+delivery_state) wins, whichever came first (SC-104, SC-107). So combining is idempotent, and order plays no part
+(SC-111).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from kip932.ids import TERMINAL_STATES
+
+UNSET_OFFSET: Final = -1
+
+
+class StateBatch(NamedTuple):
+    """Offsets `first_offset`…`last_offset` (inclusive) with one delivery state and delivery count."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What decides between two batches on one offset: the count, then the state (SC-104)."""
+        return self.delivery_count, self.delivery_state
+
+    def __str__(self) -> str:
+        return f"{self.first_offset}-{self.last_offset}:{self.delivery_state}:{self.delivery_count}"
+
+
+def combine(current: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: int = -1) -> list[StateBatch]:
+    """All batches of both as one sorted list without overlap, cut at `start_offset` (−1: not cut), SC-100…SC-108.
+
+    The inputs may overlap and stand in any order. Touching batches of equal rank are merged [SC-108 R]. O(n log n).
+    """
+    batches = prune(current, start_offset)
+    batches += prune(new, start_offset)
+    if len(batches) < 2:
+        return batches
+    batches.sort()
+    return _sweep(batches)
+
+
+def merge_into(stored: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int = -1) -> list[StateBatch]:
+    """`combine` for a `stored` list that `combine` itself has made: only the part that `new` touches is worked on.
+
+    O(m log m) for the m batches involved, besides copying the rest; the coordinator's path for every write.
+    """
+    low = 0
+    if start_offset != UNSET_OFFSET:
+        low = bisect_left(stored, start_offset, key=_last_offset)
+    kept = list(stored[low:])
+    if kept and kept[0].first_offset < start_offset:
+        kept[0] = kept[0]._replace(first_offset=start_offset)
+    added = prune(new, start_offset)
+    if not added:
+        return kept
+    first = min(batch.first_offset for batch in added)
+    last = max(batch.last_offset for batch in added)
+    begin = bisect_left(kept, first - 1, key=_last_offset)
+    end = bisect_right(kept, last + 1, lo=begin, key=_first_offset)
+    kept[begin:end] = combine(kept[begin:end], added)
+    return kept
+
+
+def prune(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
+    """The batches without what lies below `start_offset`; −1 keeps all (SC-101)."""
+    if start_offset == UNSET_OFFSET:
+        return list(batches)
+    return [
+        batch if batch.first_offset >= start_offset else batch._replace(first_offset=start_offset)
+        for batch in batches
+        if batch.last_offset >= start_offset
+    ]
+
+
+def batch_at(batches: Sequence[StateBatch], offset: int) -> StateBatch | None:
+    """The batch of a combined list that covers `offset`, or None."""
+    index = bisect_left(batches, offset, key=_last_offset)
+    if index < len(batches) and batches[index].first_offset <= offset:
+        return batches[index]
+    return None
+
+
+def clip(batches: Sequence[StateBatch], first_offset: int, last_offset: int) -> list[StateBatch]:
+    """What a combined list says about `first_offset`…`last_offset`, cut to that range; gaps stay gaps."""
+    begin = bisect_left(batches, first_offset, key=_last_offset)
+    end = bisect_right(batches, last_offset, lo=begin, key=_first_offset)
+    part = list(batches[begin:end])
+    if part:
+        part[0] = part[0]._replace(first_offset=max(part[0].first_offset, first_offset))
+        part[-1] = part[-1]._replace(last_offset=min(part[-1].last_offset, last_offset))
+    return part
+
+
+def terminal_count(batches: Iterable[StateBatch], start_offset: int = -1) -> int:
+    """Offsets at or above `start_offset` in a terminal state: the delivery-complete count (KIP-1226, SC-42)."""
+    return sum(
+        batch.last_offset - max(batch.first_offset, start_offset) + 1
+        for batch in batches
+        if batch.delivery_state in TERMINAL_STATES and batch.last_offset >= start_offset
+    )
+
+
+def _first_offset(batch: StateBatch) -> int:
+    return batch.first_offset
+
+
+def _last_offset(batch: StateBatch) -> int:
+    return batch.last_offset
+
+
+def _sweep(batches: Sequence[StateBatch]) -> list[StateBatch]:
+    """Walk sorted batches from left to right; a heap holds those that reach the present offset, highest rank on top.
+
+    Each step ends at the top batch's end or where the next batch begins, so there are at most 2n steps.
+    """
+    out: list[StateBatch] = []
+    open_: list[tuple[int, int, int]] = []  # (-count, -state, -last): Python's heap gives the smallest
+    offset = batches[0].first_offset
+    index, size = 0, len(batches)
+    while index < size or open_:
+        if not open_:
+            offset = max(offset, batches[index].first_offset)
+        while index < size and batches[index].first_offset <= offset:
+            batch = batches[index]
+            heappush(open_, (-batch.delivery_count, -batch.delivery_state, -batch.last_offset))
+            index += 1
+        count, state, last = (-value for value in open_[0])
+        if last < offset:
+            heappop(open_)
+            continue
+        if index < size and batches[index].first_offset <= last:
+            last = batches[index].first_offset - 1
+        _emit(out, StateBatch(offset, last, state, count))
+        offset = last + 1
+    return out
+
+
+def _emit(out: list[StateBatch], batch: StateBatch) -> None:
+    if out:
+        previous = out[-1]
+        if previous.last_offset + 1 == batch.first_offset and previous.rank == batch.rank:
+            out[-1] = previous._replace(last_offset=batch.last_offset)
+            return
+    out.append(batch)
