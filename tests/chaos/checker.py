@@ -1,7 +1,7 @@
 """Judges a history: small separate rules over what the outside saw (INV-n of docs/spec/scenarios.md).
 
-Each checker takes the events in order of time and yields a sentence per violation. `python -m tests.chaos.checker FILE…`
-judges kept histories again.
+Each checker takes the events in order of time and yields a sentence per violation. `python -m tests.chaos.checker
+FILE…` judges kept histories again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Checker = Callable[[Sequence[Event]], Iterable[str]]
 
 
 def no_loss(events: Sequence[Event]) -> Iterator[str]:
-    """INV-1: after a full drain every confirmed record was delivered, and finally acknowledged or its fate is unknown."""
+    """INV-1: after a full drain every confirmed record was delivered, and finished or its fate is unknown."""
     delivered = {place(e) for e in events if isinstance(e, Delivered)}
     final = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES and not e.error}
     unsure = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES and e.error}
@@ -55,9 +55,8 @@ def no_invention(events: Sequence[Event]) -> Iterator[str]:
     """INV-2: what is delivered is what was produced there; one place never holds two values."""
     produced: dict[Place, str] = {}
     for event in events:
-        if isinstance(event, Produced):
-            if produced.setdefault(place(event), event.value) != event.value:
-                yield f"INV-2: {place(event)} was confirmed for two values, {produced[place(event)]} and {event.value}"
+        if isinstance(event, Produced) and produced.setdefault(place(event), event.value) != event.value:
+            yield f"INV-2: {place(event)} was confirmed for two values, {produced[place(event)]} and {event.value}"
     seen: dict[Place, str] = {}
     for event in events:
         if isinstance(event, Delivered):
@@ -71,8 +70,8 @@ def no_invention(events: Sequence[Event]) -> Iterator[str]:
 def accept_is_final(events: Sequence[Event]) -> Iterator[str]:
     """INV-4, INV-11: nothing comes back after its ACCEPT or REJECT was answered NONE, whatever was killed since.
 
-    A delivery told after the answer may have been acquired before it (its worker was paused). It is a violation when its
-    poll began so late that it cannot have been, or when its delivery count is above that of the accepted delivery.
+    A delivery told after the answer may have been acquired before it (its worker was paused). It is a violation when
+    its poll began so late that it cannot have been, or when its delivery count is above that of the accepted delivery.
     """
     finished: dict[Place, Acknowledged] = {}
     for event in events:

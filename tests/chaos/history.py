@@ -1,7 +1,7 @@
 """What happened, as the outside saw it: one JSON line per event, appended by every process of an experiment.
 
-Times are milliseconds of the boot clock, which all processes of one machine share. A line is written *after* the fact it
-tells, so a process killed in between leaves the fact untold; the checkers treat an untold confirmation as unknown.
+Times are milliseconds of the boot clock, which all processes of one machine share. A line is written *after* the fact
+it tells, so a process killed in between leaves the fact untold; the checkers treat an untold confirmation as unknown.
 Histories are kept and can be judged again: `python -m tests.chaos.checker HISTORY…`.
 """
 

@@ -1,6 +1,7 @@
 """The checkers find what they are for, and pass a history without fault."""
 
 import pytest
+
 from tests.chaos.checker import judge
 from tests.chaos.history import Acknowledged, Delivered, Event, Observed, Produced
 
