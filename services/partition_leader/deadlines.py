@@ -1,0 +1,82 @@
+"""One heap of deadlines for the whole process, with one armed timer (P-13).
+
+A holder has one current deadline; setting another supersedes it, and the superseded entry is dropped when it surfaces.
+Idle holders cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+from shard_runtime.clock import Clock
+
+#: At most this many holders are served before the event loop gets a turn.
+_BATCH: Final = 256
+
+
+class Deadlines:
+    """Calls holders back at their deadlines, on the running event loop; `now_ms` is the given clock's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[int, int, Callable[[int], None]]] = []
+        self._current: dict[Callable[[int], None], int] = {}
+        self._sequence = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_ms: int | None = None
+
+    def set(self, holder: Callable[[int], None], deadline_ms: int | None) -> None:
+        """Call `holder(now_ms)` once at `deadline_ms`, in place of any earlier arrangement; None takes it back."""
+        if deadline_ms is None:
+            self._current.pop(holder, None)
+            return
+        if self._current.get(holder) == deadline_ms:
+            return
+        self._current[holder] = deadline_ms
+        self._sequence += 1
+        heapq.heappush(self._heap, (deadline_ms, self._sequence, holder))
+        if len(self._heap) > 64 and len(self._heap) > 4 * len(self._current):
+            self._rebuild()
+        self._arm()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        self._current.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rebuild(self) -> None:
+        """Drop superseded entries when they are the most of the heap, so that it is bounded by its holders."""
+        self._heap = [(deadline, i, holder) for i, (holder, deadline) in enumerate(self._current.items())]
+        self._sequence = len(self._heap)
+        heapq.heapify(self._heap)
+
+    def _arm(self) -> None:
+        if not self._heap:
+            return
+        first = self._heap[0][0]
+        if self._timer is not None:
+            if self._armed_ms is not None and self._armed_ms <= first:
+                return
+            self._timer.cancel()
+        self._armed_ms = first
+        delay_s = max(0, first - self._clock.now_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._armed_ms = None
+        now_ms = self._clock.now_ms()
+        for _ in range(_BATCH):
+            if not self._heap or self._heap[0][0] > now_ms:
+                break
+            deadline, _, holder = heapq.heappop(self._heap)
+            if self._current.get(holder) == deadline:
+                del self._current[holder]
+                holder(now_ms)
+        self._arm()

@@ -1,0 +1,147 @@
+"""What the demo's records are and what is done with each: pure work, the same with the queue and without it.
+
+A job yields (key, value) records and turns one value into a tally of counters. A record that cannot be processed raises
+BrokenRecordError; it is rejected, not retried.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import json
+import sysconfig
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+PLANTED: Final = (
+    ("planted/unbalanced.py", b"def broken(:\n    pass\n"),
+    ("planted/null_byte.py", b"x = 1\0\n"),
+    ("planted/not_utf8.py", b"name = '\xff\xfe'\n"),
+)
+#: One record in this many meets an injected failure at its first delivery, and is released.
+FAILURE_EVERY: Final = 9
+
+Tally = Counter[str]
+
+
+class BrokenRecordError(Exception):
+    """The record cannot be processed, now or ever."""
+
+
+class InputError(Exception):
+    """The demo's input cannot be read."""
+
+
+class Job(Protocol):
+    """Records, and the work done for each."""
+
+    name: str
+
+    def records(self) -> Iterable[tuple[str, bytes]]:
+        """Every record once, as (key, value)."""
+        ...
+
+    def process(self, value: bytes) -> Tally:
+        """The record's counters. Raises BrokenRecordError."""
+        ...
+
+
+class StandardLibrary:
+    """Every source file of the running Python's standard library, parsed; and a few planted files that cannot be."""
+
+    name = "standard library"
+
+    def records(self) -> Iterator[tuple[str, bytes]]:
+        """(path below the library, bytes of the file), in order of path; packages that users installed are left out."""
+        root = Path(sysconfig.get_paths()["stdlib"])
+        for path in sorted(root.rglob("*.py")):
+            relative = path.relative_to(root)
+            if relative.parts[0] != "site-packages" and path.is_file():
+                yield relative.as_posix(), path.read_bytes()
+        yield from PLANTED
+
+    def process(self, value: bytes) -> Tally:
+        """Functions and lines of one source file."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(value)
+        except (SyntaxError, ValueError, RecursionError, MemoryError, UnicodeError) as error:
+            raise BrokenRecordError(f"{type(error).__name__}: {error}") from error
+        functions = sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
+        return Counter(functions=functions, lines=value.count(b"\n"))
+
+
+class FileInput:
+    """A file of the user's: one record per line, JSONL document or CSV row; gzip by its `.gz` ending."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+        plain = path.with_suffix("") if path.suffix == ".gz" else path
+        self.format = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}.get(plain.suffix, "lines")
+        self.columns = 0
+        if self.format == "csv":
+            first = next(iter(self.records()), None)
+            self.columns = len(next(csv.reader([first[1].decode("utf-8", "replace")]))) if first else 0
+
+    def records(self) -> Iterator[tuple[str, bytes]]:
+        """(line number, line without its end). Raises InputError when the file cannot be read."""
+        try:
+            with gzip.open(self.path, "rb") if self.path.suffix == ".gz" else self.path.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    yield str(number), line.rstrip(b"\r\n")
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(
+                f"cannot read {self.path}: {error}. Expected lines, JSONL or CSV, plain or gzip."
+            ) from error
+
+    def process(self, value: bytes) -> Tally:
+        """Bytes and a checksum, and fields where the format has them."""
+        tally: Tally = Counter(bytes=len(value), checksum=zlib.crc32(value))
+        try:
+            if self.format == "jsonl":
+                document = json.loads(value)
+                tally["fields"] = len(document) if isinstance(document, dict | list) else 1
+            elif self.format == "csv":
+                rows = list(csv.reader([value.decode()]))
+                tally["fields"] = len(rows[0]) if rows else 0
+                if tally["fields"] != self.columns:
+                    raise BrokenRecordError(f"{tally['fields']} columns, the first row has {self.columns}")
+            else:
+                value.decode()
+        except (ValueError, csv.Error) as error:
+            raise BrokenRecordError(f"{type(error).__name__}: {error}") from error
+        return tally
+
+
+def job_for(path: str | None) -> Job:
+    """The job for `--input`, or for the standard library. Raises InputError for a path that is not a file."""
+    if path is None:
+        return StandardLibrary()
+    if not Path(path).is_file():
+        raise InputError(f"input {path} is not a file. Give a file of lines, JSONL or CSV, plain or gzip.")
+    return FileInput(Path(path))
+
+
+def fails_first_attempt(key: str) -> bool:
+    """Whether the demo injects a failure into this record's first delivery."""
+    return zlib.crc32(key.encode()) % FAILURE_EVERY == 0
+
+
+def direct_count(job: Job) -> tuple[Tally, int, int]:
+    """The totals without the queue: (counters, records processed, records broken)."""
+    totals: Tally = Counter()
+    accepted = rejected = 0
+    for _, value in job.records():
+        try:
+            totals.update(job.process(value))
+            accepted += 1
+        except BrokenRecordError:
+            rejected += 1
+    return totals, accepted, rejected
