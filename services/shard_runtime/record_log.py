@@ -162,11 +162,22 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """One renewal's answer: `ok` false means the record is no longer ours. Counted only when durable."""
+    """One renewal's answer, durable: `ok` false means the record is no longer ours (CM-12)."""
 
     ok: bool
     history: str
     sent_ms: int
+
+
+class Appended(NamedTuple):
+    """What a flush used up. `tip` is the last id given in `shard.streams[-1]`; the owner goes on at `tip.seq + 1` there.
+
+    `noops` entries of type N, written behind a flush whose outcome had to be read back, are counted in it (CM-19). They
+    lie in the log of a group or share-state shard and in the control log of a topic (CM-40).
+    """
+
+    tip: StreamId
+    noops: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +231,11 @@ class RecordLog(Protocol):
 
     @property
     def available(self) -> bool:
-        """Whether new work may be taken: connected to a checked master, no unresolved flush (CM-15)."""
+        """Whether new work may be taken on every store node in use: see `available_for` (CM-15)."""
+        ...
+
+    def available_for(self, shard: ShardId) -> bool:
+        """Whether new work may be taken for a shard: its node's master is connected and checked, all flushes resolved."""
         ...
 
     @property
@@ -228,19 +243,38 @@ class RecordLog(Protocol):
         """The store's history (`master_replid`) as last seen on the checked connection (CM-11a); "" before."""
         ...
 
-    async def claim(self, request: ClaimRequest) -> ClaimAnswer:
-        """Try to own a shard. The claim entry is in every stream when this answers Claimed, and durable."""
+    def history_of(self, shard: ShardId) -> str:
+        """The history of the store node that holds a shard: nodes of a Redis Cluster have one each."""
         ...
 
-    async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
-        """Renew many leases in one call, answers in order. Raises StoreUnavailableError when it cannot tell."""
+    def tail_checked(self, shard: ShardId) -> str:
+        """The history to send as `Renewal.tail_ok`, or "".
+
+        It is the one under which this owner's last id was found whole with nothing unresolved; never while a lossy claim
+        still awaits its repair, which the host confirms by a `tail_ok` of its own (CM-12, CM-47).
+        """
+        ...
+
+    def lost(self, shard: ShardId) -> ShardLostError | None:
+        """Why a shard claimed here may not be used any more (TailLostError: claim again, CM-19); None while it may."""
+        ...
+
+    async def claim(self, request: ClaimRequest) -> ClaimAnswer:
+        """Try to own a shard. The claim entry is in every stream when this answers Claimed, and durable.
+
+        Raises StoreUnavailableError when no answer came in time: repeat the same request, with the same nonce.
+        """
+        ...
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed | None]:
+        """Renew many leases in one call, answers in order; None where no durable answer came: the deadline stays."""
         ...
 
     async def release(self, shard: ShardId, incarnation: int, epoch: int) -> bool:
         """Give a shard up and wake the others (CM-4). False: it was not ours."""
         ...
 
-    async def append(self, shard: ShardId, epoch: int, appends: Sequence[StreamAppend]) -> None:
+    async def append(self, shard: ShardId, epoch: int, appends: Sequence[StreamAppend]) -> Appended:
         """Append as ONE atomic flush (MULTI…EXEC, NOMKSTREAM), and return once it is committed (SR-19, CM-19).
 
         At most one flush per shard may be outstanding. While the store is away this waits and resolves the outcome
@@ -276,6 +310,10 @@ class RecordLog(Protocol):
 
     async def drop(self, shard: ShardId) -> None:
         """Forget what this process holds of a shard (its unanswered flush included); nothing is sent."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection and end every task; what is unanswered fails with StoreUnavailableError."""
         ...
 
 
