@@ -19,6 +19,15 @@ from kip932.ids import TERMINAL_STATES
 
 UNSET_OFFSET: Final = -1
 
+# Bits of `WriteStats.cause` (PM-20 X2): a set, because writes are merged (PL-705).
+CAUSE_ACK: Final = 1
+CAUSE_SESSION_RELEASE: Final = 2
+CAUSE_LOCK_EXPIRY: Final = 4
+CAUSE_DLQ: Final = 8
+CAUSE_ADMIN: Final = 16
+CAUSE_INIT: Final = 32
+CAUSE_COLD: Final = 64
+
 
 class StateBatch(NamedTuple):
     """Offsets `first_offset`…`last_offset` (inclusive) with one delivery state and delivery count."""
@@ -35,6 +44,24 @@ class StateBatch(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.first_offset}-{self.last_offset}:{self.delivery_state}:{self.delivery_count}"
+
+
+class WriteStats(NamedTuple):
+    """What a write stands for, filled by the leader and stored unchanged (PM-20 X2–X5). None: unknown, not zero."""
+
+    cause: int = 0
+    n_accept: int | None = None
+    n_release: int | None = None
+    n_reject: int | None = None
+    n_timeout: int | None = None
+    n_limit: int | None = None
+    max_dc: int | None = None
+    sum_dc: int | None = None
+    hwm: int | None = None
+    speo: int | None = None
+
+
+NO_STATS: Final = WriteStats()
 
 
 def combine(current: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: int = -1) -> list[StateBatch]:

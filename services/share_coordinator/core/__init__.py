@@ -1,0 +1,1 @@
+"""The pure part: decides and replays; knows no log, no clock and no wire."""

@@ -1,0 +1,82 @@
+"""The checks a request passes before a shard acts on it, in the order of table 2.3 (SC-20…SC-31, SC-43).
+
+Each raises the KafkaError of its row, or lets the request pass; none changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kip932.errors import FencedStateEpochError, InvalidRequestError, UnknownTopicOrPartitionError
+from kip932.ids import (
+    NULL_TOPIC_ID,
+    STATE_ACKNOWLEDGED,
+    STATE_ARCHIVED,
+    STATE_ARCHIVING,
+    STATE_AVAILABLE,
+    SharePartitionKey,
+    topic_id_text,
+)
+from kip932.state_batches import StateBatch
+
+from share_coordinator.core.commands import MetadataView, StaleLeaderError
+from share_coordinator.core.share_state import ShareState
+
+#: An epoch that skips its check (SC-28).
+UNCHECKED: Final = -1
+_STORABLE: Final = frozenset({STATE_AVAILABLE, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED})
+
+
+def check_key(key: SharePartitionKey) -> None:
+    """Rows 1 and 2."""
+    if key.topic_id == NULL_TOPIC_ID:
+        raise InvalidRequestError(f"group {key.group_id!r}: the topic id is null; expected a topic's id")
+    if key.partition < 0:
+        raise InvalidRequestError(f"{key.text}: partition {key.partition} is negative; expected 0 or more")
+
+
+def initialised(key: SharePartitionKey, state: ShareState | None) -> ShareState:
+    """Row 3."""
+    if state is None:
+        raise InvalidRequestError(f"{key.text} has no state; the group coordinator must initialise it first")
+    return state
+
+
+def check_leader(pair: tuple[int, int], state: ShareState) -> None:
+    """Row 4: (leader epoch, generation) as one ordered pair (SC-29a); equal and higher pass (SC-26)."""
+    if state.fence > pair:
+        raise StaleLeaderError(
+            f"leader epoch {pair[0]} (generation {pair[1]}) is below the stored {state.fence[0]} "
+            f"(generation {state.fence[1]}); another leader has taken over",
+            state.fence[0],
+        )
+
+
+def check_state_epoch(state_epoch: int, state: ShareState | None) -> None:
+    """Row 5; −1 and a key without state are not checked (SC-27, SC-28)."""
+    if state is not None and state_epoch != UNCHECKED and state.fence_state_epoch > state_epoch:
+        raise FencedStateEpochError(
+            f"state epoch {state_epoch} is below the stored {state.fence_state_epoch}; read the state again"
+        )
+
+
+def check_batches(key: SharePartitionKey, batches: Sequence[StateBatch]) -> None:
+    """SC-43 [R]: what could not be a record's state is refused; overlap is legal."""
+    for batch in batches:
+        if batch.first_offset > batch.last_offset or batch.delivery_state not in _STORABLE or batch.delivery_count < 0:
+            raise InvalidRequestError(
+                f"{key.text}: state batch {batch} (first-last:state:count) is not valid; expected first <= last, "
+                f"state one of {sorted(_STORABLE)}, count >= 0"
+            )
+
+
+def check_metadata(key: SharePartitionKey, metadata: MetadataView) -> None:
+    """Row 6, always last: a stale leader of a deleted topic sees that it is stale (SC-30)."""
+    count = metadata.partition_count(key.topic_id)
+    if count is None:
+        raise UnknownTopicOrPartitionError(f"topic {topic_id_text(key.topic_id)} is not in this node's metadata")
+    if key.partition >= count:
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic_id_text(key.topic_id)} has {count} partitions; partition {key.partition} was asked for"
+        )

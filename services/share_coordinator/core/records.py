@@ -1,0 +1,59 @@
+"""What the share-state log holds, as values (share-coordinator.md section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kip932.ids import SharePartitionKey
+from kip932.state_batches import NO_STATS, StateBatch, WriteStats
+
+NO_LEADER_EPOCH = -1
+UNKNOWN_COUNT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSnapshot:
+    """Type S: the whole state of one share-partition; replaces what came before.
+
+    `leader_epoch` is 0 after Initialize, while the `fence_…` fields keep the largest epochs ever seen, so that fencing
+    survives fail-over and trimming (SC-34). Timestamps differ exactly for cold copies (SC-60).
+    """
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    generation: int
+    start_offset: int
+    delivery_complete_count: int
+    create_ms: int
+    write_ms: int
+    batches: tuple[StateBatch, ...]
+    fence_leader_epoch: int
+    fence_generation: int
+    fence_state_epoch: int
+    stats: WriteStats = NO_STATS
+
+
+@dataclass(frozen=True, slots=True)
+class ShareUpdate:
+    """Type U: a change since the snapshot `snapshot_epoch`. `start_offset` −1 and `leader_epoch` −1: unchanged."""
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    leader_epoch: int
+    generation: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...]
+    stats: WriteStats = NO_STATS
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTombstone:
+    """Type T: the share-partition has no state any more (SC-46, SC-57)."""
+
+    key: SharePartitionKey
+
+
+ShareRecord = ShareSnapshot | ShareUpdate | ShareTombstone

@@ -1,0 +1,310 @@
+"""One shard of share-partition state: fencing, when a snapshot is due, replay (share-coordinator.md, Part A).
+
+Owns the states of its keys and two timers: cold copies (SC-73…SC-75), and the sweep for keys of vanished topics
+[SC-80 R].
+Never waits, never reads a clock: a host appends what `decide` returns and answers afterwards (SC-14, SC-59).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from kip932.errors import KafkaError
+from kip932.ids import SharePartitionKey
+from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats, combine
+from shard_runtime.shard import Anchor, Decision
+
+from share_coordinator.core.checks import (
+    UNCHECKED,
+    check_batches,
+    check_key,
+    check_leader,
+    check_metadata,
+    check_state_epoch,
+    initialised,
+)
+from share_coordinator.core.commands import (
+    Batch,
+    CopyCold,
+    DeleteState,
+    DeleteTopics,
+    InitializeState,
+    KeyOutcome,
+    KeyReply,
+    MetadataView,
+    ReadState,
+    ReadSummary,
+    Removed,
+    RemoveOrphans,
+    ShareCommand,
+    StateSummary,
+    StateView,
+    WriteState,
+)
+from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
+from share_coordinator.core.share_state import ShareState, after_snapshot, after_update, initial_snapshot
+
+#: Keys that one background command may touch, so that requests do not wait long behind it (SR-17).
+KEYS_PER_SLICE: Final = 500
+_SWEEP_RETRY_MS: Final = 1_000
+
+_Decision = Decision[ShareRecord, object]
+_KeyDecision = tuple[ShareRecord | None, KeyReply]
+_Token = tuple[SharePartitionKey, ShareState | None]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Things worth a metric that replay has seen; they only grow."""
+
+    start_offset_decreases: int = 0  # SC-41: a leader sent a start offset below the stored one
+    orphan_updates: int = 0  # SC-56: an update without its snapshot
+    epoch_mismatches: int = 0  # SC-58: an update that extends another snapshot than the one before it
+
+
+class ShareStateShard:
+    """The Shard of share-partition state.
+
+    `updates_per_snapshot` is `share.coordinator.snapshot.update.records.per.snapshot`; `cold_interval_ms`
+    `share.coordinator.cold.partition.snapshot.interval.ms`.
+    """
+
+    def __init__(self, metadata: MetadataView, updates_per_snapshot: int, cold_interval_ms: int) -> None:
+        self.counts = Counts()
+        self._metadata = metadata
+        self._updates_per_snapshot = updates_per_snapshot
+        self._cold_interval_ms = cold_interval_ms
+        self._states: dict[SharePartitionKey, ShareState] = {}
+        self._cold_deadline: int | None = None
+        self._cold_queue: list[SharePartitionKey] = []
+        self._sweep_since: int | None = None
+        self._sweep_deadline: int | None = None
+
+    @property
+    def keys(self) -> int:
+        """How many share-partitions have state here."""
+        return len(self._states)
+
+    def state(self, key: SharePartitionKey) -> ShareState | None:
+        """The state of one key, for tools and tests."""
+        return self._states.get(key)
+
+    # -- deciding
+
+    def decide(self, command: ShareCommand, now_ms: int, wall_ms: int) -> _Decision:
+        """Decide a command. Changes nothing. Raises KafkaError when a single-key command is refused."""
+        if isinstance(command, Batch):
+            return self._decide_batch(command, wall_ms)
+        if isinstance(command, DeleteTopics):
+            return _tombstones([key for key in self._states if key.topic_id in command.topic_ids])
+        if isinstance(command, RemoveOrphans):
+            return _tombstones([key for key in command.keys if key in self._states and self._orphaned(key)])
+        if isinstance(command, CopyCold):
+            copies = [copy for key in command.keys for copy in self._cold_copy(key, wall_ms)]
+            return Decision(copies, len(copies))
+        record, reply = self._decide_key(command, wall_ms)
+        return Decision((record,) if record else (), reply)
+
+    def _decide_batch(self, batch: Batch, wall_ms: int) -> _Decision:
+        """Keys in a batch differ, so that no decision depends on another's record."""
+        records: list[ShareRecord] = []
+        outcomes: list[KeyOutcome] = []
+        for command in batch.commands:
+            try:
+                record, reply = self._decide_key(command, wall_ms)
+            except KafkaError as refusal:
+                outcomes.append(refusal)
+                continue
+            outcomes.append(reply)
+            if record is not None:
+                records.append(record)
+        return Decision(records, tuple(outcomes))
+
+    def _decide_key(self, command: Any, wall_ms: int) -> _KeyDecision:
+        check_key(command.key)
+        state = self._states.get(command.key)
+        return _DECIDE[type(command)](self, command, state, wall_ms)
+
+    def _initialize(self, command: InitializeState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
+        check_state_epoch(command.state_epoch, state)
+        check_metadata(command.key, self._metadata)
+        if (
+            state is not None
+            and command.state_epoch not in {UNCHECKED, -1}
+            and command.state_epoch == state.state_epoch
+        ):
+            return None, None  # SC-33: a delayed duplicate must not wipe progress
+        stats = WriteStats(CAUSE_INIT if state is None else CAUSE_ADMIN)
+        return initial_snapshot(command.key, state, command.state_epoch, command.start_offset, wall_ms, stats), None
+
+    def _read(self, command: ReadState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
+        state = initialised(command.key, state)
+        pair = command.leader_epoch, command.generation
+        check_leader(pair, state)
+        check_metadata(command.key, self._metadata)
+        unchanged = command.leader_epoch == UNCHECKED or pair == state.fence
+        reply = StateView(state.state_epoch, state.start_offset, state.batches, recorded=not unchanged)
+        if unchanged:
+            return None, reply
+        update = ShareUpdate(
+            command.key, state.snapshot_epoch, *pair, state.start_offset, state.delivery_complete_count, ()
+        )
+        return self._record(state, update, wall_ms), reply
+
+    def _write(self, command: WriteState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
+        check_batches(command.key, command.batches)
+        state = initialised(command.key, state)
+        if command.leader_epoch != UNCHECKED:
+            check_leader((command.leader_epoch, command.generation), state)
+        check_state_epoch(command.state_epoch, state)
+        check_metadata(command.key, self._metadata)
+        # SC-40: the request's epochs only fence; the record keeps the state's.
+        update = ShareUpdate(
+            command.key,
+            state.snapshot_epoch,
+            state.leader_epoch,
+            state.generation,
+            command.start_offset,
+            command.delivery_complete_count,
+            tuple(combine((), command.batches, command.start_offset)),
+            command.stats,
+        )
+        return self._record(state, update, wall_ms), None
+
+    def _delete(self, command: DeleteState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
+        check_state_epoch(command.state_epoch, state)
+        check_metadata(command.key, self._metadata)
+        return (None if state is None else ShareTombstone(command.key)), None
+
+    def _summary(self, command: ReadSummary, state: ShareState | None, wall_ms: int) -> _KeyDecision:
+        check_metadata(command.key, self._metadata)
+        if state is None:
+            return None, StateSummary()
+        return None, StateSummary(
+            state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count
+        )
+
+    def _record(self, state: ShareState, update: ShareUpdate, wall_ms: int) -> ShareRecord:
+        """SC-52: the update, or a snapshot of what it leads to once enough updates stand behind the last one."""
+        if state.updates < self._updates_per_snapshot:
+            return update
+        return after_update(state, update).snapshot(update.key, wall_ms, update.stats)
+
+    # -- replaying
+
+    def replay(self, record: ShareRecord) -> _Token:
+        """Apply one record; the token is the key with its former state."""
+        former = self._states.get(record.key)
+        if isinstance(record, ShareTombstone):
+            self._states.pop(record.key, None)
+        elif isinstance(record, ShareSnapshot):
+            self._states[record.key] = after_snapshot(former, record)
+        else:
+            self._count(former, record)
+            self._states[record.key] = after_update(former, record)
+        return record.key, former
+
+    def undo(self, token: object) -> None:
+        """Put a key's former state back (SC-59, SR-23)."""
+        assert isinstance(token, tuple)
+        key, former = token
+        if former is None:
+            self._states.pop(key, None)
+        else:
+            self._states[key] = former
+
+    def _count(self, former: ShareState | None, record: ShareUpdate) -> None:
+        if former is None:
+            self.counts.orphan_updates += 1
+            return
+        if 0 <= record.start_offset < former.start_offset:
+            self.counts.start_offset_decreases += 1
+        if record.snapshot_epoch != former.snapshot_epoch:
+            self.counts.epoch_mismatches += 1
+
+    # -- time
+
+    def loaded(self, now_ms: int) -> Sequence[ShareCommand]:
+        """Start the timers. Topics deleted while nobody held the shard are swept once metadata is complete."""
+        self._cold_queue.clear()
+        self._cold_deadline = now_ms + self._cold_interval_ms
+        self._sweep_since = self._sweep_deadline = now_ms
+        return ()
+
+    def next_deadline(self) -> int | None:
+        """When cold copies or the sweep come next."""
+        deadlines = [deadline for deadline in (self._cold_deadline, self._sweep_deadline) if deadline is not None]
+        return min(deadlines, default=None)
+
+    def due(self, now_ms: int) -> Sequence[ShareCommand]:
+        """At most one slice of cold copies and one of the sweep; while more is left the next deadline is `now_ms`."""
+        commands: list[ShareCommand] = []
+        if self._sweep_deadline is not None and self._sweep_deadline <= now_ms:
+            commands += self._sweep(now_ms)
+        if self._cold_deadline is not None and self._cold_deadline <= now_ms:
+            commands += self._cold_slice(now_ms)
+        return commands
+
+    def paused(self, now_ms: int) -> None:
+        """Cold copies are housekeeping: after a pause they wait their interval out again."""
+        if self._cold_deadline is not None:
+            self._cold_queue.clear()
+            self._cold_deadline = now_ms + self._cold_interval_ms
+
+    def _sweep(self, now_ms: int) -> list[ShareCommand]:
+        """Only complete metadata may say that a topic is gone; the deadline stays until nothing is left to remove."""
+        self._sweep_deadline = now_ms + _SWEEP_RETRY_MS
+        if self._sweep_since is None or not self._metadata.settled_since(self._sweep_since):
+            return []
+        keys = tuple(islice((key for key in self._states if self._orphaned(key)), KEYS_PER_SLICE))
+        if not keys:
+            self._sweep_since = self._sweep_deadline = None
+            return []
+        return [RemoveOrphans(keys)]
+
+    def _orphaned(self, key: SharePartitionKey) -> bool:
+        return self._metadata.partition_count(key.topic_id) is None
+
+    def _cold_slice(self, now_ms: int) -> list[ShareCommand]:
+        if not self._cold_queue:
+            self._cold_queue = [key for key, state in self._states.items() if not state.cold_copied]
+        keys = tuple(self._cold_queue[-KEYS_PER_SLICE:])
+        del self._cold_queue[-KEYS_PER_SLICE:]
+        self._cold_deadline = now_ms if self._cold_queue else now_ms + self._cold_interval_ms
+        return [CopyCold(keys)] if keys else []
+
+    def _cold_copy(self, key: SharePartitionKey, wall_ms: int) -> Iterable[ShareSnapshot]:
+        state = self._states.get(key)
+        if state is not None and not state.cold_copied and wall_ms - state.write_ms >= self._cold_interval_ms:
+            yield state.cold_copy(key, wall_ms, _COLD)
+
+    # -- compaction
+
+    def anchor(self, record: ShareRecord) -> Anchor | None:
+        """Snapshots stand for themselves and tombstones end a key; updates lean on a snapshot (SC-70)."""
+        if isinstance(record, ShareUpdate):
+            return None
+        return Anchor(record.key, isinstance(record, ShareSnapshot))
+
+    def rewrite(self, keys: Iterable[Hashable], wall_ms: int) -> Sequence[Sequence[ShareRecord]]:
+        """Cold copies of the keys that still have state, one append each (SC-73, CM-18)."""
+        found = ((key, self._states.get(key)) for key in keys if isinstance(key, SharePartitionKey))
+        return [(state.cold_copy(key, wall_ms, _COLD),) for key, state in found if state is not None]
+
+
+_COLD: Final = WriteStats(CAUSE_COLD)
+_DECIDE: Final[dict[type, Callable[[ShareStateShard, Any, ShareState | None, int], _KeyDecision]]] = {
+    InitializeState: ShareStateShard._initialize,
+    ReadState: ShareStateShard._read,
+    WriteState: ShareStateShard._write,
+    DeleteState: ShareStateShard._delete,
+    ReadSummary: ShareStateShard._summary,
+}
+
+
+def _tombstones(keys: list[SharePartitionKey]) -> _Decision:
+    records = [ShareTombstone(key) for key in keys[:KEYS_PER_SLICE]]
+    return Decision(records, Removed(len(records), len(keys) - len(records)))

@@ -1,0 +1,168 @@
+"""The state of one share-partition, and what each record makes of it (SC-51…SC-60).
+
+Immutable: a record yields a new value, and keeping the old one is all that undoing takes. Owns the merging rules of
+start offset and delivery-complete count (SC-41, SC-42); never decides whether a request is allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kip932.ids import SharePartitionKey
+from kip932.state_batches import NO_STATS, UNSET_OFFSET, StateBatch, WriteStats, combine, merge_into
+
+from share_coordinator.core.records import NO_LEADER_EPOCH, UNKNOWN_COUNT, ShareSnapshot, ShareUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class ShareState:
+    """What is stored for one share-partition.
+
+    `fence` is the largest (leader epoch, generation) ever seen and `fence_state_epoch` the largest state epoch; they
+    never fall while the state exists (SC-34). `updates` counts updates since the last snapshot of any cause [SC-55 R].
+    """
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    generation: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...]
+    create_ms: int
+    write_ms: int
+    fence: tuple[int, int]
+    fence_state_epoch: int
+    updates: int
+
+    @property
+    def cold_copied(self) -> bool:
+        """Whether nothing has changed since a cold copy: copying it again would gain nothing (SC-74, SC-75)."""
+        return self.updates == 0 and self.create_ms != self.write_ms
+
+    def snapshot(self, key: SharePartitionKey, wall_ms: int, stats: WriteStats = NO_STATS) -> ShareSnapshot:
+        """This state as the next natural snapshot (SC-52)."""
+        return self._copy(key, wall_ms, wall_ms, stats)
+
+    def cold_copy(self, key: SharePartitionKey, wall_ms: int, stats: WriteStats) -> ShareSnapshot:
+        """This state once more, so that older records become redundant: only the write time is new (SC-73)."""
+        return self._copy(key, self.create_ms, wall_ms, stats)
+
+    def _copy(self, key: SharePartitionKey, create_ms: int, write_ms: int, stats: WriteStats) -> ShareSnapshot:
+        return ShareSnapshot(
+            key=key,
+            snapshot_epoch=self.snapshot_epoch + 1,
+            state_epoch=self.state_epoch,
+            leader_epoch=self.leader_epoch,
+            generation=self.generation,
+            start_offset=self.start_offset,
+            delivery_complete_count=self.delivery_complete_count,
+            create_ms=create_ms,
+            write_ms=write_ms,
+            batches=self.batches,
+            fence_leader_epoch=self.fence[0],
+            fence_generation=self.fence[1],
+            fence_state_epoch=self.fence_state_epoch,
+            stats=stats,
+        )
+
+
+def after_snapshot(state: ShareState | None, record: ShareSnapshot) -> ShareState:
+    """The state once `record` is replayed: the record's, with fences at the larger of both (SC-55)."""
+    pair = record.leader_epoch, record.generation
+    fence = max(pair, (record.fence_leader_epoch, record.fence_generation))
+    state_epoch = max(record.state_epoch, record.fence_state_epoch)
+    if state is not None:
+        fence = max(fence, state.fence)
+        state_epoch = max(state_epoch, state.fence_state_epoch)
+    return ShareState(
+        snapshot_epoch=record.snapshot_epoch,
+        state_epoch=record.state_epoch,
+        leader_epoch=record.leader_epoch,
+        generation=record.generation,
+        start_offset=record.start_offset,
+        delivery_complete_count=record.delivery_complete_count,
+        batches=record.batches,
+        create_ms=record.create_ms,
+        write_ms=record.write_ms,
+        fence=fence,
+        fence_state_epoch=state_epoch,
+        updates=0,
+    )
+
+
+def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
+    """The state once `record` is replayed (SC-56); without a state the record stands for itself, with state epoch 0."""
+    pair = record.leader_epoch, record.generation
+    if state is None:
+        return _orphan(record, pair)
+    start_offset = max(state.start_offset, record.start_offset)
+    leader = pair if record.leader_epoch != NO_LEADER_EPOCH else (state.leader_epoch, state.generation)
+    return ShareState(
+        snapshot_epoch=state.snapshot_epoch,
+        state_epoch=state.state_epoch,
+        leader_epoch=leader[0],
+        generation=leader[1],
+        start_offset=start_offset,
+        delivery_complete_count=_complete_count(state, record),
+        batches=tuple(merge_into(state.batches, record.batches, start_offset)),
+        create_ms=state.create_ms,
+        write_ms=state.write_ms,
+        fence=max(state.fence, pair),
+        fence_state_epoch=state.fence_state_epoch,
+        updates=state.updates + 1,
+    )
+
+
+def _complete_count(state: ShareState, record: ShareUpdate) -> int:
+    """SC-42: a count belongs to a start offset, so one that was counted from further back says nothing."""
+    if record.start_offset < state.start_offset:
+        return state.delivery_complete_count
+    if record.start_offset == state.start_offset:
+        return max(state.delivery_complete_count, record.delivery_complete_count)
+    return record.delivery_complete_count
+
+
+def _orphan(record: ShareUpdate, pair: tuple[int, int]) -> ShareState:
+    return ShareState(
+        snapshot_epoch=record.snapshot_epoch,
+        state_epoch=0,
+        leader_epoch=record.leader_epoch,
+        generation=record.generation,
+        start_offset=record.start_offset,
+        delivery_complete_count=record.delivery_complete_count,
+        batches=tuple(combine((), record.batches, record.start_offset)),
+        create_ms=0,
+        write_ms=0,
+        fence=pair,
+        fence_state_epoch=NO_LEADER_EPOCH,
+        updates=1,
+    )
+
+
+def initial_snapshot(
+    key: SharePartitionKey,
+    state: ShareState | None,
+    state_epoch: int,
+    start_offset: int,
+    *,
+    wall_ms: int,
+    stats: WriteStats,
+) -> ShareSnapshot:
+    """What Initialize writes: a fresh state in place of the old, whose fences it keeps (SC-32, SC-34)."""
+    return ShareSnapshot(
+        key=key,
+        snapshot_epoch=0 if state is None else state.snapshot_epoch + 1,
+        state_epoch=state_epoch,
+        leader_epoch=0,
+        generation=0,
+        start_offset=start_offset,
+        delivery_complete_count=UNKNOWN_COUNT if start_offset == UNSET_OFFSET else 0,
+        create_ms=wall_ms,
+        write_ms=wall_ms,
+        batches=(),
+        fence_leader_epoch=0 if state is None else max(0, state.fence[0]),
+        fence_generation=0 if state is None or state.fence[0] < 0 else state.fence[1],
+        fence_state_epoch=state_epoch if state is None else max(state_epoch, state.fence_state_epoch),
+        stats=stats,
+    )
