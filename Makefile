@@ -1,0 +1,81 @@
+# The words of this project; CI uses the same ones. `make test` needs nothing but make and python3 (3.11 or newer, with venv).
+
+PYTHON ?= python3
+VENV ?= .venv
+EXTRAS ?= server,cli,speed,dev
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+
+# Stamps make the second run quick. They lie in the environment, so that a fresh environment has none.
+INSTALLED := $(VENV)/.installed
+GENERATED := $(VENV)/.generated
+PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
+
+# What is typed and linted, as far as it exists.
+TYPED := $(wildcard protos client services pipeline tools benchmarks tests hatch_build.py)
+# The newest committed image of the protocol; every change is compared with it.
+RELEASED := $(lastword $(sort $(wildcard protos/released/*.json)))
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup protos style types test up demo bench docs format release-protos clean
+
+help: ## Say what the words mean.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(GENERATED) ## Make the environment and install the project into it, editable.
+
+$(INSTALLED): pyproject.toml hatch_build.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), and 3.11 or newer is needed. Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { \
+	  echo "$(PYTHON) cannot make an environment in $(VENV). On Debian and Ubuntu try: apt-get install python3-venv"; exit 1; }
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(GENERATED): $(INSTALLED) $(PROTOS)
+	$(PY) hatch_build.py
+	@touch $@
+
+protos: $(INSTALLED) ## Write the protobuf modules beside their .proto files.
+	$(PY) hatch_build.py
+	@touch $(GENERATED)
+
+style: setup ## Lint, format check, import arrows, protocol lint and breaking changes.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PYTHONPATH=. $(BIN)/lint-imports
+	$(BIN)/buf lint
+	$(BIN)/buf format --diff --exit-code
+	$(if $(RELEASED),$(BIN)/buf breaking --against $(RELEASED),@echo "buf breaking: nothing has been released yet")
+
+types: setup ## Check types, strictly.
+	$(BIN)/mypy $(TYPED)
+
+test: style types ## Style, types and the whole suite; ends with pytest's summary line.
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+up: setup ## Run a cluster on this machine: embedded store and all roles.
+	$(BIN)/sharegroups up
+
+demo: setup ## Play the whole story on this machine; ends with a table that accounts for every record.
+	$(BIN)/sharegroups demo
+
+bench: setup ## Run the benchmarks; each prints one JSON line.
+	$(PY) -m benchmarks $(BENCH_ARGS)
+
+docs: setup ## Write docs/conformance.md anew.
+	$(PY) tools/conformance.py --write
+
+format: setup ## Put Python and .proto files into house format.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/buf format --write
+
+release-protos: setup ## Keep an image of the protocol that later changes must stay compatible with: VERSION=0.1.0
+	@test -n "$(VERSION)" || { echo "Which version? Try: make release-protos VERSION=0.1.0"; exit 1; }
+	mkdir -p protos/released
+	$(BIN)/buf build --exclude-source-info --output protos/released/kip932-$(VERSION).json
+
+clean: ## Remove the environment and all caches.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,0 +1,72 @@
+"""What holds for every test: a skip must have a permitted reason.
+
+With `--strict-skips`, or when CI=true, a test that is skipped for a reason that tests/permitted_skips.txt does not
+match fails instead. So a suite that is green in CI has run everything it claims to run, except what is listed by name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+PERMITTED_SKIPS = Path(__file__).with_name("permitted_skips.txt")
+_STRICT = pytest.StashKey[list[re.Pattern[str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--strict-skips",
+        action="store_true",
+        default=os.environ.get("CI") == "true",
+        help="fail tests that are skipped for a reason not in tests/permitted_skips.txt (default when CI=true)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--strict-skips"):
+        config.stash[_STRICT] = permitted_skips(PERMITTED_SKIPS)
+
+
+def permitted_skips(path: Path) -> list[re.Pattern[str]]:
+    """One pattern per line of `path` that is neither blank nor a comment."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return [re.compile(line) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if not hasattr(report, "wasxfail"):
+        _hold(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _hold(collector.config, report)
+    return report
+
+
+def _hold(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not report.skipped or (patterns := config.stash.get(_STRICT, None)) is None:
+        return
+    reason = _reason(report)
+    if not any(pattern.fullmatch(reason) for pattern in patterns):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"skipped, and the reason is not permitted: {reason!r}\n"
+            f"expected: a reason that a line of tests/{PERMITTED_SKIPS.name} matches\n"
+            "try: let the test run here, or add the reason there with a comment that says why the skip is honest"
+        )
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")

@@ -1,0 +1,117 @@
+"""Cores are pure. import-linter forbids by list; this holds what a core and the vocabulary may import at all."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCE_ROOTS = ("protos", "client", "services", "pipeline")
+
+# The pure parts of the standard library: they compute, and neither wait, nor look at the clock, nor roll dice.
+PURE = frozenset(
+    {
+        "__future__", "abc", "array", "base64", "binascii", "bisect", "collections", "contextlib", "copy",
+        "dataclasses", "enum", "functools", "hashlib", "heapq", "itertools", "math", "operator", "re", "string",
+        "struct", "types", "typing", "zlib",
+    }
+)  # fmt: skip
+# Pure modules that cores may import: the words, and the shape of a shard, which is what a core implements.
+VOCABULARY = frozenset({"kip932.errors", "kip932.ids", "kip932.state_batches", "shard_runtime.shard"})
+
+# Who among the services may see generated messages and their runtime: the edges.
+MESSAGE_EDGES = frozenset({"service", "codec", "transport", "topic_log"})
+MESSAGE_PACKAGES = ("kip932.rpc", "shard_runtime.persister", "shard_runtime.cluster", "shard_runtime.rpc")
+STORE_PACKAGE = "shard_runtime.redis"
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for source in SOURCE_ROOTS:
+        for path in sorted((ROOT / source).rglob("*.py")):
+            if "_pb2" not in path.name and "examples" not in path.parts:
+                name = ".".join(path.relative_to(ROOT / source).with_suffix("").parts)
+                yield name.removesuffix(".__init__"), path
+
+
+def imports(module: str, path: Path) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import, names imported from a module spelled out below it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def within(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def core_of(module: str) -> str:
+    """The core that a module belongs to, "" for none: `x.core`, or `x.log_core` where a service has two."""
+    parts = module.split(".")
+    ends = [index for index, part in enumerate(parts, start=1) if part == "core" or part.endswith("_core")]
+    return ".".join(parts[: ends[0]]) if ends else ""
+
+
+def is_pure(module: str) -> bool:
+    return bool(core_of(module)) or module in VOCABULARY
+
+
+PURE_MODULES = [(name, path) for name, path in modules() if is_pure(name)]
+
+
+def test_the_vocabulary_is_among_the_modules_held() -> None:
+    assert {"kip932.errors", "kip932.ids"} <= {name for name, _ in PURE_MODULES}
+
+
+@pytest.mark.parametrize(("module", "path"), PURE_MODULES, ids=[name for name, _ in PURE_MODULES])
+def test_a_core_imports_pure_things_only(module: str, path: Path) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for line, name in imports(module, path)
+        if name.split(".")[0] not in PURE and not within(name, *VOCABULARY, core_of(module) or module)
+    ]
+    assert wrong == [], f"a core may import {', '.join(sorted(PURE | VOCABULARY))} and its siblings"
+
+
+def test_in_services_only_edges_see_messages() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for module, path in modules()
+        if (ROOT / "services") in path.parents
+        and module.split(".")[-1] not in MESSAGE_EDGES
+        and not within(module, *MESSAGE_PACKAGES)
+        for line, name in imports(module, path)
+        if within(name, "google.protobuf") or within(name, "kip932.api", "kip932.internal", "kip932.records")
+    ]
+    assert wrong == [], "messages are translated at the edges: service.py, codec.py, transport.py, topic_log.py"
+
+
+def test_only_one_package_sees_the_store() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for module, path in modules()
+        if not within(module, STORE_PACKAGE)
+        for line, name in imports(module, path)
+        if within(name, "redis", "hiredis", "valkey")
+    ]
+    assert wrong == [], f"only {STORE_PACKAGE} speaks with the store"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("import os.path", "os.path"),
+        ("from kip932 import ids", "kip932.ids"),
+        ("from . import state", "svc.core.state"),
+        ("from .state import State", "svc.core.state.State"),
+        ("from ..codec import encode", "svc.codec.encode"),
+    ],
+)
+def test_imports_are_read_as_python_reads_them(tmp_path: Path, line: str, expected: str) -> None:
+    (tmp_path / "shard.py").write_text(line)
+    assert list(imports("svc.core.shard", tmp_path / "shard.py")) == [(1, expected)]
