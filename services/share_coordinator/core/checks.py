@@ -19,7 +19,6 @@ from kip932.ids import (
     topic_id_text,
 )
 from kip932.state_batches import StateBatch
-
 from share_coordinator.core.commands import MetadataView, StaleLeaderError
 from share_coordinator.core.share_state import ShareState
 

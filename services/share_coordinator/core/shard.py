@@ -16,7 +16,6 @@ from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats, combine
 from shard_runtime.shard import Anchor, Decision
-
 from share_coordinator.core.checks import (
     UNCHECKED,
     check_batches,
@@ -131,14 +130,13 @@ class ShareStateShard:
     def _initialize(self, command: InitializeState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
         check_state_epoch(command.state_epoch, state)
         check_metadata(command.key, self._metadata)
-        if (
-            state is not None
-            and command.state_epoch not in {UNCHECKED, -1}
-            and command.state_epoch == state.state_epoch
-        ):
+        if state is not None and command.state_epoch != UNCHECKED and command.state_epoch == state.state_epoch:
             return None, None  # SC-33: a delayed duplicate must not wipe progress
         stats = WriteStats(CAUSE_INIT if state is None else CAUSE_ADMIN)
-        return initial_snapshot(command.key, state, command.state_epoch, command.start_offset, wall_ms, stats), None
+        snapshot = initial_snapshot(
+            command.key, state, command.state_epoch, command.start_offset, wall_ms=wall_ms, stats=stats
+        )
+        return snapshot, None
 
     def _read(self, command: ReadState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
         state = initialised(command.key, state)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, UNSET_OFFSET, StateBatch, WriteStats, combine, merge_into
-
 from share_coordinator.core.records import NO_LEADER_EPOCH, UNKNOWN_COUNT, ShareSnapshot, ShareUpdate
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from kip932.state_batches import StateBatch, batch_at, clip, combine, merge_into, terminal_count
 
 _STATES = {"A": 0, "K": 2, "R": 4}

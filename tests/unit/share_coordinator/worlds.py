@@ -1,0 +1,105 @@
+"""What the tests of the core shard share: a metadata view to set, and a driver that plays the host's order."""
+
+from __future__ import annotations
+
+from kip932.ids import SharePartitionKey
+from kip932.state_batches import StateBatch
+from share_coordinator.core.commands import InitializeState, ReadState, ShareCommand, WriteState
+from share_coordinator.core.records import ShareRecord
+from share_coordinator.core.shard import ShareStateShard
+from share_coordinator.core.share_state import ShareState
+
+TOPIC = bytes(15) + b"\x01"
+OTHER_TOPIC = bytes(15) + b"\x02"
+KEY = SharePartitionKey("G1", TOPIC, 0)
+COLD_MS = 60_000
+
+
+class Metadata:
+    """A metadata view whose topics a test sets."""
+
+    def __init__(self) -> None:
+        self.topics: dict[bytes, int] = {TOPIC: 10, OTHER_TOPIC: 10}
+        self.settled_ms = -1
+
+    def partition_count(self, topic_id: bytes) -> int | None:
+        return self.topics.get(topic_id)
+
+    def settled_since(self, now_ms: int) -> bool:
+        return self.settled_ms >= now_ms
+
+
+class Driver:
+    """Runs commands as a host does (decide, replay), keeps the log, and can start over from it."""
+
+    def __init__(self, updates_per_snapshot: int = 500, metadata: Metadata | None = None) -> None:
+        self.metadata = metadata or Metadata()
+        self.updates_per_snapshot = updates_per_snapshot
+        self.log: list[ShareRecord] = []
+        self.wall_ms = 1_000_000
+        self.now_ms = 0
+        self.shard = self._empty()
+
+    def _empty(self) -> ShareStateShard:
+        return ShareStateShard(self.metadata, self.updates_per_snapshot, COLD_MS)
+
+    def run(self, command: ShareCommand) -> object:
+        """The reply; the records are in the log."""
+        decision = self.shard.decide(command, self.now_ms, self.wall_ms)
+        for record in decision.records:
+            self.shard.replay(record)
+        self.log.extend(decision.records)
+        return decision.reply
+
+    def written(self, command: ShareCommand) -> list[ShareRecord]:
+        """The records that a command appends."""
+        before = len(self.log)
+        self.run(command)
+        return self.log[before:]
+
+    def advance(self, ms: int) -> None:
+        self.now_ms += ms
+        self.wall_ms += ms
+
+    def run_due(self) -> list[ShareRecord]:
+        """Everything that time makes due now."""
+        before = len(self.log)
+        for _ in range(100):
+            deadline = self.shard.next_deadline()
+            if deadline is None or deadline > self.now_ms:
+                break
+            for command in self.shard.due(self.now_ms):
+                self.run(command)
+        return self.log[before:]
+
+    def state(self, key: SharePartitionKey = KEY) -> ShareState:
+        state = self.shard.state(key)
+        assert state is not None
+        return state
+
+    def replayed(self, first: int = 0) -> ShareStateShard:
+        """A shard rebuilt from the log from position `first` on."""
+        shard = self._empty()
+        for record in self.log[first:]:
+            shard.replay(record)
+        return shard
+
+
+def initialize(state_epoch: int = 5, start: int = -1, key: SharePartitionKey = KEY) -> InitializeState:
+    return InitializeState(key, state_epoch, start)
+
+
+def read(leader: int, generation: int = 0, key: SharePartitionKey = KEY) -> ReadState:
+    return ReadState(key, leader, generation)
+
+
+def write(
+    *batches: tuple[int, int, int, int],
+    start: int = -1,
+    state: int = -1,
+    leader: int = -1,
+    generation: int = 0,
+    dcc: int = 0,
+    key: SharePartitionKey = KEY,
+) -> WriteState:
+    return WriteState(key, state, leader, generation, start, dcc, tuple(StateBatch(*batch) for batch in batches))
