@@ -44,7 +44,7 @@ protos: $(INSTALLED) ## Write the protobuf modules beside their .proto files.
 style: setup ## Lint, format check, import arrows, protocol lint and breaking changes.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	PYTHONPATH=. $(BIN)/lint-imports
+	$(BIN)/lint-imports
 	$(BIN)/buf lint
 	$(BIN)/buf format --diff --exit-code
 	$(if $(RELEASED),$(BIN)/buf breaking --against $(RELEASED),@echo "buf breaking: nothing has been released yet")

@@ -1,0 +1,49 @@
+"""State batches and write statistics between their messages and their values (CM-17).
+
+Coordinator, persister, tools and pipeline all read them through these functions; absent fields keep their meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kip932.records.v1.state_batch_pb2 import StateBatch as StateBatchMessage
+from kip932.records.v1.write_stats_pb2 import WriteStats as WriteStatsMessage
+from kip932.state_batches import NO_STATS, StateBatch, WriteStats
+
+_COUNTS = WriteStats._fields[1:]
+
+
+def batches_to_messages(batches: Iterable[StateBatch]) -> list[StateBatchMessage]:
+    """One message for each batch, in order."""
+    return [
+        StateBatchMessage(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+        for first, last, state, count in batches
+    ]
+
+
+def batches_from_messages(messages: Iterable[StateBatchMessage]) -> tuple[StateBatch, ...]:
+    """One value for each message, in order."""
+    return tuple(
+        [
+            StateBatch(message.first_offset, message.last_offset, message.delivery_state, message.delivery_count)
+            for message in messages
+        ]
+    )
+
+
+def stats_to_message(stats: WriteStats) -> WriteStatsMessage | None:
+    """The message; None for statistics that say nothing, so that the field stays absent."""
+    if stats == NO_STATS:
+        return None
+    message = WriteStatsMessage(cause=stats.cause)
+    for name, value in zip(_COUNTS, stats[1:], strict=True):
+        if value is not None:
+            setattr(message, name, value)
+    return message
+
+
+def stats_from_message(message: WriteStatsMessage) -> WriteStats:
+    """The value; a count that is absent is None."""
+    values = {descriptor.name: value for descriptor, value in message.ListFields()}
+    return WriteStats(values.get("cause", 0), *[values.get(name) for name in _COUNTS])
