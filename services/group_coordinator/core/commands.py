@@ -1,0 +1,164 @@
+"""What goes into a group shard, what it answers, and the orders it gives. Frozen values without behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from group_coordinator.core.member import Member
+from group_coordinator.core.views import Assignment
+from kip932.ids import TopicIdPartition
+
+
+class Heartbeat(NamedTuple):
+    """ShareGroupHeartbeat, already checked by `validation` (GC-12…GC-18, GC-23a). None means unchanged."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None = None
+    subscribed: tuple[str, ...] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+class HeartbeatReply(NamedTuple):
+    """A heartbeat's answer. `rebalanced`: it bumped the group epoch, one count of the meter (GC-24e, GC-152)."""
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
+    rebalanced: bool = False
+
+
+class SessionExpired(NamedTuple):
+    """A member's session clock ran out (GC-30, GC-33)."""
+
+    group_id: str
+    member_id: str
+
+
+class InitializationFinished(NamedTuple):
+    """What became of an `InitializeState` (GC-75, GC-76, GC-76a, OP-17).
+
+    Partitions in no list have an unknown outcome: they stay in initialising and are retried by GC-72.
+    `fenced`: the share coordinator holds a larger state epoch, the largest of which is `stored_epoch`.
+    """
+
+    group_id: str
+    attempt: int
+    succeeded: tuple[TopicIdPartition, ...] = ()
+    failed: tuple[TopicIdPartition, ...] = ()
+    fenced: tuple[TopicIdPartition, ...] = ()
+    stored_epoch: int = -1
+    fenced_rounds: int = 0
+
+
+class Describe(NamedTuple):
+    """Describe one group (GC-125, GC-126)."""
+
+    group_id: str
+
+
+class ListAll(NamedTuple):
+    """List every group of the shard (GC-121)."""
+
+
+class OffsetsQuery(NamedTuple):
+    """Which share-partitions of a group are initialised (GC-110)."""
+
+    group_id: str
+
+
+class Sweep(NamedTuple):
+    """Drop topics that are gone from the image, if it was read up to version `through` (GC-79, GC-80).
+
+    `through` is the end of the metadata log, read after this shard's log was replayed.
+    """
+
+    through: int
+    limit: int = 100
+
+
+class RepairCheck(NamedTuple):
+    """Order a look at the summaries of groups that were not looked at for the repair interval (GC-82)."""
+
+    limit: int = 100
+
+
+class Repair(NamedTuple):
+    """The share coordinator has nothing for `lost`, read while the group was at `group_epoch` (GC-82)."""
+
+    group_id: str
+    group_epoch: int
+    lost: tuple[TopicIdPartition, ...]
+
+
+Command = (
+    Heartbeat
+    | SessionExpired
+    | InitializationFinished
+    | Describe
+    | ListAll
+    | OffsetsQuery
+    | Sweep
+    | RepairCheck
+    | Repair
+)
+
+
+class ListedGroup(NamedTuple):
+    """One row of ListGroups."""
+
+    group_id: str
+    state: str
+
+
+class DescribedGroup(NamedTuple):
+    """One group as ShareGroupDescribe shows it; `topic_names` names every assigned topic that exists (GC-126)."""
+
+    group_id: str
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor_name: str
+    members: tuple[Member, ...]
+    topic_names: Mapping[bytes, str]
+
+
+class SweepReply(NamedTuple):
+    """How many groups changed; `more`: the limit was reached; `lagging`: the image is older than `through`."""
+
+    changed: int
+    more: bool
+    lagging: bool
+
+
+class InitializeState(NamedTuple):
+    """Effect: InitializeShareGroupState, with (partition, start offset) pairs; answer: InitializationFinished."""
+
+    group_id: str
+    attempt: int
+    state_epoch: int
+    partitions: tuple[tuple[TopicIdPartition, int], ...]
+    fenced_rounds: int = 0
+
+
+class DeleteState(NamedTuple):
+    """Effect: DeleteShareGroupState of partitions whose topic is gone; needs no answer (OP-5)."""
+
+    group_id: str
+    state_epoch: int
+    partitions: tuple[TopicIdPartition, ...]
+
+
+class CheckSummaries(NamedTuple):
+    """Effect: read these summaries; those with state epoch 0 come back as `Repair` (GC-82)."""
+
+    group_id: str
+    group_epoch: int
+    partitions: tuple[TopicIdPartition, ...]
+
+
+Effect = InitializeState | DeleteState | CheckSummaries

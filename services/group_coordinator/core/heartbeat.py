@@ -1,0 +1,220 @@
+"""What a heartbeat, a leave and an expired session decide: epochs, records, the answer (GC-19…GC-30, GC-70).
+
+Nothing here changes anything. The group value a function works on is a draft: each record it writes is replayed onto
+the draft at once, so that every later step sees the group as it will be (GC-24a…i).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from group_coordinator.core import records
+from group_coordinator.core.assignor import Assignor, AssignorError, GroupSpec, MemberSpec, check_targets
+from group_coordinator.core.commands import Effect, Heartbeat, HeartbeatReply, InitializeState
+from group_coordinator.core.group import NO_LIFECYCLE, Group, replayed
+from group_coordinator.core.member import Member
+from group_coordinator.core.records import Record, Tombstone
+from group_coordinator.core.standing import Standing, StandingMemo
+from group_coordinator.core.views import Assignment, GroupConfigs, Settings, Topic, TopicsView
+from kip932 import errors
+from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a decision may look at besides the group."""
+
+    view: TopicsView
+    configs: GroupConfigs
+    settings: Settings
+    assignor: Assignor
+    memo: StandingMemo
+    next_attempt: Callable[[int], int]
+    now_ms: int
+    wall_ms: int
+
+
+@dataclass(slots=True)
+class Draft:
+    """A group as it will be, with the records that make it so."""
+
+    group: Group
+    records: list[Record] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+
+    def write(self, record: Record) -> None:
+        """Add a record and see its effect."""
+        group = replayed(self.group, record)
+        if group is not None:
+            self.group = group
+        self.records.append(record)
+
+    def bump(self, metadata_hash: int) -> None:
+        """GE := GE + 1 (GC-24e, GC-29)."""
+        group = self.group
+        self.write(records.GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, len(group.members)))
+
+
+def admitted(group: Group | None, command: Heartbeat, settings: Settings) -> Member | None:
+    """The member that speaks, None for a newcomer. Raises GC-19…GC-23 in the order of OP-15."""
+    epoch, group_id, member_id = command.member_epoch, command.group_id, command.member_id
+    if group is None:
+        if epoch == EPOCH_JOIN:
+            return None
+        kind = "Group" if epoch == EPOCH_LEAVE else "Share group"
+        raise errors.GroupIdNotFoundError(f"{kind} {group_id} not found.")
+    member = group.members.get(member_id)
+    if member is None:
+        if epoch != EPOCH_JOIN:
+            raise errors.UnknownMemberIdError(f"Member {member_id} is not a member of group {group_id}.")
+        if len(group.members) >= settings.max_size:
+            raise errors.GroupMaxSizeReachedError(
+                f"The share group has reached its maximum capacity of {settings.max_size} members."
+            )
+        return None
+    if epoch > member.epoch or (0 < epoch < member.epoch and epoch != member.previous_epoch):
+        raise errors.FencedMemberEpochError(
+            f"The share group member {member_id} sent epoch {epoch}, but its epoch at the group coordinator is "
+            f"{member.epoch}. The member must abandon all its partitions and rejoin with epoch 0."
+        )
+    return member
+
+
+def beat(
+    group: Group | None, member: Member | None, command: Heartbeat, context: Context
+) -> tuple[Draft, HeartbeatReply]:
+    """Join or steady heartbeat of an admitted member (GC-24a…i)."""
+    draft = Draft(group if group is not None else Group(command.group_id))
+    old_assigned = member.assigned if member is not None else None
+    bump = _update_member(draft, member, command)
+    standing = context.memo.of(draft.group, context.view)
+    bump = bump or (draft.group.assignment_epoch >= draft.group.epoch and standing.pending)
+    if bump or standing.metadata_hash != draft.group.metadata_hash:
+        bump = True
+        draft.bump(standing.metadata_hash)
+    if draft.group.assignment_epoch < draft.group.epoch and _may_assign(draft.group, context):
+        _compute_target(draft, standing, context)
+    current = _reconcile(draft, command.member_id, standing, bump)
+    if wanted := standing.to_initialize(draft.group.states, context.now_ms, context.settings.initialize_retry_ms):
+        _order_initialization(draft, wanted, context)
+    full = command.member_epoch == EPOCH_JOIN or command.subscribed is not None or current.assigned != old_assigned
+    interval_ms = _interval_ms(draft.group, current, standing, context)
+    reply = HeartbeatReply(
+        current.member_id, current.epoch, interval_ms, current.assigned if full else None, rebalanced=bump
+    )
+    return draft, reply
+
+
+def removal(group: Group, member_id: str, reason: str, context: Context) -> Draft:
+    """What leaving and expiring write (GC-30)."""
+    draft = Draft(group)
+    for kind in (records.CURRENT, records.TARGET, records.MEMBER):
+        draft.write(Tombstone(kind, group.group_id, member_id, reason))
+    # An image that is not read to its end says nothing about topics; the next heartbeat hashes again.
+    known = context.view.complete
+    draft.bump(context.memo.of(draft.group, context.view).metadata_hash if known else group.metadata_hash)
+    if not draft.group.members:
+        draft.write(records.TargetMetadata(group.group_id, draft.group.epoch, 0, {}))
+    return draft
+
+
+def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool:
+    """GC-24b: write what changed about the member; whether its subscription did."""
+    before = old if old is not None else Member(command.member_id)
+    rack_id = before.rack_id if command.rack_id is None else command.rack_id
+    subscribed = before.subscribed
+    if command.subscribed is not None and command.subscribed != subscribed:
+        subscribed = tuple(sorted(set(command.subscribed)))
+    changed = (
+        old is None
+        or rack_id != before.rack_id
+        or subscribed != before.subscribed
+        or command.client_id != before.client_id
+        or command.client_host != before.client_host
+    )
+    if changed:
+        draft.write(
+            records.MemberMetadata(
+                draft.group.group_id, command.member_id, rack_id, command.client_id, command.client_host, subscribed
+            )
+        )
+    return subscribed != before.subscribed
+
+
+def _may_assign(group: Group, context: Context) -> bool:
+    """GC-24f's interval; a time stamp ahead of our clock is another node's and is not waited for; OP-19."""
+    interval_ms = context.configs.assignment_interval_ms
+    wall_ms, since_ms = context.wall_ms, group.assignment_ms
+    if since_ms == 0 or interval_ms == 0 or wall_ms < since_ms or wall_ms >= since_ms + interval_ms:
+        return True
+    return context.settings.fast_first_assignment and not group.has_targets
+
+
+def _compute_target(draft: Draft, standing: Standing, context: Context) -> None:
+    """Run the assignor; records only for members whose target is new or different (GC-24f). Raises for GC-28."""
+    group = draft.group
+    by_name = {topic.name: topic_id for topic_id, topic in standing.topics.items()}
+    spec = GroupSpec(
+        members={
+            member_id: MemberSpec(
+                frozenset(by_name[name] for name in group.members[member_id].subscribed if name in by_name),
+                group.targets.get(member_id, {}),
+            )
+            for member_id in sorted(group.members)
+        },
+        assignable=standing.assignable,
+        topics=frozenset(standing.topics),
+        homogeneous=group.subscription.homogeneous(len(group.members)),
+    )
+    targets = _run(context.assignor, spec, group.group_id)
+    for member_id in spec.members:
+        if group.targets.get(member_id) != targets[member_id]:
+            draft.write(records.TargetMember(group.group_id, member_id, targets[member_id]))
+    draft.write(records.TargetMetadata(group.group_id, group.epoch, context.wall_ms, standing.assignable))
+
+
+def _run(assignor: Assignor, spec: GroupSpec, group_id: str) -> dict[str, Assignment]:
+    try:
+        found = dict(assignor.assign(spec))
+        check_targets(spec, found)
+    except errors.KafkaError:
+        raise
+    except Exception as error:  # whatever a custom assignor raises (GC-57) is its failure, not the shard's
+        cause = str(error) if isinstance(error, AssignorError) else f"{type(error).__name__}: {error}"
+        raise errors.UnknownServerError(
+            f"Failed to compute a new target assignment for group {group_id} with assignor {assignor.name}: {cause}"
+        ) from error
+    return found
+
+
+def _reconcile(draft: Draft, member_id: str, standing: Standing, bump: bool) -> Member:
+    """GC-24g: the member takes its target over when that is newer, or when this heartbeat changed the group."""
+    group = draft.group
+    member = group.members[member_id]
+    if not bump and group.assignment_epoch == member.epoch and member.state == records.STABLE:
+        return member
+    subscribed = set(member.subscribed)
+    ids = {topic_id: topic for topic_id, topic in standing.topics.items() if topic.name in subscribed}
+    updated = member.reconciled(group.assignment_epoch, group.targets.get(member_id, {}), ids)
+    if updated is not member:
+        draft.write(updated.current(group.group_id))
+    return draft.group.members[member_id]
+
+
+def _order_initialization(draft: Draft, wanted: list[tuple[Topic, tuple[int, ...]]], context: Context) -> None:
+    """GC-71: the entries go into this heartbeat's own batch; the call follows once it is durable (GC-24i)."""
+    group = draft.group
+    attempt = context.next_attempt(context.now_ms)
+    lifecycle = (group.lifecycle or NO_LIFECYCLE).start(wanted, context.now_ms, attempt)
+    draft.write(records.StateMetadata(group.group_id, lifecycle))
+    draft.effects.append(InitializeState(group.group_id, attempt, group.epoch, lifecycle.requests(attempt)))
+
+
+def _interval_ms(group: Group, member: Member, standing: Standing, context: Context) -> int:
+    """GC-27; shorter for a member that only waits for the group's first partitions to be initialised (OP-19)."""
+    interval_ms = context.configs.heartbeat_interval_ms
+    settings = context.settings
+    if settings.fast_first_assignment and not member.assigned and standing.incomplete and not group.has_targets:
+        return min(interval_ms, settings.fast_first_interval_ms)
+    return interval_ms

@@ -1,0 +1,177 @@
+"""Which share-partitions of a group are initialising, initialised, or being deleted: the STATE record's value.
+
+    absent ──start──▶ initialising ──finished──▶ initialised ──sent_back / alter──▶ initialising
+       ▲                   │ failed                   │
+       └───────────────────┴──────── without ─────────┘          deleting is kept per topic
+
+A frozen value; every change returns a new one, and the same one when nothing changed. A partition is in at most one
+list. It never asks anybody for anything: it only says what would have to be asked (GC-63, GC-70…GC-82).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from group_coordinator.core.views import Assignment, Topic, canonical
+from kip932.ids import TopicIdPartition
+
+#: `since_ms` of an entry that may be asked for again at once: read from the log, or definitely refused (GC-69a).
+LONG_AGO: Final = -(1 << 62)
+START_BY_RESET: Final = -1
+START_OF_LOG: Final = 0
+
+
+class Initializing(NamedTuple):
+    """A partition whose initialisation was asked for. Only `start_offset` is persisted (GC-73, GC-76a)."""
+
+    start_offset: int
+    since_ms: int = LONG_AGO
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic's partitions. `first_count`: its partition count when it was first put into initialising (GC-73)."""
+
+    topic_id: bytes
+    name: str
+    first_count: int
+    initializing: Mapping[int, Initializing] = field(default_factory=dict)
+    initialized: tuple[int, ...] = ()
+
+    def first_start_offset(self, partition: int) -> int:
+        """What a first request carries: for a partition added later 0, or its first records would be skipped."""
+        return START_BY_RESET if partition < self.first_count else START_OF_LOG
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """The three complete lists of a group (GC-63); `deleting` maps topic id to the name it had."""
+
+    topics: Mapping[bytes, TopicState] = field(default_factory=dict)
+    deleting: Mapping[bytes, str] = field(default_factory=dict)
+
+    @property
+    def initialized(self) -> Assignment:
+        """All initialised partitions."""
+        return canonical({topic_id: topic.initialized for topic_id, topic in self.topics.items()})
+
+    def wanted(self, topic: Topic, now_ms: int, retry_ms: int) -> tuple[int, ...]:
+        """The topic's partitions to initialise now: neither initialised nor asked for lately (GC-70, GC-72)."""
+        state = self.topics.get(topic.topic_id)
+        if state is None:
+            return tuple(range(topic.partitions))
+        known = {index for index, entry in state.initializing.items() if now_ms - entry.since_ms < retry_ms}
+        known.update(state.initialized)
+        return tuple(index for index in range(topic.partitions) if index not in known)
+
+    def start(self, wanted: Iterable[tuple[Topic, tuple[int, ...]]], now_ms: int, attempt: int) -> Lifecycle:
+        """Put partitions into initialising; a retry keeps its start offset, their topic leaves deleting (GC-71)."""
+        topics = dict(self.topics)
+        deleting = dict(self.deleting)
+        for topic, indexes in wanted:
+            state = topics.get(topic.topic_id) or TopicState(topic.topic_id, topic.name, topic.partitions)
+            entries = dict(state.initializing)
+            for index in indexes:
+                old = entries.get(index)
+                start_offset = old.start_offset if old else state.first_start_offset(index)
+                entries[index] = Initializing(start_offset, now_ms, attempt)
+            topics[topic.topic_id] = replace(state, initializing=dict(sorted(entries.items())))
+            deleting.pop(topic.topic_id, None)
+        return Lifecycle(topics, deleting)
+
+    def restart(self, partitions: Collection[TopicIdPartition], old: int, now_ms: int, attempt: int) -> Lifecycle:
+        """Entries of attempt `old` are asked for anew under `attempt`, with the same start offsets (GC-76)."""
+        return self._change(partitions, old, lambda entry: Initializing(entry.start_offset, now_ms, attempt))
+
+    def finished(self, partitions: Collection[TopicIdPartition], attempt: int) -> Lifecycle:
+        """Initialising → initialised, for entries of this attempt only (GC-75, GC-76a)."""
+        result = self
+        for topic_id, indexes in _by_topic(partitions).items():
+            state = result.topics.get(topic_id)
+            done = _of_attempt(state, indexes, attempt)
+            if state is not None and done:
+                left = {index: entry for index, entry in state.initializing.items() if index not in done}
+                initialized = tuple(sorted({*state.initialized, *done}))
+                result = result._with(replace(state, initializing=left, initialized=initialized))
+        return result
+
+    def failed(self, partitions: Collection[TopicIdPartition], attempt: int) -> Lifecycle:
+        """Initialising → absent, for entries of this attempt only (GC-76, GC-76a).
+
+        An entry whose start offset is not −1 stays, due at once: absent, it would be asked for again with −1, and
+        records from before its initialisation would be skipped (GC-73).
+        """
+        return self._change(
+            partitions,
+            attempt,
+            lambda entry: (
+                None if entry.start_offset == START_BY_RESET else entry._replace(since_ms=LONG_AGO, attempt=0)
+            ),
+        )
+
+    def sent_back(self, partitions: Collection[TopicIdPartition], now_ms: int, attempt: int) -> Lifecycle:
+        """Initialised → initialising from offset 0: the share coordinator has lost their state (GC-82)."""
+        result = self
+        for topic_id, indexes in _by_topic(partitions).items():
+            state = result.topics.get(topic_id)
+            lost = indexes.intersection(state.initialized) if state else frozenset[int]()
+            if state is not None and lost:
+                entries = {**state.initializing, **dict.fromkeys(lost, Initializing(START_OF_LOG, now_ms, attempt))}
+                left = tuple(index for index in state.initialized if index not in lost)
+                result = result._with(replace(state, initializing=dict(sorted(entries.items())), initialized=left))
+        return result
+
+    def without(self, topic_ids: Collection[bytes]) -> Lifecycle:
+        """No list mentions these topics any more (GC-79)."""
+        if not any(topic_id in self.topics or topic_id in self.deleting for topic_id in topic_ids):
+            return self
+        return Lifecycle(
+            {topic_id: topic for topic_id, topic in self.topics.items() if topic_id not in topic_ids},
+            {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topic_ids},
+        )
+
+    def requests(self, attempt: int) -> tuple[tuple[TopicIdPartition, int], ...]:
+        """(partition, start offset) of every entry that `attempt` asks for."""
+        return tuple(
+            (TopicIdPartition(topic_id, index), entry.start_offset)
+            for topic_id, topic in sorted(self.topics.items())
+            for index, entry in topic.initializing.items()
+            if entry.attempt == attempt
+        )
+
+    def _change(
+        self,
+        partitions: Collection[TopicIdPartition],
+        attempt: int,
+        change: Callable[[Initializing], Initializing | None],
+    ) -> Lifecycle:
+        result = self
+        for topic_id, indexes in _by_topic(partitions).items():
+            state = result.topics.get(topic_id)
+            if state is None or not (mine := _of_attempt(state, indexes, attempt)):
+                continue
+            changed = {i: change(entry) if i in mine else entry for i, entry in state.initializing.items()}
+            result = result._with(replace(state, initializing={i: e for i, e in changed.items() if e is not None}))
+        return result
+
+    def _with(self, state: TopicState) -> Lifecycle:
+        topics = {**self.topics, state.topic_id: state}
+        if not state.initializing and not state.initialized:
+            del topics[state.topic_id]
+        return Lifecycle(topics, self.deleting)
+
+
+def _by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, frozenset[int]]:
+    topics: dict[bytes, set[int]] = {}
+    for topic_id, index in partitions:
+        topics.setdefault(topic_id, set()).add(index)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in topics.items()}
+
+
+def _of_attempt(state: TopicState | None, indexes: frozenset[int], attempt: int) -> frozenset[int]:
+    if state is None:
+        return frozenset()
+    return frozenset(i for i in indexes if (entry := state.initializing.get(i)) and entry.attempt == attempt)

@@ -1,0 +1,122 @@
+"""The records of the group log as frozen values: Kafka's types 10–15 and their tombstones (GC-59a, GC-60…GC-63).
+
+Assignments and lists inside a record are never changed after it was built. Fields said to be in-memory only are not
+persisted; a record read from the log has their defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from group_coordinator.core.lifecycle import Lifecycle
+from group_coordinator.core.views import Assignment
+
+MEMBER: Final = 10
+GROUP: Final = 11
+TARGET_META: Final = 12
+TARGET: Final = 13
+CURRENT: Final = 14
+STATE: Final = 15
+
+# Member states (GC-60); share members only ever are STABLE.
+STABLE: Final = 0
+UNKNOWN_STATE: Final = 127
+KNOWN_STATES: Final = frozenset({0, 1, 2})
+
+# Why a member's records were tombstoned (PM-20 X6).
+REASON_LEFT: Final = "left"
+REASON_EXPIRED: Final = "expired"
+REASON_FENCED: Final = "fenced"
+REASON_ADMIN: Final = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberMetadata:
+    """Type 10: what a member subscribes to and where it is; `subscribed` is sorted and holds no duplicate."""
+
+    group_id: str
+    member_id: str
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """Type 11: group epoch and metadata hash; `member_count` is for readers of the log only (PM-20 X7)."""
+
+    group_id: str
+    epoch: int
+    metadata_hash: int
+    member_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetMetadata:
+    """Type 12: the epoch of the target assignment and when (wall clock) it was computed, 0 = compute at once.
+
+    `basis`: the assignable partitions it was computed from; in-memory only, None = unknown (GC-24c).
+    """
+
+    group_id: str
+    epoch: int
+    timestamp_ms: int
+    basis: Assignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetMember:
+    """Type 13: one member's target."""
+
+    group_id: str
+    member_id: str
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignment:
+    """Type 14: what one member was told last, and its epochs."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    previous_epoch: int
+    state: int
+    assigned: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class StateMetadata:
+    """Type 15: the three complete lists (GC-63); entries' `since_ms` and `attempt` are in-memory only."""
+
+    group_id: str
+    lifecycle: Lifecycle
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """No value for a key: `kind` is the record type, `member_id` is empty for types 11, 12 and 15; reason: X6."""
+
+    kind: int
+    group_id: str
+    member_id: str = ""
+    reason: str = ""
+
+
+Value = MemberMetadata | GroupMetadata | TargetMetadata | TargetMember | CurrentAssignment | StateMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class ColdCopy:
+    """A live record written once more by compaction; readers of the log do not count it as an event (CM-18)."""
+
+    record: Value
+
+
+Record = Value | Tombstone | ColdCopy
+
+
+class InconsistentLogError(Exception):
+    """The log says what no coordinator writes; the shard must not be served from it (GC-64…GC-67)."""

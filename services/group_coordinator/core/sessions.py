@@ -1,0 +1,98 @@
+"""Session clocks of all members of a shard, in one heap with lazy cancellation (GC-24h, GC-32, P-13).
+
+Soft state: nothing here is persisted, and every clock restarts in full when a shard is loaded (GC-69c) or could not do
+its work for a while (GC-32a). Putting a clock back, the steady case, is one dict write; the heap learns of it when the
+old entry comes up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+MemberKey = tuple[str, str]
+_RETRY_MS: Final = 1_000
+
+
+@dataclass(slots=True)
+class _Clock:
+    """One member's clock: when it runs out, and when the heap will look at it (never later than that)."""
+
+    deadline_ms: int
+    queued_ms: int
+
+
+class Sessions:
+    """Deadlines by (group id, member id)."""
+
+    __slots__ = ("_clocks", "_heap")
+
+    def __init__(self) -> None:
+        self._clocks: dict[MemberKey, _Clock] = {}
+        self._heap: list[tuple[int, MemberKey]] = []
+
+    def __len__(self) -> int:
+        return len(self._clocks)
+
+    def restart(self, key: MemberKey, deadline_ms: int) -> None:
+        """(Re)start a member's clock."""
+        clock = self._clocks.get(key)
+        if clock is None:
+            self._clocks[key] = _Clock(deadline_ms, deadline_ms)
+        elif clock.queued_ms <= deadline_ms:
+            clock.deadline_ms = deadline_ms
+            return
+        else:
+            clock.deadline_ms = clock.queued_ms = deadline_ms
+        heapq.heappush(self._heap, (deadline_ms, key))
+
+    def cancel(self, key: MemberKey) -> int | None:
+        """Stop a member's clock; its deadline, for putting it back, or None when it had none."""
+        clock = self._clocks.pop(key, None)
+        if not self._clocks:
+            self._heap.clear()
+        return None if clock is None else clock.deadline_ms
+
+    def expired(self, key: MemberKey, now_ms: int) -> bool:
+        """Whether the member's clock has run out. A member without a clock is not expired."""
+        clock = self._clocks.get(key)
+        return clock is not None and clock.deadline_ms <= now_ms
+
+    def next_deadline(self) -> int | None:
+        """When the heap next wants to be looked at."""
+        heap = self._heap
+        while heap and not self._current(heap[0]):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def due(self, now_ms: int, limit: int) -> list[MemberKey]:
+        """Members whose clocks have run out, at most `limit`; one not removed meanwhile comes up again in a second."""
+        found: list[MemberKey] = []
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms and len(found) < limit:
+            entry = heapq.heappop(heap)
+            if not self._current(entry):
+                continue
+            clock = self._clocks[entry[1]]
+            if clock.deadline_ms <= now_ms:
+                found.append(entry[1])
+            clock.queued_ms = max(clock.deadline_ms, now_ms + _RETRY_MS if clock.deadline_ms <= now_ms else 0)
+            heapq.heappush(heap, (clock.queued_ms, entry[1]))
+        return found
+
+    def reset(self, keys: Iterable[MemberKey], deadline_of: Callable[[str], int]) -> None:
+        """Forget all clocks and start one for each of `keys`; `deadline_of` is asked once per group."""
+        deadlines: dict[str, int] = {}
+        self._clocks = {}
+        for key in keys:
+            if key[0] not in deadlines:
+                deadlines[key[0]] = deadline_of(key[0])
+            self._clocks[key] = _Clock(deadlines[key[0]], deadlines[key[0]])
+        self._heap = [(clock.deadline_ms, key) for key, clock in self._clocks.items()]
+        heapq.heapify(self._heap)
+
+    def _current(self, entry: tuple[int, MemberKey]) -> bool:
+        clock = self._clocks.get(entry[1])
+        return clock is not None and clock.queued_ms == entry[0]

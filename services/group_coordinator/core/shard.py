@@ -1,0 +1,290 @@
+"""One shard of the group coordinator: every group whose id hashes to it, as a `shard_runtime.shard.Shard` (GC-1, GC-2).
+
+It decides and replays; it never waits, sends, or reads a clock. Persistent truth is `Group` values, changed by replay
+alone. Beside them stands soft state that a load starts afresh: session clocks, memos, attempt numbers, and when which
+group's summaries were looked at. Deciding may touch soft state, for a heartbeat that changes nothing writes no record;
+losing it, or keeping it for a decision whose append was refused, harms nothing (GC-33).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple, cast
+
+from group_coordinator.core import commands as c
+from group_coordinator.core import records, upkeep
+from group_coordinator.core.assignor import Assignor
+from group_coordinator.core.group import GROUP_STABLE, Group, replayed
+from group_coordinator.core.heartbeat import Context, Draft, admitted, beat, removal
+from group_coordinator.core.records import ColdCopy, Record, Tombstone
+from group_coordinator.core.rewriting import Key, anchor_key, live_record
+from group_coordinator.core.sessions import Sessions
+from group_coordinator.core.standing import StandingMemo
+from group_coordinator.core.views import GroupConfigs, Settings, TopicsView
+from kip932.errors import CoordinatorLoadInProgressError, GroupIdNotFoundError
+from kip932.ids import EPOCH_LEAVE
+from shard_runtime.shard import Anchor, Decision
+
+_DUE_MAX: Final = 64
+_NOTHING: Final[Decision[Record, object]] = Decision((), None)
+
+
+class UndoToken(NamedTuple):
+    """What one replayed record replaced: the group's value, and the session clock it stopped, if it stopped one."""
+
+    group_id: str
+    group: Group | None
+    stopped: tuple[str, int] | None
+
+
+class GroupShard:
+    """The groups of one shard.
+
+    `topics` answers the newest metadata image, `configs` a group's effective configs; both are asked per command, so
+    that a change takes effect on the next heartbeat (GC-27, GC-138).
+    """
+
+    def __init__(
+        self,
+        topics: Callable[[], TopicsView],
+        configs: Callable[[str], GroupConfigs],
+        settings: Settings,
+        assignor: Assignor,
+    ) -> None:
+        self._topics = topics
+        self._configs = configs
+        self._settings = settings
+        self._assignor = assignor
+        self._groups: dict[str, Group] = {}
+        self._sessions = Sessions()
+        self._memo = StandingMemo()
+        self._last_attempt = 0
+        self._checked_ms: dict[str, int] = {}
+        self._swept_version = -1
+        self._blind = False
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """All groups by id, uncommitted changes included; for metrics and overviews, never to be changed."""
+        return self._groups
+
+    def decide(self, command: c.Command, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        """Decide a command. Changes no group. Raises KafkaError to refuse it."""
+        decision: Decision[Record, object] = _DECIDE[type(command)](self, command, now_ms, wall_ms)
+        return decision
+
+    def replay(self, record: Record) -> UndoToken:
+        """Apply one record (GC-64…GC-69a). Raises InconsistentLogError for a log that no coordinator wrote."""
+        group_id = _value(record).group_id
+        before = self._groups.get(group_id)
+        after = replayed(before, record)
+        if after is None:
+            self._groups.pop(group_id, None)
+            self._memo.forget(group_id)
+            self._checked_ms.pop(group_id, None)
+        else:
+            self._groups[group_id] = after
+        stopped = None
+        if isinstance(record, Tombstone) and record.kind == records.MEMBER:
+            deadline_ms = self._sessions.cancel((group_id, record.member_id))
+            stopped = None if deadline_ms is None else (record.member_id, deadline_ms)
+        return UndoToken(group_id, before, stopped)
+
+    def undo(self, token: object) -> None:
+        """Put back what one record replaced."""
+        assert isinstance(token, UndoToken)
+        if token.group is None:
+            self._groups.pop(token.group_id, None)
+        else:
+            self._groups[token.group_id] = token.group
+        if token.stopped is not None:
+            self._sessions.restart((token.group_id, token.stopped[0]), token.stopped[1])
+
+    def loaded(self, now_ms: int) -> Sequence[c.Command]:
+        """Start every member's session clock in full (GC-69c), then look for lost state (GC-82)."""
+        self._restart_sessions(now_ms)
+        return (c.RepairCheck(),)
+
+    def next_deadline(self) -> int | None:
+        """When the next session clock runs out; nothing else in a shard needs a timer (P-13)."""
+        return self._sessions.next_deadline()
+
+    def due(self, now_ms: int) -> Sequence[c.Command]:
+        """Sessions that ran out, at most 64 at a time."""
+        return [c.SessionExpired(*key) for key in self._sessions.due(now_ms, _DUE_MAX)]
+
+    def paused(self, now_ms: int) -> None:
+        """No heartbeat could be accepted for a while, so no session may expire for it (GC-32a)."""
+        self._restart_sessions(now_ms)
+
+    def anchor(self, record: Record) -> Anchor:
+        """Every record anchors its own key (CM-18)."""
+        return Anchor(anchor_key(record), not isinstance(record, Tombstone))
+
+    def rewrite(self, keys: Iterable[Hashable], wall_ms: int) -> Sequence[Sequence[Record]]:
+        """Cold copies of these keys, one atomic append per group; a key without a live value has no copy (CM-18)."""
+        del wall_ms
+        copies: dict[str, list[Record]] = {}
+        for key in keys:
+            kind, group_id, member_id = cast(Key, key)
+            group = self._groups.get(group_id)
+            found = None if group is None else live_record(group, kind, member_id)
+            if found is not None:
+                copies.setdefault(group_id, []).append(ColdCopy(found))
+        return list(copies.values())
+
+    # ---- deciding
+
+    def _heartbeat(self, command: c.Heartbeat, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        group = self._groups.get(command.group_id)
+        member = admitted(group, command, self._settings)
+        context = self._context(command.group_id, now_ms, wall_ms)
+        if command.member_epoch == EPOCH_LEAVE and group is not None:
+            draft = removal(group, command.member_id, records.REASON_LEFT, context)
+            return Decision(draft.records, c.HeartbeatReply(command.member_id, EPOCH_LEAVE, 0, None))
+        self._require_topics(context.view, now_ms)
+        draft, reply = beat(group, member, command, context)
+        self._sessions.restart((command.group_id, command.member_id), now_ms + context.configs.session_timeout_ms)
+        return Decision(draft.records, reply, draft.effects)
+
+    def _session_expired(self, command: c.SessionExpired, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        key = (command.group_id, command.member_id)
+        group = self._groups.get(command.group_id)
+        if group is None or command.member_id not in group.members:
+            self._sessions.cancel(key)
+            return _NOTHING
+        context = self._context(command.group_id, now_ms, wall_ms)
+        self._require_topics(context.view, now_ms)
+        if not self._sessions.expired(key, now_ms):
+            return _NOTHING
+        return Decision(removal(group, command.member_id, records.REASON_EXPIRED, context).records, None)
+
+    def _initialization_finished(
+        self, command: c.InitializationFinished, now_ms: int, wall_ms: int
+    ) -> Decision[Record, object]:
+        group = self._groups.get(command.group_id)
+        if group is None:
+            return _NOTHING
+        return _decision(upkeep.finished(group, command, self._context(command.group_id, now_ms, wall_ms)))
+
+    def _repair(self, command: c.Repair, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        group = self._groups.get(command.group_id)
+        if group is None:
+            return _NOTHING
+        return _decision(upkeep.repaired(group, command, self._context(command.group_id, now_ms, wall_ms)))
+
+    def _repair_check(self, command: c.RepairCheck, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        del wall_ms
+        before_ms = now_ms - self._settings.repair_interval_ms
+        due = (group for key, group in self._groups.items() if self._checked_ms.get(key, before_ms) <= before_ms)
+        orders = []
+        for group in islice(due, command.limit):
+            self._checked_ms[group.group_id] = now_ms
+            if (order := upkeep.summaries_to_check(group)) is not None:
+                orders.append(order)
+        return Decision((), len(orders), orders)
+
+    def _sweep(self, command: c.Sweep, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        del now_ms, wall_ms
+        view = self._topics()
+        if not view.complete or view.version < command.through:
+            return Decision((), c.SweepReply(0, more=False, lagging=True))
+        if view.version == self._swept_version:
+            return Decision((), c.SweepReply(0, more=False, lagging=False))
+        drafts = (upkeep.swept(group, view) for group in self._groups.values() if group.lifecycle is not None)
+        changed = list(islice((draft for draft in drafts if draft.records), command.limit))
+        if not changed:
+            self._swept_version = view.version
+        reply = c.SweepReply(len(changed), more=len(changed) == command.limit, lagging=False)
+        found = [record for draft in changed for record in draft.records]
+        return Decision(found, reply, [effect for draft in changed for effect in draft.effects])
+
+    def _describe(self, command: c.Describe, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        del now_ms, wall_ms
+        group = self._groups.get(command.group_id)
+        if group is None:
+            raise GroupIdNotFoundError(f"Group {command.group_id} not found.")
+        view = self._topics()
+        members = tuple(group.members[member_id] for member_id in sorted(group.members))
+        assigned = {topic_id for member in members for topic_id in member.assigned}
+        names = {topic_id: topic.name for topic_id in assigned if (topic := view.by_id(topic_id))}
+        return Decision(
+            (),
+            c.DescribedGroup(
+                group.group_id,
+                group.state,
+                group.epoch,
+                group.assignment_epoch,
+                self._assignor.name,
+                members,
+                names,
+            ),
+        )
+
+    def _list(self, command: c.ListAll, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        del command, now_ms, wall_ms
+        return Decision((), [c.ListedGroup(group.group_id, group.state) for group in self._groups.values()])
+
+    def _offsets(self, command: c.OffsetsQuery, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        del now_ms, wall_ms
+        group = self._groups.get(command.group_id)
+        return Decision((), {} if group is None else group.states.initialized)
+
+    # ---- helpers
+
+    def counts(self) -> tuple[int, int]:
+        """(Empty, Stable) groups, for GC-151; computed when asked (GC-156)."""
+        stable = sum(group.state == GROUP_STABLE for group in self._groups.values())
+        return len(self._groups) - stable, stable
+
+    def _context(self, group_id: str, now_ms: int, wall_ms: int) -> Context:
+        return Context(
+            self._topics(),
+            self._configs(group_id),
+            self._settings,
+            self._assignor,
+            self._memo,
+            self._next_attempt,
+            now_ms,
+            wall_ms,
+        )
+
+    def _next_attempt(self, now_ms: int) -> int:
+        """A number that no attempt of this process had before, in this life of the shard or an earlier one (GC-76a)."""
+        self._last_attempt = max(self._last_attempt + 1, now_ms << 8)
+        return self._last_attempt
+
+    def _require_topics(self, view: TopicsView, now_ms: int) -> None:
+        """Refuse to decide about assignments, or to expire anybody, while the image may lack topics that exist."""
+        if not view.complete:
+            self._blind = True
+            raise CoordinatorLoadInProgressError("the coordinator is still reading the cluster's metadata")
+        if self._blind:
+            self._blind = False
+            self._restart_sessions(now_ms)
+
+    def _restart_sessions(self, now_ms: int) -> None:
+        keys = ((group.group_id, member_id) for group in self._groups.values() for member_id in group.members)
+        self._sessions.reset(keys, lambda group_id: now_ms + self._configs(group_id).session_timeout_ms)
+
+
+def _decision(draft: Draft) -> Decision[Record, object]:
+    return Decision(draft.records, None, draft.effects)
+
+
+def _value(record: Record) -> records.Value | Tombstone:
+    return record.record if isinstance(record, ColdCopy) else record
+
+
+_DECIDE: Final[dict[type[Any], Callable[[GroupShard, Any, int, int], Decision[Record, object]]]] = {
+    c.Heartbeat: GroupShard._heartbeat,
+    c.SessionExpired: GroupShard._session_expired,
+    c.InitializationFinished: GroupShard._initialization_finished,
+    c.Repair: GroupShard._repair,
+    c.RepairCheck: GroupShard._repair_check,
+    c.Sweep: GroupShard._sweep,
+    c.Describe: GroupShard._describe,
+    c.ListAll: GroupShard._list,
+    c.OffsetsQuery: GroupShard._offsets,
+}

@@ -1,0 +1,122 @@
+"""How a group stands against one version of the metadata image: a pure function of immutable parts, and its memo.
+
+A steady heartbeat asks for nothing else, and as long as neither the group's lists and subscription nor the image have
+changed, the answer is the remembered one: no hash, no copy, no scan (P-13). Since the memo is keyed by the image's
+version, K's metadata deadline (GC-24d) is always "passed" exactly when the image has moved on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from group_coordinator.core.group import Group
+from group_coordinator.core.lifecycle import Lifecycle
+from group_coordinator.core.views import Assignment, Topic, TopicsView, canonical
+
+_HASH_VERSION: Final = b"\x00"
+NEVER: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What follows from (subscription, lists, target's basis, image).
+
+    `topics`: subscribed topics that exist, by id. `assignable`: their initialised partitions. `pending`: `assignable`
+    is not what the target was computed from (GC-24c). `incomplete`: some existing subscribed partition is not
+    initialised. `oldest_since_ms`: when the oldest call for one was made; LONG_AGO when one was never asked for.
+    """
+
+    metadata_hash: int
+    topics: Mapping[bytes, Topic]
+    assignable: Assignment
+    pending: bool
+    incomplete: bool
+    oldest_since_ms: int
+
+    def to_initialize(self, states: Lifecycle, now_ms: int, retry_ms: int) -> list[tuple[Topic, tuple[int, ...]]]:
+        """Topics with the partitions to initialise now (GC-70); empty at once while every call is young."""
+        if not self.incomplete or now_ms - self.oldest_since_ms < retry_ms:
+            return []
+        wanted = ((topic, states.wanted(topic, now_ms, retry_ms)) for topic in self.topics.values())
+        return [(topic, indexes) for topic, indexes in wanted if indexes]
+
+
+class StandingMemo:
+    """The last standing of each group. It can be dropped at any time; what it answers never depends on it."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Group, TopicsView, Standing]] = {}
+
+    def of(self, group: Group, view: TopicsView) -> Standing:
+        """The group's standing, remembered while the parts it follows from are the same objects."""
+        if known := self._known.get(group.group_id):
+            old, old_view, standing = known
+            if old_view is view and old is group:
+                return standing
+            if old_view.version == view.version and _same_parts(old, group):
+                self._known[group.group_id] = (group, view, standing)
+                return standing
+        standing = standing_of(group, view)
+        self._known[group.group_id] = (group, view, standing)
+        return standing
+
+    def forget(self, group_id: str) -> None:
+        """The group is gone."""
+        self._known.pop(group_id, None)
+
+
+def standing_of(group: Group, view: TopicsView) -> Standing:
+    """Compute a group's standing against an image."""
+    found = sorted(topic for name in group.subscription.names if (topic := view.by_name(name)))
+    states = group.states
+    assignable: dict[bytes, tuple[int, ...]] = {}
+    incomplete = False
+    oldest = NEVER
+    for topic in found:
+        state = states.topics.get(topic.topic_id)
+        done = tuple(index for index in state.initialized if index < topic.partitions) if state else ()
+        assignable[topic.topic_id] = done
+        if len(done) < topic.partitions:
+            incomplete = True
+            calls = (
+                [entry.since_ms for index, entry in state.initializing.items() if index < topic.partitions]
+                if state
+                else []
+            )
+            oldest = min(oldest, *calls) if len(done) + len(calls) == topic.partitions else -NEVER
+    assignable_now = canonical(assignable)
+    return Standing(
+        metadata_hash=metadata_hash(found),
+        topics={topic.topic_id: topic for topic in found},
+        assignable=assignable_now,
+        pending=bool(group.members) and bool(group.subscription.names) and assignable_now != group.target_basis(),
+        incomplete=incomplete,
+        oldest_since_ms=oldest,
+    )
+
+
+def metadata_hash(topics: list[Topic]) -> int:
+    """MH: 64 bits, signed, over the existing subscribed topics by name; 0 when there is none (GC-62)."""
+    if not topics:
+        return 0
+    digest = hashlib.blake2b(digest_size=8)
+    for topic in sorted(topics, key=lambda topic: topic.name):
+        name = topic.name.encode()
+        digest.update(_HASH_VERSION + topic.topic_id + len(name).to_bytes(4, "big") + name)
+        digest.update(topic.partitions.to_bytes(4, "big"))
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def _same_parts(old: Group, new: Group) -> bool:
+    return (
+        old.subscription is new.subscription
+        and old.lifecycle is new.lifecycle
+        and old.basis is new.basis
+        and (new.basis is not None or old.targets is new.targets)
+        and bool(old.members) == bool(new.members)
+    )

@@ -1,0 +1,97 @@
+"""Decisions about the life of share-partition state that no member asks for: outcomes of initialisation calls, topics
+that are gone, and state that the share coordinator has lost (GC-75, GC-76, GC-79, GC-80, GC-82).
+
+Pure functions of one group; each answers a draft with nothing written when there is nothing to do.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from group_coordinator.core import records
+from group_coordinator.core.commands import (
+    CheckSummaries,
+    DeleteState,
+    InitializationFinished,
+    InitializeState,
+    Repair,
+)
+from group_coordinator.core.group import Group
+from group_coordinator.core.heartbeat import Context, Draft
+from group_coordinator.core.lifecycle import Lifecycle
+from group_coordinator.core.views import TopicsView
+from kip932.ids import TopicIdPartition
+
+#: Rounds of "read the summary, raise the epoch, initialise again" of one call, before a heartbeat starts over.
+FENCED_ROUNDS_MAX: Final = 3
+
+
+def finished(group: Group, outcome: InitializationFinished, context: Context) -> Draft:
+    """Successes become initialised, failures absent, fenced ones are asked for again at a higher epoch (OP-17).
+
+    Only entries of the outcome's own attempt are touched (GC-76a), so a late or repeated outcome writes nothing.
+    """
+    draft = Draft(group)
+    again = outcome.fenced if outcome.fenced_rounds < FENCED_ROUNDS_MAX else ()
+    failed = outcome.failed if again else outcome.failed + outcome.fenced
+    states = group.states.finished(outcome.succeeded, outcome.attempt).failed(failed, outcome.attempt)
+    attempt = context.next_attempt(context.now_ms) if again else 0
+    retried = states.restart(again, outcome.attempt, context.now_ms, attempt) if again else states
+    if retried is not states:
+        epoch = max(group.epoch, outcome.stored_epoch) + 1
+        draft.write(records.GroupMetadata(group.group_id, epoch, group.metadata_hash, len(group.members)))
+        rounds = outcome.fenced_rounds + 1
+        draft.effects.append(InitializeState(group.group_id, attempt, epoch, retried.requests(attempt), rounds))
+    _write_states(draft, retried)
+    return draft
+
+
+def swept(group: Group, view: TopicsView) -> Draft:
+    """Drop the topics that `view` lacks from every list, and order their state deleted (GC-79, OP-5).
+
+    Only for a view that the caller knows to be new enough that absence means deleted (GC-80).
+    """
+    draft = Draft(group)
+    states = group.states
+    mentioned = sorted(states.topics.keys() | states.deleting.keys())
+    gone = [topic_id for topic_id in mentioned if view.by_id(topic_id) is None]
+    orphans = tuple(
+        TopicIdPartition(topic_id, index)
+        for topic_id in gone
+        if (topic := states.topics.get(topic_id))
+        for index in sorted({*topic.initialized, *topic.initializing})
+    )
+    _write_states(draft, states.without(gone))
+    if orphans:
+        draft.effects.append(DeleteState(group.group_id, group.epoch, orphans))
+    return draft
+
+
+def repaired(group: Group, repair: Repair, context: Context) -> Draft:
+    """Lost partitions go back to initialising, from offset 0 (GC-82).
+
+    A group epoch that moved since the summaries were read may have come with state of its own: then nothing is done,
+    and the next look decides.
+    """
+    draft = Draft(group)
+    if repair.group_epoch != group.epoch:
+        return draft
+    attempt = context.next_attempt(context.now_ms)
+    states = group.states.sent_back(repair.lost, context.now_ms, attempt)
+    _write_states(draft, states)
+    if draft.records:
+        draft.effects.append(InitializeState(group.group_id, attempt, group.epoch, states.requests(attempt)))
+    return draft
+
+
+def summaries_to_check(group: Group) -> CheckSummaries | None:
+    """The order to look whether the share coordinator still has the group's state (GC-82)."""
+    partitions = tuple(
+        TopicIdPartition(topic_id, index) for topic_id, indexes in group.states.initialized.items() for index in indexes
+    )
+    return CheckSummaries(group.group_id, group.epoch, partitions) if partitions else None
+
+
+def _write_states(draft: Draft, states: Lifecycle) -> None:
+    if states is not draft.group.states:
+        draft.write(records.StateMetadata(draft.group.group_id, states))

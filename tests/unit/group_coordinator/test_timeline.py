@@ -1,0 +1,127 @@
+"""The worked timeline GC-35, record by record."""
+
+from __future__ import annotations
+
+import pytest
+from group_coordinator.core import records as r
+from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
+from group_coordinator.core.views import GroupConfigs
+
+from tests.unit.group_coordinator.shard_driver import Driver, persisted, topic_id
+
+T = topic_id("t")
+ALL = {T: (0, 1, 2, 3)}
+
+
+def _driver() -> Driver:
+    driver = Driver(configs=GroupConfigs(assignment_interval_ms=1_000))
+    driver.create("t", 4)
+    return driver
+
+
+def _shape(record: r.Record) -> object:
+    """What a record says, short enough for a table."""
+    record = persisted(record)
+    match record:
+        case r.MemberMetadata():
+            return ("MEMBER", record.member_id, record.subscribed)
+        case r.GroupMetadata():
+            return ("GROUP", record.epoch)
+        case r.TargetMember():
+            return ("TARGET", record.member_id, record.assignment)
+        case r.TargetMetadata():
+            return ("TARGET_META", record.epoch)
+        case r.CurrentAssignment():
+            return ("CURRENT", record.member_id, record.epoch, record.previous_epoch, record.assigned)
+        case r.StateMetadata():
+            return ("STATE", record.lifecycle)
+        case r.Tombstone():
+            return ("TOMB", record.kind, record.member_id, record.reason)
+    raise AssertionError(record)
+
+
+@pytest.mark.rule("GC-35", "GC-24a", "GC-24f", "GC-24g", "GC-25", "GC-26", "GC-30", "GC-63a", "GC-71", "GC-75", "GC-77")
+def test_the_worked_timeline_is_written_and_answered_step_by_step() -> None:
+    driver = _driver()
+    start_ms = driver.now_ms
+
+    def at(ms: int) -> None:
+        driver.now_ms = start_ms + ms
+
+    def wrote() -> list[object]:
+        found = [_shape(record) for record in driver.log]
+        driver.log.clear()
+        return found
+
+    reply = driver.beat("A", 0, ["t"])
+    initializing = TopicState(T, "t", 4, {index: Initializing(-1) for index in range(4)})
+    assert wrote() == [
+        ("MEMBER", "A", ("t",)),
+        ("GROUP", 2),
+        ("TARGET", "A", {}),
+        ("TARGET_META", 2),
+        ("CURRENT", "A", 2, 0, {}),
+        ("STATE", Lifecycle({T: initializing})),
+    ]
+    assert (reply.member_epoch, reply.assignment) == (2, {})
+
+    at(5)
+    (order,) = driver.initialize()
+    assert (order.state_epoch, [start for _, start in order.partitions]) == (2, [-1] * 4)
+    assert wrote() == [("STATE", Lifecycle({T: TopicState(T, "t", 4, {}, (0, 1, 2, 3))}))]
+
+    at(10)
+    reply = driver.beat("A", 2)
+    assert wrote() == [("GROUP", 3)]
+    assert (reply.member_epoch, reply.assignment) == (2, None)
+
+    at(5_010)
+    reply = driver.beat("A", 2)
+    assert wrote() == [("TARGET", "A", ALL), ("TARGET_META", 3), ("CURRENT", "A", 3, 2, ALL)]
+    assert (reply.member_epoch, reply.assignment) == (3, ALL)
+
+    at(7_000)
+    reply = driver.beat("B", 0, ["t"])
+    assert wrote() == [
+        ("MEMBER", "B", ("t",)),
+        ("GROUP", 4),
+        ("TARGET", "A", {T: (2, 3)}),
+        ("TARGET", "B", {T: (0, 1)}),
+        ("TARGET_META", 4),
+        ("CURRENT", "B", 4, 0, {T: (0, 1)}),
+    ]
+    assert (reply.member_epoch, reply.assignment) == (4, {T: (0, 1)})
+
+    at(10_010)
+    reply = driver.beat("A", 3)
+    assert wrote() == [("CURRENT", "A", 4, 3, {T: (2, 3)})]
+    assert (reply.member_epoch, reply.assignment) == (4, {T: (2, 3)})
+
+    at(10_020)
+    reply = driver.beat("A", 3, ["t"])
+    assert wrote() == []
+    assert (reply.member_epoch, reply.assignment) == (4, {T: (2, 3)})
+
+    at(12_000)
+    reply = driver.beat("B", -1)
+    assert wrote() == [
+        ("TOMB", 14, "B", "left"),
+        ("TOMB", 13, "B", "left"),
+        ("TOMB", 10, "B", "left"),
+        ("GROUP", 5),
+    ]
+    assert (reply.member_epoch, reply.assignment, reply.heartbeat_interval_ms) == (-1, None, 0)
+
+    at(15_010)
+    reply = driver.beat("A", 4)
+    assert wrote() == [("TARGET", "A", ALL), ("TARGET_META", 5), ("CURRENT", "A", 5, 4, ALL)]
+    assert (reply.member_epoch, reply.assignment) == (5, ALL)
+
+
+@pytest.mark.rule("GC-35", "GC-24f")
+def test_with_interval_0_the_second_heartbeat_already_delivers() -> None:
+    driver = Driver()
+    driver.create("t", 4)
+    driver.beat("A", 0, ["t"])
+    driver.initialize()
+    assert driver.beat("A", 2)[1:4] == (3, 5_000, ALL)
