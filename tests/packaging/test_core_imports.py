@@ -53,10 +53,10 @@ def within(name: str, *packages: str) -> bool:
 
 
 def is_edge(module: str) -> bool:
-    """Whether a module translates messages: by its name (`codec`, `topic_log_codec`), its folder's, or its package."""
-    parts = module.split(".")[1:]
+    """Whether a module translates messages: `codec`, `topic_log_codec`, `topic_log_reader`, a folder `codec`, …"""
+    edges = (tuple(f"{edge}_" for edge in MESSAGE_EDGES), tuple(f"_{edge}" for edge in MESSAGE_EDGES))
     return within(module, *MESSAGE_PACKAGES) or any(
-        part in MESSAGE_EDGES or part.rpartition("_")[2] in MESSAGE_EDGES for part in parts
+        part in MESSAGE_EDGES or part.startswith(edges[0]) or part.endswith(edges[1]) for part in module.split(".")[1:]
     )
 
 
