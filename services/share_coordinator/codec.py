@@ -1,0 +1,133 @@
+"""Between share-state records and the entries of `{sgs:<p>}:log` (CM-16): type S, U or T and one ShareStateRecord."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from kip932.ids import TOPIC_ID_BYTES, SharePartitionKey
+from kip932.records.share_state import (
+    batches_from_messages,
+    batches_to_messages,
+    stats_from_message,
+    stats_to_message,
+)
+from kip932.records.v1 import share_state_log_pb2 as pb
+from share_coordinator.core.records import UNKNOWN_COUNT, ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
+
+SNAPSHOT: Final = "S"
+UPDATE: Final = "U"
+TOMBSTONE: Final = "T"
+_VERSION: Final = 0
+
+
+class ShareStateCodec:
+    """The Codec of share-state records. Unknown types and versions decode to None (SC-51, SR-26)."""
+
+    def encode(self, record: ShareRecord, wall_ms: int) -> tuple[str, bytes]:
+        """The entry's type letter and bytes; `wall_ms` is its append time (PM-20 X1)."""
+        key = record.key
+        message = pb.ShareStateRecord(
+            record_version=_VERSION,
+            key=pb.ShareStateRecord.Key(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition),
+            append_time_ms=wall_ms,
+        )
+        kind = TOMBSTONE
+        if isinstance(record, ShareSnapshot):
+            kind = SNAPSHOT
+            message.snapshot.CopyFrom(_snapshot_message(record))
+        elif isinstance(record, ShareUpdate):
+            kind = UPDATE
+            message.update.CopyFrom(_update_message(record))
+        return kind, message.SerializeToString()
+
+    def decode(self, kind: str, data: bytes) -> ShareRecord | None:
+        """The record; None for a type or version of a later build; ValueError for bytes that are no such record."""
+        if kind not in {SNAPSHOT, UPDATE, TOMBSTONE}:
+            return None
+        try:
+            message = pb.ShareStateRecord.FromString(data)
+        except DecodeError as error:
+            raise ValueError(
+                f"an entry of type {kind} with {len(data)} bytes is no ShareStateRecord: {error}"
+            ) from error
+        if message.record_version != _VERSION:
+            return None
+        if len(message.key.topic_id) != TOPIC_ID_BYTES:
+            raise ValueError(
+                f"an entry of type {kind} has a topic id of {len(message.key.topic_id)} bytes; expected 16"
+            )
+        key = SharePartitionKey(message.key.group_id, message.key.topic_id, message.key.partition)
+        found = message.WhichOneof("value")
+        if kind == SNAPSHOT and found == "snapshot":
+            return _snapshot(key, message.snapshot)
+        if kind == UPDATE and found == "update":
+            return _update(key, message.update)
+        if kind == TOMBSTONE and found is None:
+            return ShareTombstone(key)
+        raise ValueError(f"an entry of type {kind} for {key.text} holds {found or 'no value'}")
+
+
+def _snapshot_message(record: ShareSnapshot) -> pb.ShareSnapshot:
+    return pb.ShareSnapshot(
+        snapshot_epoch=record.snapshot_epoch,
+        state_epoch=record.state_epoch,
+        leader_epoch=record.leader_epoch,
+        start_offset=record.start_offset,
+        delivery_complete_count=record.delivery_complete_count,
+        create_timestamp=record.create_ms,
+        write_timestamp=record.write_ms,
+        state_batches=batches_to_messages(record.batches),
+        generation=record.generation,
+        fence_leader_epoch=record.fence_leader_epoch,
+        fence_generation=record.fence_generation,
+        fence_state_epoch=record.fence_state_epoch,
+        stats=stats_to_message(record.stats),
+    )
+
+
+def _update_message(record: ShareUpdate) -> pb.ShareUpdate:
+    return pb.ShareUpdate(
+        snapshot_epoch=record.snapshot_epoch,
+        leader_epoch=record.leader_epoch,
+        start_offset=record.start_offset,
+        delivery_complete_count=record.delivery_complete_count,
+        state_batches=batches_to_messages(record.batches),
+        generation=record.generation,
+        stats=stats_to_message(record.stats),
+    )
+
+
+def _snapshot(key: SharePartitionKey, message: pb.ShareSnapshot) -> ShareSnapshot:
+    has_count = message.HasField("delivery_complete_count")
+    return ShareSnapshot(
+        key=key,
+        snapshot_epoch=message.snapshot_epoch,
+        state_epoch=message.state_epoch,
+        leader_epoch=message.leader_epoch,
+        generation=message.generation,
+        start_offset=message.start_offset,
+        delivery_complete_count=message.delivery_complete_count if has_count else UNKNOWN_COUNT,
+        create_ms=message.create_timestamp,
+        write_ms=message.write_timestamp,
+        batches=batches_from_messages(message.state_batches),
+        fence_leader_epoch=message.fence_leader_epoch,
+        fence_generation=message.fence_generation,
+        fence_state_epoch=message.fence_state_epoch,
+        stats=stats_from_message(message.stats),
+    )
+
+
+def _update(key: SharePartitionKey, message: pb.ShareUpdate) -> ShareUpdate:
+    has_count = message.HasField("delivery_complete_count")
+    return ShareUpdate(
+        key=key,
+        snapshot_epoch=message.snapshot_epoch,
+        leader_epoch=message.leader_epoch,
+        generation=message.generation,
+        start_offset=message.start_offset,
+        delivery_complete_count=message.delivery_complete_count if has_count else UNKNOWN_COUNT,
+        batches=batches_from_messages(message.state_batches),
+        stats=stats_from_message(message.stats),
+    )

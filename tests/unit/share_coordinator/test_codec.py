@@ -1,0 +1,80 @@
+"""Records and the bytes of their entries."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip932.records.v1 import share_state_log_pb2 as pb
+from kip932.state_batches import StateBatch, WriteStats
+from share_coordinator.codec import ShareStateCodec
+from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
+from tests.unit.share_coordinator.worlds import KEY
+
+_INT32 = st.integers(-1, 2**31 - 1)
+_INT64 = st.integers(-1, 2**63 - 1)
+_BATCHES = st.lists(
+    st.builds(StateBatch, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 4), st.integers(0, 99)),
+    max_size=3,
+).map(tuple)
+_OPTIONAL = st.none() | st.integers(0, 2**31 - 1)
+_STATS = st.builds(WriteStats, st.integers(0, 127), *[_OPTIONAL] * 9)
+_RECORD: st.SearchStrategy[ShareRecord] = st.one_of(
+    st.builds(
+        ShareSnapshot,
+        st.just(KEY),
+        *[_INT32] * 4,
+        _INT64,
+        _INT32,
+        _INT64,
+        _INT64,
+        _BATCHES,
+        *[_INT32] * 3,
+        _STATS,
+    ),
+    st.builds(ShareUpdate, st.just(KEY), *[_INT32] * 3, _INT64, _INT32, _BATCHES, _STATS),
+    st.builds(ShareTombstone, st.just(KEY._replace(group_id="a:b é"))),
+)
+
+
+@pytest.mark.rule("CM-16", "SC-34", "PL-702", "PM-20")
+@given(_RECORD)
+def test_a_record_comes_back_as_it_was(record: ShareRecord) -> None:
+    kind, data = ShareStateCodec().encode(record, 1234)
+    assert ShareStateCodec().decode(kind, data) == record
+    assert pb.ShareStateRecord.FromString(data).append_time_ms == 1234
+
+
+@pytest.mark.rule("CM-16")
+def test_each_type_has_its_letter() -> None:
+    update = ShareUpdate(KEY, 0, 1, 2, -1, -1, ())
+    assert ShareStateCodec().encode(update, 0)[0] == "U"
+    assert ShareStateCodec().encode(ShareTombstone(KEY), 0)[0] == "T"
+
+
+@pytest.mark.rule("SC-51", "SR-26")
+def test_later_types_and_versions_are_skipped() -> None:
+    codec = ShareStateCodec()
+    kind, data = codec.encode(ShareTombstone(KEY), 0)
+    assert codec.decode("Z", b"anything") is None
+    later = pb.ShareStateRecord.FromString(data)
+    later.record_version = 1
+    assert codec.decode(kind, later.SerializeToString()) is None
+
+
+@pytest.mark.rule("CM-16")
+@pytest.mark.parametrize(("kind", "data"), [("S", b"\xff\xff"), ("S", b""), ("U", None), ("S", None)])
+def test_broken_entries_are_told_apart_from_unknown_ones(kind: str, data: bytes | None) -> None:
+    tombstone = ShareStateCodec().encode(ShareTombstone(KEY), 0)[1]
+    with pytest.raises(ValueError, match=f"an entry of type {kind}"):
+        ShareStateCodec().decode(kind, tombstone if data is None else data)
+
+
+@pytest.mark.rule("SC-42")
+def test_an_absent_count_is_unknown() -> None:
+    message = pb.ShareStateRecord(update=pb.ShareUpdate(start_offset=4))
+    message.key.topic_id = KEY.topic_id
+    record = ShareStateCodec().decode("U", message.SerializeToString())
+    assert isinstance(record, ShareUpdate)
+    assert record.delivery_complete_count == -1
