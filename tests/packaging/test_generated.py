@@ -10,7 +10,10 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 import hatch_build
 from kip932 import errors
 from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
+from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.error_code_pb2 import ErrorCode
+from kip932.api.v1.record_batch_pb2 import FetchedBatch, Record, RecordBatch
+from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest
 from kip932.internal.v1 import share_coordinator_service_pb2
 from kip932.records.v1 import group_log_pb2, share_state_log_pb2, state_batch_pb2
 
@@ -151,3 +154,19 @@ def test_numbers_for_transactional_acknowledgements_stay_free(message: Descripto
     source = (ROOT / "protos" / message.file.name).read_text(encoding="utf-8")
     body = source.split(f"message {message.name} {{")[1]
     assert "reserved 900 to 919;" in body.split("\n}")[0]
+
+
+def test_null_and_empty_lists_differ_on_the_wire() -> None:
+    absent = ShareGroupHeartbeatRequest()
+    empty = ShareGroupHeartbeatRequest(subscribed_topic_names=StringList())
+    assert not ShareGroupHeartbeatRequest.FromString(absent.SerializeToString()).HasField("subscribed_topic_names")
+    assert ShareGroupHeartbeatRequest.FromString(empty.SerializeToString()).HasField("subscribed_topic_names")
+
+
+@pytest.mark.rule("CM-41")
+def test_a_fetched_batch_carries_the_producers_bytes_as_they_are() -> None:
+    produced = RecordBatch(base_timestamp_ms=5, records=[Record(value=b"v")]).SerializeToString()
+    sent = FetchedBatch(base_offset=7, count=1, batch=produced).SerializeToString()
+    received = FetchedBatch.FromString(sent)
+    assert received.batch == produced
+    assert not RecordBatch.FromString(received.batch).records[0].HasField("key")
