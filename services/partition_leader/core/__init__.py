@@ -1,0 +1,1 @@
+"""Pure cores of the partition leader: share-partitions, share sessions, validation. They decide; the host waits."""

@@ -1,0 +1,202 @@
+"""Applying acknowledgements: all-or-nothing for one share-partition (PL-404 … PL-410, RENEW PL-323 … PL-326).
+
+Owns the checks and the pending transitions of one request. Never writes, answers or commits: the operation it returns
+waits for its write. Whole batches and whole arrays change at once; single records only where types or counts differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kip932.errors import InvalidRecordStateError, InvalidRequestError
+from kip932.ids import (
+    ACK_ACCEPT,
+    ACK_REJECT,
+    ACK_RELEASE,
+    ACK_RENEW,
+    STATE_ACQUIRED,
+    STATE_ARCHIVED,
+    STATE_ARCHIVING,
+)
+from partition_leader.core.batch import InFlightBatch
+from partition_leader.core.effects import (
+    CAUSE_ACK,
+    DLQ_CLIENT_REJECT,
+    DLQ_DELIVERY_COUNT_EXCEEDED,
+    Counters,
+)
+from partition_leader.core.events import AckBatch, Acknowledge
+from partition_leader.core.in_flight import Window
+from partition_leader.core.operations import Operation, refusal_of, revert
+from partition_leader.core.transitions import BEGIN, PENDING, TYPE_CODES, acknowledged_state, released_state
+
+
+class Acknowledgement:
+    """One request's acknowledgements of one share-partition while they are applied."""
+
+    __slots__ = ("_event", "_limited", "_now_ms", "_types", "_window", "operation")
+
+    def __init__(self, window: Window, event: Acknowledge, now_ms: int) -> None:
+        self._window = window
+        self._event = event
+        self._now_ms = now_ms
+        settings = event.settings
+        self._types = [0] * 5  # records per acknowledge type
+        self._limited = 0  # released records that had reached the delivery limit
+        self.operation = Operation(event.op_id, CAUSE_ACK, settings.delivery_count_limit, settings.dlq_enabled)
+
+    def run(self) -> Operation:
+        """Apply every ack batch. Raises InvalidRequestError or InvalidRecordStateError with nothing changed but
+        renewals (PL-326); an operation without spans needs no write (PL-411)."""
+        try:
+            for batch in self._event.batches:
+                self._apply(batch)
+        except (InvalidRequestError, InvalidRecordStateError):
+            revert(self._window, self.operation)
+            raise
+        types = self._types
+        self.operation.counters = Counters(
+            types[ACK_ACCEPT], types[ACK_RELEASE], types[ACK_REJECT], n_limit=self._limited
+        )
+        return self.operation
+
+    def _apply(self, ack: AckBatch) -> None:
+        if ACK_RENEW in ack.types and not self._event.settings.renew_enabled:
+            raise InvalidRecordStateError(
+                f"renewal of offsets {ack.first_offset}-{ack.last_offset} refused: the group's "
+                "share.renew.acknowledge.enable is false; let the lock run out, or enable it"
+            )
+        window = self._window
+        if ack.last_offset < window.start_offset:
+            return  # PL-404
+        self._check_located(ack)
+        lowest = max(ack.first_offset, window.start_offset)
+        for batch in window.overlapping(lowest, ack.last_offset):
+            self._apply_to(ack, batch, max(lowest, batch.first), min(ack.last_offset, batch.last))
+
+    def _check_located(self, ack: AckBatch) -> None:
+        """PL-405: the ack batch must lie on cached batches. Below the start offset batches may be forgotten already."""
+        window = self._window
+        last = window.floor(ack.last_offset)
+        begins_behind = ack.first_offset < window.start_offset
+        if last is None or (not begins_behind and window.floor(ack.first_offset) is None):
+            raise InvalidRecordStateError(
+                f"offsets {ack.first_offset}-{ack.last_offset} are not acquired: nothing at or below them is in "
+                f"flight (start offset {window.start_offset}); their lock may have run out before"
+            )
+        if last.last < ack.first_offset or ack.last_offset > last.last:
+            raise InvalidRequestError(
+                f"offsets {ack.first_offset}-{ack.last_offset} reach past what is in flight, which ends at "
+                f"{last.last} there; acknowledge only offsets of acquired_records"
+            )
+
+    def _apply_to(self, ack: AckBatch, batch: InFlightBatch, first: int, last: int) -> None:
+        """One ack batch on one cached batch (PL-406 … PL-409)."""
+        self._check_held(batch, first, last)
+        types = ack.types
+        if len(types) == 1:
+            self._one_type(types[0], batch, first, last)
+        else:
+            low = first - ack.first_offset
+            self._many_types(bytes(types[low : low + last - first + 1]), batch, first)
+
+    def _check_held(self, batch: InFlightBatch, first: int, last: int) -> None:
+        caller = self._event.member_id
+        if batch.codes is None:
+            if batch.code == STATE_ACQUIRED and batch.member == caller:
+                return
+        else:
+            low, high = first - batch.first, last - batch.first + 1
+            size = high - low
+            if batch.codes.count(STATE_ACQUIRED, low, high) == size and (batch.members[low:high].count(caller) == size):
+                return
+        for offset in range(first, last + 1):
+            code, count, member, _ = batch.lock_at(offset)
+            reason = refusal_of(code, member, caller)
+            if reason:
+                raise InvalidRecordStateError(
+                    f"offset {offset} (delivery count {count}) cannot be acknowledged by member {caller}: {reason}"
+                )
+
+    def _one_type(self, ack_type: int, batch: InFlightBatch, first: int, last: int) -> None:
+        self._types[ack_type] += last - first + 1
+        if ack_type == ACK_RENEW:
+            self._renew(batch, first, last)
+            return
+        operation = self.operation
+        self._span(first, last)
+        if ack_type == ACK_RELEASE and batch.max_count >= operation.limit:
+            for low, high, _, count in list(batch.runs(first, last)):
+                state = released_state(count, operation.limit, operation.dlq_enabled)
+                self._window.recode(batch, low, high, BEGIN[state])
+                self._note_limit(state, low, high)
+            return
+        state = acknowledged_state(ack_type, 0, operation.limit, operation.dlq_enabled)
+        self._window.recode(batch, first, last, BEGIN[state])
+        if state == STATE_ARCHIVING:
+            operation.dead_letters.append(((first, last), DLQ_CLIENT_REJECT))
+
+    def _many_types(self, types: bytes, batch: InFlightBatch, first: int) -> None:
+        operation = self.operation
+        for ack_type in range(len(self._types)):
+            self._types[ack_type] += types.count(ack_type)
+        codes = bytearray(types.translate(TYPE_CODES[operation.dlq_enabled]))
+        batch.track()
+        if ACK_RELEASE in types and batch.max_count >= operation.limit:
+            self._limit_releases(types, codes, batch, first)
+        if operation.dlq_enabled:
+            for low, high in _stretches(types, ACK_REJECT):
+                operation.dead_letters.append(((first + low, first + high), DLQ_CLIENT_REJECT))
+        self._window.assign(batch, first, codes)
+        if ACK_RENEW not in types:
+            self._span(first, first + len(types) - 1)
+            return
+        for low, high in _stretches(codes, STATE_ACQUIRED):
+            self._renew(batch, first + low, first + high)
+        at = 0
+        for low, high in [*_stretches(codes, STATE_ACQUIRED), (len(codes), len(codes))]:
+            if low > at:
+                self._span(first + at, first + low - 1)
+            at = high + 1
+
+    def _limit_releases(self, types: bytes, codes: bytearray, batch: InFlightBatch, first: int) -> None:
+        operation = self.operation
+        at = types.find(ACK_RELEASE)
+        while at >= 0:
+            count = batch.counts[first + at - batch.first]
+            state = released_state(count, operation.limit, operation.dlq_enabled)
+            codes[at] = PENDING | state
+            self._note_limit(state, first + at, first + at)
+            at = types.find(ACK_RELEASE, at + 1)
+
+    def _note_limit(self, state: int, first: int, last: int) -> None:
+        if state in (STATE_ARCHIVED, STATE_ARCHIVING):
+            self._limited += last - first + 1
+        if state == STATE_ARCHIVING:
+            self.operation.dead_letters.append(((first, last), DLQ_DELIVERY_COUNT_EXCEEDED))
+
+    def _renew(self, batch: InFlightBatch, first: int, last: int) -> None:
+        """T11: a full new lock from now; never persisted, never undone (PL-324 … PL-326)."""
+        deadline = self._now_ms + self._event.settings.lock_ms
+        batch.hold(first, last, self._event.member_id, deadline)
+        self._window.lock(first, last, deadline)
+
+    def _span(self, first: int, last: int) -> None:
+        spans = self.operation.spans
+        if spans and spans[-1][1] + 1 == first:
+            spans[-1] = (spans[-1][0], last)
+        else:
+            spans.append((first, last))
+
+
+def _stretches(values: Sequence[int], wanted: int) -> list[tuple[int, int]]:
+    """(first, last) index of each stretch of `wanted`."""
+    result: list[tuple[int, int]] = []
+    for at, value in enumerate(values):
+        if value != wanted:
+            continue
+        if result and result[-1][1] == at - 1:
+            result[-1] = (result[-1][0], at)
+        else:
+            result.append((at, at))
+    return result

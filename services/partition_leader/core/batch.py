@@ -1,0 +1,185 @@
+"""One in-flight batch: a range of offsets with one state for all, or, once they differ, one compact array per field.
+
+Owns states, delivery counts, owners and lock deadlines of its offsets and the counts that make it cheap to pass over
+(P-3). Never looks at the clock, at other batches or at the start offset. Carries out PL-001.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+from kip932.ids import STATE_AVAILABLE
+from partition_leader.core.transitions import CLOSING_CODES, PENDING_CODES
+
+NOBODY: Final = ""
+
+
+class InFlightBatch:
+    """Offsets `first`…`last`. While `codes` is None one code, count, member and deadline stand for all of them.
+
+    A deadline is the instant (ms) at which the lock ends. It stays beside a pending record, so a roll-back gets its
+    running lock back, or sees that it has expired meanwhile (PL-307).
+    """
+
+    __slots__ = (
+        "available",
+        "closing",
+        "code",
+        "codes",
+        "count",
+        "counts",
+        "deadline",
+        "deadlines",
+        "first",
+        "hinted",
+        "last",
+        "max_count",
+        "member",
+        "members",
+        "pending",
+    )
+
+    def __init__(
+        self, first: int, last: int, code: int, count: int, *, member: str = NOBODY, deadline: int = 0
+    ) -> None:
+        self.first = first
+        self.last = last
+        self.code = code
+        self.count = count
+        self.member = member
+        self.deadline = deadline
+        self.codes: bytearray | None = None
+        self.counts: array[int] = _NO_COUNTS
+        self.members: list[str] = _NO_MEMBERS
+        self.deadlines: list[int] = _NO_DEADLINES
+        self.max_count = count  # an upper bound, never lowered
+        self.hinted = False
+        self.available = 0  # Available and not pending
+        self.closing = 0  # terminal, or terminal once a pending write commits
+        self.pending = 0
+        self._count_uniform()
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def _count_uniform(self) -> None:
+        size = self.last - self.first + 1
+        self.available = size if self.code == STATE_AVAILABLE else 0
+        self.closing = size if self.code in CLOSING_CODES else 0
+        self.pending = size if self.code in PENDING_CODES else 0
+
+    def track(self) -> bytearray:
+        """Give every offset its own state, one-way (PL-001): count, owner, lock and pending mark are copied."""
+        if self.codes is None:
+            size = len(self)
+            self.codes = bytearray([self.code]) * size
+            self.counts = array("i", [self.count]) * size
+            self.members = [self.member] * size
+            self.deadlines = [self.deadline] * size
+        return self.codes
+
+    def recode(self, first: int, last: int, table: bytes) -> bool:
+        """Send the codes of `first`…`last` (inside the batch) through a transition table; whether any changed."""
+        if self.codes is None:
+            code = table[self.code]
+            if code == self.code:
+                return False
+            if first == self.first and last == self.last:
+                self.code = code
+                self._count_uniform()
+                return True
+        codes = self.track()
+        low, high = first - self.first, last - self.first + 1
+        old = codes[low:high]
+        new = old.translate(table)
+        if new == old:
+            return False
+        self._replace(low, high, old, new)
+        return True
+
+    def assign(self, first: int, new: bytes | bytearray) -> None:
+        """Set the codes of an offset-tracked stretch that starts at `first`."""
+        codes = self.track()
+        low = first - self.first
+        high = low + len(new)
+        self._replace(low, high, codes[low:high], new)
+
+    def _replace(self, low: int, high: int, old: bytearray, new: bytes | bytearray) -> None:
+        assert self.codes is not None
+        self.codes[low:high] = new
+        self.available += new.count(STATE_AVAILABLE) - old.count(STATE_AVAILABLE)
+        self.closing += len(old.translate(None, CLOSING_CODES)) - len(new.translate(None, CLOSING_CODES))
+        self.pending += len(old.translate(None, PENDING_CODES)) - len(new.translate(None, PENDING_CODES))
+
+    def hold(self, first: int, last: int, member: str, deadline: int) -> None:
+        """Set owner and lock end of `first`…`last`; NOBODY and 0 forget them."""
+        if self.codes is None and first == self.first and last == self.last:
+            self.member, self.deadline = member, deadline
+            return
+        self.track()
+        low, size = first - self.first, last - first + 1
+        self.members[low : low + size] = [member] * size
+        self.deadlines[low : low + size] = [deadline] * size
+
+    def set_counts(self, first: int, last: int, count: int) -> None:
+        """Set the delivery count of `first`…`last`."""
+        self.max_count = max(self.max_count, count)
+        if self.codes is None and first == self.first and last == self.last:
+            self.count = count
+            return
+        self.track()
+        low, size = first - self.first, last - first + 1
+        self.counts[low : low + size] = array("i", [count]) * size
+
+    def lock_at(self, offset: int) -> tuple[int, int, str, int]:
+        """Code, delivery count, member and deadline of one offset."""
+        if self.codes is None:
+            return self.code, self.count, self.member, self.deadline
+        at = offset - self.first
+        return self.codes[at], self.counts[at], self.members[at], self.deadlines[at]
+
+    def runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+        """(first, last, code, count) of each stretch in `first`…`last` with equal code and delivery count."""
+        if self.codes is None:
+            yield first, last, self.code, self.count
+            return
+        low, high = first - self.first, last - self.first + 1
+        codes, counts = self.codes[low:high], self.counts[low:high]
+        start, code, count = first, codes[0], counts[0]
+        for offset, (next_code, next_count) in enumerate(zip(codes, counts, strict=True), first):
+            if next_code != code or next_count != count:
+                yield start, offset - 1, code, count
+                start, code, count = offset, next_code, next_count
+        yield start, last, code, count
+
+    def lock_runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int, str, int]]:
+        """(first, last, code, count, member, deadline) of each stretch in `first`…`last` where all four are equal."""
+        if self.codes is None:
+            yield first, last, self.code, self.count, self.member, self.deadline
+            return
+        low, high = first - self.first, last - self.first + 1
+        fields = zip(
+            self.codes[low:high], self.counts[low:high], self.members[low:high], self.deadlines[low:high], strict=True
+        )
+        start, current = first, next(fields)
+        for offset, value in enumerate(fields, first + 1):
+            if value != current:
+                yield start, offset - 1, *current
+                start, current = offset, value
+        yield start, last, *current
+
+    def closed_below(self, offset: int) -> int:
+        """How many offsets before `offset` are terminal, or will be once the pending write commits."""
+        size = min(offset, self.last + 1) - self.first
+        if size <= 0:
+            return 0
+        if self.codes is None:
+            return size if self.closing else 0
+        return size - len(self.codes[:size].translate(None, CLOSING_CODES))
+
+
+_NO_COUNTS: Final = array("i")
+_NO_MEMBERS: Final[list[str]] = []
+_NO_DEADLINES: Final[list[int]] = []

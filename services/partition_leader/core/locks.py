@@ -1,0 +1,51 @@
+"""Acquisition locks: one heap of (deadline, first, last), an entry per acquired range (P-13, PL-302).
+
+Owns which ranges fall due when. Never changes a record: an entry is only a hint, and a record's own deadline decides
+whether it is due, so copied, renewed and cancelled timers are left in the heap and do nothing (PL-303).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+Entry = tuple[int, int, int]
+
+
+class LockHeap:
+    """Ranges by lock end. Stale entries are thrown out when they reach the top, or when they are the most."""
+
+    __slots__ = ("_entries", "_sweep_at")
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._sweep_at = 256
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def push(self, deadline: int, first: int, last: int, is_live: Callable[[Entry], bool]) -> None:
+        """Note that the lock of `first`…`last` ends at `deadline` (ms)."""
+        heapq.heappush(self._entries, (deadline, first, last))
+        if len(self._entries) >= self._sweep_at:
+            self._entries = [entry for entry in self._entries if is_live(entry)]
+            heapq.heapify(self._entries)
+            self._sweep_at = max(256, 2 * len(self._entries))
+
+    def due(self, now_ms: int) -> list[Entry]:
+        """Take out every entry whose deadline has come."""
+        entries = self._entries
+        result: list[Entry] = []
+        while entries and entries[0][0] <= now_ms:
+            result.append(heapq.heappop(entries))
+        return result
+
+    def next_deadline(self, is_live: Callable[[Entry], bool]) -> int | None:
+        """The earliest deadline that still matters; None when nothing is locked."""
+        while self._entries and not is_live(self._entries[0]):
+            heapq.heappop(self._entries)
+        return self._entries[0][0] if self._entries else None
+
+    def clear(self) -> None:
+        """Cancel everything (PL-631)."""
+        self._entries.clear()
