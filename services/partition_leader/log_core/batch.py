@@ -1,0 +1,72 @@
+"""One record batch as the leader knows it: its log entry's facts, and its bytes, which nobody here decodes (CM-41)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+NO_PRODUCER: Final = -1
+CONTROL_ABORT: Final = 0
+
+
+class LogBatch(NamedTuple):
+    """A stored batch (PL-006). `data` is the serialised RecordBatch, empty when only the index entry was read."""
+
+    base_offset: int
+    last_offset: int
+    size: int
+    data: bytes
+    append_time_ms: int
+    max_timestamp_ms: int
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+    is_control: bool = False
+    control_type: int = 0
+
+    @property
+    def record_count(self) -> int:
+        """Number of offsets."""
+        return self.last_offset - self.base_offset + 1
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind it: the `seq` of its entry id (CM-40)."""
+        return self.last_offset + 1
+
+    @property
+    def is_abort(self) -> bool:
+        """Whether it is the ABORT marker of a transaction."""
+        return self.is_control and self.control_type == CONTROL_ABORT
+
+
+class NewBatch(NamedTuple):
+    """A validated batch on its way into the log; it has no offset yet."""
+
+    data: bytes
+    record_count: int
+    max_timestamp_ms: int
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether the batch carries a producer id and so a place in that producer's sequence (CM-43)."""
+        return self.producer_id != NO_PRODUCER
+
+    def at(self, base_offset: int, append_time_ms: int) -> LogBatch:
+        """The batch at its place in the log."""
+        return LogBatch(
+            base_offset,
+            base_offset + self.record_count - 1,
+            len(self.data),
+            self.data,
+            append_time_ms,
+            self.max_timestamp_ms,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.is_transactional,
+        )

@@ -1,0 +1,70 @@
+"""Which epoch wrote an offset: the epoch→start list of a topic log, rebuilt by hopping from claim to claim (CM-40).
+
+The batch holding offset X, written in epoch e, is the first entry at or after id `<e>-<X+1>`. Starts may be equal (an
+epoch that wrote nothing); then the last of them owns the offset, and a hole belongs to the epoch that skipped it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+
+class EpochStarts:
+    """Epochs of one log with the end the log had when each began; both ascend."""
+
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self, starts: Iterable[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        for epoch, start in starts:
+            self.begin(epoch, start)
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    @property
+    def newest(self) -> int:
+        """The newest epoch known, 0 when there is none."""
+        return self._epochs[-1] if self._epochs else 0
+
+    def begin(self, epoch: int, start: int) -> None:
+        """A new epoch begins at `start`. Raises ValueError when either would go back."""
+        if self._epochs and (epoch <= self._epochs[-1] or start < self._starts[-1]):
+            raise ValueError(
+                f"epoch {epoch} at offset {start} cannot follow epoch {self._epochs[-1]} at offset {self._starts[-1]}"
+            )
+        self._epochs.append(epoch)
+        self._starts.append(start)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch whose entries hold `offset`, or would hold it; 0 when no epoch is known."""
+        if not self._epochs:
+            return 0
+        return self._epochs[max(bisect_right(self._starts, offset) - 1, 0)]
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """(epoch, seq) such that the batch holding `offset` is the first entry with a higher id."""
+        return self.epoch_at(offset), offset
+
+    def trim(self, log_start: int) -> None:
+        """Forget epochs that hold nothing at or above `log_start`; the newest always stays."""
+        drop = max(bisect_right(self._starts, log_start) - 1, 0)
+        if drop:
+            del self._epochs[:drop]
+            del self._starts[:drop]
+
+    def as_list(self) -> list[tuple[int, int]]:
+        """(epoch, start) pairs, oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+
+def rebuild(ends: dict[int, int]) -> tuple[EpochStarts, int]:
+    """The list, and the log's end, from each epoch's last sequence (0: the epoch left nothing but its claim)."""
+    starts = EpochStarts()
+    end = 0
+    for epoch in sorted(ends):
+        starts.begin(epoch, end)
+        end = max(end, ends[epoch])
+    return starts, end

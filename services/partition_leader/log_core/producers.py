@@ -1,0 +1,130 @@
+"""Idempotent producers of one partition: the last five batches of each, and the verdict on the next one (CM-43).
+
+`accept` is the only writer on the live path; it returns a token with which `undo` takes it back when the append was
+definitely refused. Producers are bounded in number and in age; the longest silent go first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from kip932.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
+from partition_leader.log_core.batch import LogBatch, NewBatch
+
+KEPT_BATCHES: Final = 5
+PRODUCERS_MAX: Final = 10_000
+_SEQUENCES: Final = 1 << 31  # sequences are int32 ≥ 0 and wrap to 0
+
+
+class SequencedBatch(NamedTuple):
+    """One remembered batch of a producer."""
+
+    base_sequence: int
+    record_count: int
+    base_offset: int
+    append_time_ms: int
+
+
+class ProducerState(NamedTuple):
+    """What is remembered of one producer; batches oldest first."""
+
+    epoch: int
+    batches: tuple[SequencedBatch, ...]
+    last_append_ms: int
+
+
+class Undo(NamedTuple):
+    """Restores one producer to what it was; `state` None: it was unknown."""
+
+    producer_id: int
+    state: ProducerState | None
+
+
+class ProducerTable:
+    """All producers of one partition, in order of their last append."""
+
+    __slots__ = ("_limit", "_producers", "forgot")
+
+    def __init__(self, limit: int = PRODUCERS_MAX) -> None:
+        self._limit = limit
+        self._producers: OrderedDict[int, ProducerState] = OrderedDict()
+        self.forgot = False
+        """Some producers may have been forgotten, or lost with a tail: an unknown one may begin in mid-sequence."""
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(self, batch: NewBatch) -> SequencedBatch | None:
+        """None: the batch may be appended; else the remembered batch that it repeats.
+
+        Raises OutOfOrderSequenceNumberError for a gap, InvalidProducerEpochError for an epoch older than the known.
+        """
+        known = self._producers.get(batch.producer_id)
+        if known is None:
+            if batch.base_sequence != 0 and not self.forgot:
+                raise OutOfOrderSequenceNumberError(
+                    f"producer {batch.producer_id} is new here and began with sequence {batch.base_sequence}; "
+                    "expected 0: send the earlier batches first, or begin anew with another InitProducerId"
+                )
+            return None
+        if batch.producer_epoch < known.epoch:
+            raise InvalidProducerEpochError(
+                f"producer {batch.producer_id} sent epoch {batch.producer_epoch}; epoch {known.epoch} is in force: "
+                "another instance took over, begin anew with InitProducerId"
+            )
+        same_epoch = known.batches if batch.producer_epoch == known.epoch else ()
+        for one in same_epoch:
+            if one.base_sequence == batch.base_sequence and one.record_count == batch.record_count:
+                return one
+        newest = same_epoch[-1] if same_epoch else None
+        expected = 0 if newest is None else (newest.base_sequence + newest.record_count) % _SEQUENCES
+        if batch.base_sequence != expected:
+            raise OutOfOrderSequenceNumberError(
+                f"producer {batch.producer_id} sent sequence {batch.base_sequence} of epoch {batch.producer_epoch}; "
+                f"expected {expected}"
+            )
+        return None
+
+    def accept(self, batch: LogBatch) -> Undo:
+        """Remember an appended batch (also used for replay, where nothing is refused)."""
+        known = self._producers.get(batch.producer_id)
+        new = SequencedBatch(batch.base_sequence, batch.record_count, batch.base_offset, batch.append_time_ms)
+        kept = known.batches if known is not None and known.epoch == batch.producer_epoch else ()
+        state = ProducerState(batch.producer_epoch, (*kept[1 - KEPT_BATCHES :], new), batch.append_time_ms)
+        self._producers[batch.producer_id] = state
+        self._producers.move_to_end(batch.producer_id)
+        return Undo(batch.producer_id, known)
+
+    def undo(self, token: Undo) -> None:
+        """Take one `accept` back; in reverse order of acceptance."""
+        if token.state is None:
+            self._producers.pop(token.producer_id, None)
+        else:
+            self._producers[token.producer_id] = token.state
+
+    def restore(self, producer_id: int, state: ProducerState, below: int) -> None:
+        """Take a producer from a snapshot, without batches that reach past `below`, the log's surviving end (CM-47)."""
+        kept = tuple(one for one in state.batches if one.base_offset + one.record_count <= below)
+        if len(kept) < len(state.batches):
+            self.forgot = True
+        if kept or not state.batches:
+            self._producers[producer_id] = state._replace(batches=kept[-KEPT_BATCHES:])
+
+    def expire(self, appended_before_ms: int) -> int:
+        """Forget producers silent since before then, and the longest silent above the limit; how many. Not to be called
+        between `accept` and the outcome of its append: `undo` must find the producers it speaks of."""
+        gone = 0
+        while self._producers:
+            producer_id, state = next(iter(self._producers.items()))
+            if len(self._producers) <= self._limit and state.last_append_ms >= appended_before_ms:
+                break
+            del self._producers[producer_id]
+            gone += 1
+        self.forgot = self.forgot or gone > 0
+        return gone
+
+    def items(self) -> Iterable[tuple[int, ProducerState]]:
+        """All producers, longest silent first."""
+        return self._producers.items()

@@ -1,0 +1,41 @@
+"""Where a log should begin, by the age and the size of what it holds (CM-45). Whole batches only, oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from partition_leader.log_core.batch import LogBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What may go: batches appended before `appended_before_ms` (None: by age nothing), and `excess_bytes` by size.
+
+    Age is counted from the append, not from the producer's timestamps, so that a producer with a wrong clock can
+    neither keep a log for ever nor empty it at once.
+    """
+
+    appended_before_ms: int | None
+    excess_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How far a look at some batches got: the new start, the excess that is left, and whether to look on."""
+
+    log_start: int
+    excess_bytes: int
+    exhausted: bool
+
+
+def cut(log_start: int, batches: Iterable[LogBatch], retention: Retention) -> Cut:
+    """The new log start after a look at `batches`, the oldest ones from `log_start` on."""
+    excess = retention.excess_bytes
+    for batch in batches:
+        old = retention.appended_before_ms is not None and batch.append_time_ms < retention.appended_before_ms
+        if not old and batch.size > excess:
+            return Cut(log_start, excess, exhausted=False)
+        log_start = max(log_start, batch.end_offset)
+        excess = max(excess - batch.size, 0)
+    return Cut(log_start, excess, exhausted=True)

@@ -1,0 +1,361 @@
+"""The log of one topic-partition inside its leader: append, read, find, trim (CM-40…CM-47, PL-006…PL-008).
+
+A TopicLog lives from one claim to the loss of it. It owns the partition's two streams under that epoch and the memory
+of their end; it never claims, renews or releases (that is ownership), and never decodes a batch to serve it (P-7).
+Everything is answered only while the lease is valid (CM-3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from kip932.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError
+from partition_leader.log_core.batch import LogBatch, NewBatch
+from partition_leader.log_core.recovery import TailMemory
+from partition_leader.topic_log_load import LoadReport, apply_draft, load_state
+from partition_leader.topic_log_operations import (
+    Draft,
+    MoveStartOperation,
+    Operation,
+    ProduceOperation,
+    RaiseEndOperation,
+)
+from partition_leader.topic_log_reader import LogReader
+from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log_state import AppendOutcome, FoundOffset, LogListener, LogState, ReadResult
+from partition_leader.topic_log_trim import LogTrimmer
+from partition_leader.topic_log_writer import GroupCommit, again
+from shard_runtime.clock import Clock
+from shard_runtime.lease import Lease
+from shard_runtime.record_log import Claimed, RecordLog, ShardId, StreamId
+
+__all__ = [
+    "AppendOutcome",
+    "FoundOffset",
+    "LogBatch",
+    "LogListener",
+    "NewBatch",
+    "ReadResult",
+    "TailMemory",
+    "TopicLog",
+]
+
+log = structlog.get_logger(__name__)
+
+OFFSET_MAX: Final = 2**63 - 1
+
+
+class TopicLogMeter(Protocol):
+    """Counts what a person should see; called per flush, per load, never per record."""
+
+    def appended(self, batches: int, records: int, size: int) -> None:
+        """One flush was confirmed."""
+        ...
+
+    def loaded(self, report: LoadReport) -> None:
+        """A log was rebuilt; `report.jumped` is the counter of CM-47."""
+        ...
+
+    def end_raised(self, offsets: int) -> None:
+        """The log end was moved up over `offsets` offsets for a share-partition's sake (CM-47)."""
+        ...
+
+
+class NoTopicLogMeter:
+    """Counts nothing."""
+
+    def appended(self, batches: int, records: int, size: int) -> None:
+        """Nothing."""
+
+    def loaded(self, report: LoadReport) -> None:
+        """Nothing."""
+
+    def end_raised(self, offsets: int) -> None:
+        """Nothing."""
+
+
+class TopicLog:
+    """One partition's log under one epoch. Made by `load`; ended by `close`, or by itself when it is fenced."""
+
+    def __init__(
+        self,
+        record_log: RecordLog,
+        state: LogState,
+        lease: Lease,
+        clock: Clock,
+        *,
+        settings: TopicLogSettings,
+        meter: TopicLogMeter,
+    ) -> None:
+        self._state = state
+        self._lease = lease
+        self._clock = clock
+        self._settings = settings
+        self._meter = meter
+        self._listeners: list[LogListener] = []
+        self._reader = LogReader(record_log, state, settings)
+        self._trimmer = LogTrimmer(record_log, state, lease, self._reader)
+        self._trimming: asyncio.Task[None] | None = None
+        self._closed: KafkaError | None = None
+        self._commit = GroupCommit(
+            record_log, state, lease, clock, settings=settings, committed=self._committed, lost=self._lost
+        )
+
+    @classmethod
+    async def load(
+        cls,
+        record_log: RecordLog,
+        lease: Lease,
+        claimed: Claimed,
+        clock: Clock,
+        settings: TopicLogSettings | None = None,
+        *,
+        memory: TailMemory | None = None,
+        suspect: bool = False,
+        meter: TopicLogMeter | None = None,
+    ) -> TopicLog:
+        """Rebuild the log after a claim. Its end is durable when this returns, so the owner may then send `tail_ok`.
+
+        `memory`: what this process's former TopicLog of the partition knew (`former.memory()`), if it had one.
+        `suspect`: the topic is older than the store's history and had no owner record (CM-47).
+        Raises LogError: drop the shard and claim again. AppendRefusedError: nothing landed, `load` may be repeated.
+        """
+        settings = settings or TopicLogSettings()
+        state, report = await load_state(record_log, lease, claimed, clock, settings, memory=memory, suspect=suspect)
+        made = cls(record_log, state, lease, clock, settings=settings, meter=meter or NoTopicLogMeter())
+        made._meter.loaded(report)
+        if report.compact_from is not None:
+            made._trim_later(report.compact_from)
+        return made
+
+    @property
+    def shard(self) -> ShardId:
+        """Name of the partition's shard."""
+        return self._state.shard
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch: the epoch of the claim (CM-13)."""
+        return self._state.epoch
+
+    @property
+    def log_start(self) -> int:
+        """LOG_START: the first offset that may be read."""
+        return self._state.log_start
+
+    @property
+    def high_watermark(self) -> int:
+        """HW: the end of the last flush that the store confirmed (CM-42)."""
+        return self._state.high_watermark
+
+    @property
+    def last_stable(self) -> int:
+        """LAST_STABLE; equals the high watermark (PL-808)."""
+        return self._state.high_watermark
+
+    @property
+    def log_end(self) -> int:
+        """LOG_END: behind everything sent, confirmed or not."""
+        draft = self._commit.in_flight
+        return max(draft.next_offset, self._state.high_watermark) if draft is not None else self._state.high_watermark
+
+    @property
+    def closed(self) -> bool:
+        """Whether this node has ceased to lead the partition under this epoch."""
+        return self._closed is not None
+
+    def check_leader(self) -> None:
+        """Raises NOT_LEADER_OR_FOLLOWER (or what closed the log) unless this node may answer now (CM-3, PL-411)."""
+        self._commit.check_open()
+
+    def add_listener(self, listener: LogListener) -> None:
+        """Tell `listener` of every change from now on; told at once when the log is closed already."""
+        if self._closed is not None:
+            listener.log_closed(again(self._closed))
+        else:
+            self._listeners.append(listener)
+
+    def remove_listener(self, listener: LogListener) -> None:
+        """Tell it no more; does nothing for a stranger."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def submit(self, batches: Sequence[NewBatch], timeout_ms: int) -> asyncio.Future[AppendOutcome]:
+        """Append batches as one: all get offsets, or none. Never waits; arrival order is log order.
+
+        The future always ends in an AppendOutcome; `outcome.error` is REQUEST_TIMED_OUT after `timeout_ms`, when the
+        batches may still be committed. Raises KafkaError when they are refused at once: not the leader, too much
+        waiting, store not confirming.
+        """
+        size = sum(len(batch.data) for batch in batches)
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        operation = ProduceOperation(self._future(), batches, size, deadline_ms)
+        self._commit.submit(operation)
+        return operation.future
+
+    async def append(self, batches: Sequence[NewBatch], timeout_ms: int) -> AppendOutcome:
+        """As `submit`, and waits. Raises KafkaError."""
+        return _checked(await self.submit(batches, timeout_ms))
+
+    def read_cached(self, offset: int, max_bytes: int, max_offsets: int = 0) -> ReadResult | None:
+        """Batches from `offset` on if memory holds them, without waiting; None: use `read` (PL-006, CM-46).
+
+        The first batch may begin below `offset`. At least one batch is given when there is any, even above `max_bytes`;
+        `max_offsets` > 0 stops once that many offsets are covered. Raises OffsetOutOfRangeError (PL-007),
+        NotLeaderOrFollowerError.
+        """
+        self._commit.check_open()
+        return self._reader.cached(offset, max_bytes, max_offsets)
+
+    async def read(self, offset: int, max_bytes: int, max_offsets: int = 0) -> ReadResult:
+        """As `read_cached`, from the store where memory does not reach. Also raises LogError when it cannot be read."""
+        self._commit.check_open()
+        result = await self._reader.read(offset, max_bytes, max_offsets)
+        self._commit.check_open()
+        return result
+
+    def bytes_available(self, offset: int) -> int:
+        """Bytes between `offset` and the high watermark, for min_bytes; an estimate below the tail cache."""
+        return self._state.bytes_available(offset)
+
+    async def offset_for(self, timestamp_ms: int) -> FoundOffset | None:
+        """The first offset at or after a time, or −1 latest, −2 earliest, −3 largest timestamp; None: no such record.
+
+        Never beyond the high watermark (CM-45, PL-605). Raises NotLeaderOrFollowerError, LogError.
+        """
+        self._commit.check_open()
+        found = await self._reader.offset_for(timestamp_ms)
+        self._commit.check_open()
+        return found
+
+    async def raise_log_end(self, min_end: int) -> int:
+        """Make the log end at least at `min_end`; the high watermark after it. Only for values that a leader wrote: a
+        share-partition's start offset, its last stored batch + 1 (CM-47). Raises KafkaError."""
+        before = self._state.high_watermark
+        if min_end <= before:
+            self._commit.check_open()
+            return before
+        if min_end > OFFSET_MAX:
+            raise OffsetOutOfRangeError(
+                f"{self.shard.name}: log end {min_end} is beyond the largest offset {OFFSET_MAX}"
+            )
+        await self._do(RaiseEndOperation(self._future(), min_end))
+        return self._state.high_watermark
+
+    async def move_log_start(self, offset: int) -> int:
+        """Delete records below `offset` (−1: the high watermark); the log start after it (CM-45).
+
+        Durable before it is visible or anything is trimmed. Raises OffsetOutOfRangeError above the high watermark.
+        """
+        self._commit.check_open()
+        wanted = self._state.high_watermark if offset == -1 else offset
+        if not 0 <= wanted <= self._state.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{self.shard.name}: cannot begin the log at {offset}; expected −1 or 0…{self._state.high_watermark}"
+            )
+        if wanted > self._state.log_start:
+            await self._do(MoveStartOperation(self._future(), wanted))
+            await self._trimmer.trim_main()
+        return self._state.log_start
+
+    async def retain(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> int:
+        """Trim whole batches by age and size (−1: no limit); the log start after it. Bounded work per call: what is
+        left goes with the next sweep. Raises KafkaError, LogError."""
+        self._commit.check_open()
+        start = await self._trimmer.start_after(now_wall_ms, retention_ms, retention_bytes)
+        return await self.move_log_start(start) if start > self._state.log_start else self._state.log_start
+
+    def set_cache_bytes(self, limit_bytes: int) -> None:
+        """Bound the tail cache anew, as when the node gains or loses partitions (CM-46); takes effect at once."""
+        self._state.tail.set_limit(limit_bytes)
+
+    def memory(self) -> TailMemory:
+        """What this process knows of the log's end, for the next `load` under a higher epoch (CM-47)."""
+        draft = self._commit.in_flight
+        batches = self._state.tail.batches
+        if draft is not None:
+            batches = (*batches, *draft.batches)
+        return TailMemory(self.epoch, self.log_end, batches)
+
+    async def close(self, drain_s: float = 0.0, error: KafkaError | None = None) -> None:
+        """Lead no longer. With `drain_s`, what was taken is written and answered first, for so long at most; nothing
+        new is to be submitted meanwhile. Afterwards everybody waiting has been answered and no flush of ours runs; the
+        owner then calls `record_log.drop` or `release`. Safe to repeat."""
+        if drain_s > 0 and self._closed is None:
+            await self._commit.drain(drain_s)
+        self._end(error or NotLeaderOrFollowerError(f"this node no longer leads {self.shard.name}; look up the leader"))
+        await self._commit.stop()
+        if self._trimming is not None:
+            self._trimming.cancel()
+            await asyncio.wait({self._trimming})
+
+    def _future(self) -> asyncio.Future[AppendOutcome]:
+        return asyncio.get_running_loop().create_future()
+
+    async def _do(self, operation: Operation) -> None:
+        self._commit.submit(operation)
+        _checked(await operation.future)
+
+    def _committed(self, draft: Draft) -> None:
+        """Memory first, then listeners; the callers are answered right after, in the same step of the loop."""
+        state = self._state
+        log_start, high_watermark = state.log_start, state.high_watermark
+        apply_draft(state, draft)
+        if draft.batches:
+            records = sum(batch.record_count for batch in draft.batches)
+            self._meter.appended(len(draft.batches), records, draft.size)
+        if draft.compact_from is not None:
+            state.producers.expire(draft.wall_ms - self._settings.producer_expiration_ms)
+            self._trim_later(draft.compact_from)
+        if draft.raised:
+            self._meter.end_raised(draft.raised)
+            log.error(
+                "log end raised: a share-partition had state beyond it",
+                shard=self.shard.name,
+                epoch=self.epoch,
+                offsets=draft.raised,
+                log_end=state.high_watermark,
+            )
+        if state.log_start > log_start:
+            state.tail.trim(state.log_start)
+            state.window = None
+            self._tell("log_start_advanced", state.log_start)
+        if state.high_watermark > high_watermark:
+            self._tell("high_watermark_advanced", state.high_watermark)
+
+    def _lost(self, answer: KafkaError, cause: BaseException) -> None:
+        log.warning("topic log given up", shard=self.shard.name, epoch=self.epoch, cause=repr(cause))
+        self._end(answer)
+        self._lease.give_up(f"{type(cause).__name__}: {cause}")
+
+    def _end(self, error: KafkaError) -> None:
+        if self._closed is not None:
+            return
+        self._closed = error
+        self._commit.close(error)
+        self._tell("log_closed", error)
+        self._listeners.clear()
+
+    def _tell(self, event: str, value: object) -> None:
+        for listener in tuple(self._listeners):
+            try:
+                getattr(listener, event)(value)
+            except Exception:
+                log.exception("listener of a topic log failed", shard=self.shard.name, event_name=event)
+
+    def _trim_later(self, before: StreamId) -> None:
+        """Trim the control log beside the appends; a trim that is still running makes this one needless."""
+        if self._trimming is None or self._trimming.done():
+            self._trimming = asyncio.get_running_loop().create_task(
+                self._trimmer.trim_control(before), name=f"topic-log-trim {self.shard.name}"
+            )
+
+
+def _checked(outcome: AppendOutcome) -> AppendOutcome:
+    if outcome.error is not None:
+        raise again(outcome.error)
+    return outcome

@@ -1,0 +1,134 @@
+"""Between batches, markers and snapshots and what lies in a topic's two streams (CM-16, CM-40, CM-41).
+
+Never decodes a batch's bytes. Entries of a kind or version that this build does not know come back as None.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kip932.records.v1 import topic_log_pb2 as pb
+from partition_leader.log_core.batch import LogBatch
+from partition_leader.log_core.producers import ProducerState, ProducerTable, SequencedBatch
+from shard_runtime.record_log import Entry, StreamId
+
+BATCH_TYPE: Final = "B"
+MARKER_TYPE: Final = "M"
+LOG_START_TYPE: Final = "L"
+PRODUCERS_TYPE: Final = "P"
+_VERSION: Final = 0
+_COLD: Final = 64
+
+
+class ProducersSnapshot(NamedTuple):
+    """Producers as of `log_end`."""
+
+    log_end: int
+    producers: tuple[tuple[int, ProducerState], ...]
+
+
+def batch_entry(epoch: int, batch: LogBatch) -> Entry:
+    """The entry of one batch; its id says where the log ends behind it."""
+    value = pb.BatchEntry(
+        base_offset=batch.base_offset,
+        count=batch.record_count,
+        size_bytes=batch.size,
+        max_timestamp_ms=batch.max_timestamp_ms,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_transactional=batch.is_transactional,
+        is_control=batch.is_control,
+        control_type=batch.control_type,
+    )
+    record = pb.TopicLogRecord(append_time_ms=batch.append_time_ms, batch=value)
+    return Entry(StreamId(epoch, batch.end_offset), BATCH_TYPE, record.SerializeToString(), batch.data)
+
+
+def read_batch(entry: Entry) -> LogBatch | None:
+    """The batch of an entry; None for claims, markers and what this build does not know."""
+    if entry.kind != BATCH_TYPE:
+        return None
+    record = pb.TopicLogRecord.FromString(entry.record)
+    if record.record_version != _VERSION:
+        return None
+    value = record.batch
+    return LogBatch(
+        value.base_offset,
+        value.base_offset + value.count - 1,
+        value.size_bytes,
+        entry.batch,
+        record.append_time_ms,
+        value.max_timestamp_ms,
+        value.producer_id,
+        value.producer_epoch,
+        value.base_sequence,
+        value.is_transactional,
+        value.is_control,
+        value.control_type,
+    )
+
+
+def marker_entry(epoch: int, log_end: int, append_time_ms: int, jump_from: int | None = None) -> Entry:
+    """The marker that keeps `log_end`; `jump_from`: the hole before it begins there (CM-47)."""
+    value = pb.Marker(log_end_offset=log_end, jump=jump_from is not None, jump_from=jump_from or 0)
+    record = pb.TopicLogRecord(append_time_ms=append_time_ms, marker=value)
+    return Entry(StreamId(epoch, log_end), MARKER_TYPE, record.SerializeToString())
+
+
+def log_start_entry(at: StreamId, log_start: int, append_time_ms: int, cold: bool = False) -> Entry:
+    """A log start, for the control log; `cold`: a copy, no event (CM-18)."""
+    record = pb.ControlLogRecord(
+        append_time_ms=append_time_ms,
+        cause=_COLD if cold else 0,
+        log_start=pb.LogStart(log_start_offset=log_start),
+    )
+    return Entry(at, LOG_START_TYPE, record.SerializeToString())
+
+
+def read_log_start(entry: Entry) -> int | None:
+    """The log start of an entry of type L."""
+    record = pb.ControlLogRecord.FromString(entry.record)
+    return record.log_start.log_start_offset if record.record_version == _VERSION else None
+
+
+def producers_entry(at: StreamId, log_end: int, table: ProducerTable, append_time_ms: int) -> Entry:
+    """A snapshot of all producers, which covers everything below `log_end` (CM-43)."""
+    snapshot = pb.ProducersSnapshot(log_end_offset=log_end)
+    for producer_id, state in table.items():
+        one = snapshot.producers.add(
+            producer_id=producer_id, producer_epoch=state.epoch, last_append_time_ms=state.last_append_ms
+        )
+        for batch in state.batches:
+            one.batches.add(
+                base_sequence=batch.base_sequence,
+                count=batch.record_count,
+                base_offset=batch.base_offset,
+                append_time_ms=batch.append_time_ms,
+            )
+    record = pb.ControlLogRecord(append_time_ms=append_time_ms, producers=snapshot)
+    return Entry(at, PRODUCERS_TYPE, record.SerializeToString())
+
+
+def read_producers(entry: Entry) -> ProducersSnapshot | None:
+    """The snapshot of an entry of type P."""
+    record = pb.ControlLogRecord.FromString(entry.record)
+    if record.record_version != _VERSION:
+        return None
+    return ProducersSnapshot(
+        record.producers.log_end_offset,
+        tuple(
+            (
+                one.producer_id,
+                ProducerState(
+                    one.producer_epoch,
+                    tuple(
+                        SequencedBatch(batch.base_sequence, batch.count, batch.base_offset, batch.append_time_ms)
+                        for batch in one.batches
+                    ),
+                    one.last_append_time_ms,
+                ),
+            )
+            for one in record.producers.producers
+        ),
+    )

@@ -1,0 +1,256 @@
+"""Rebuilds a topic log from its streams after a claim (CM-40, CM-43, CM-47). Reads, decides through the core, and makes
+the end of the log durable by a marker before anybody may produce.
+
+The claim `e-0` stands in both streams already, so nothing an older owner sends can land any more. Every read is bounded
+by it. A load that fails leaves nothing behind but perhaps that marker: claim again, then load again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import structlog
+
+from partition_leader.log_core.batch_run import BatchRun
+from partition_leader.log_core.epochs import EpochStarts, rebuild
+from partition_leader.log_core.producers import ProducerTable
+from partition_leader.log_core.recovery import Found, Recovery, TailMemory, recover
+from partition_leader.topic_log_codec import (
+    BATCH_TYPE,
+    LOG_START_TYPE,
+    PRODUCERS_TYPE,
+    ProducersSnapshot,
+    read_batch,
+    read_log_start,
+    read_producers,
+)
+from partition_leader.topic_log_operations import Draft
+from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log_state import LogState
+from shard_runtime.clock import Clock
+from shard_runtime.lease import Lease
+from shard_runtime.record_log import CLAIM_TYPE, Claimed, Entry, RecordLog, ShardId, StreamId
+
+log = structlog.get_logger(__name__)
+
+_HOP_ENTRIES = 16
+_CONTROL_PAGE = 16
+_INDEX_PAGE = 1_000
+
+
+@dataclass(slots=True)
+class _Main:
+    """What the main stream says below our claim."""
+
+    epochs: EpochStarts
+    log_end: int
+    data_end: int
+
+
+@dataclass(slots=True)
+class _Control:
+    """What the control log says below our claim."""
+
+    log_start: int | None = None
+    snapshot: ProducersSnapshot | None = None
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """What was found, for the log line and the counters."""
+
+    log_end: int = 0
+    rejoined: int = 0
+    jumped: bool = False
+    indexed: int = 0
+    unknown: int = 0
+    compact_from: StreamId | None = None
+
+
+async def load_state(
+    record_log: RecordLog,
+    lease: Lease,
+    claimed: Claimed,
+    clock: Clock,
+    settings: TopicLogSettings,
+    *,
+    memory: TailMemory | None,
+    suspect: bool,
+) -> tuple[LogState, LoadReport]:
+    """The log as it stands, its end durable. Raises LogError (claim again) or AppendRefusedError (may be repeated)."""
+    shard, epoch = lease.shard, claimed.epoch
+    report = LoadReport()
+    main = await _read_main(record_log, shard, epoch)
+    control = await _read_control(record_log, shard, epoch)
+    log_end = max(main.log_end, control.log_start or 0)
+    previous = claimed.previous.epoch if claimed.previous is not None else 0
+    torn = log_end > main.log_end  # the log is known to have reached its start once
+    found = Found(log_end, main.epochs.newest, previous, claimed.lossy or suspect or torn)
+    decision = recover(found, memory, settings.jump_offsets)
+    producers = ProducerTable(settings.producers_max)
+    main.epochs.begin(epoch, log_end)
+    state = LogState(
+        shard,
+        epoch,
+        control.log_start or 0,
+        log_end,
+        min(main.data_end, log_end),
+        main.epochs,
+        producers,
+        BatchRun(log_end, settings.tail_cache_bytes),
+    )
+    await _rebuild_producers(record_log, state, control.snapshot, report)
+    producers.forgot = producers.forgot or decision.jump
+    await _secure_end(record_log, state, decision, clock=clock, settings=settings, report=report)
+    state.epochs.trim(state.log_start)
+    state.producers.expire(clock.wall_ms() - settings.producer_expiration_ms)
+    return state, report
+
+
+async def _read_main(record_log: RecordLog, shard: ShardId, epoch: int) -> _Main:
+    """Hop from claim to claim, newest first: each epoch's last entry says where the log ended in it (CM-40)."""
+    stream = shard.streams[0]
+    ends: dict[int, int] = {}
+    data_end = -1
+    blind = False  # an epoch was left behind in which batches may stand that were not seen
+    cursor = StreamId(epoch, 0)
+    while True:
+        page = await record_log.read_back(stream, cursor, _HOP_ENTRIES)
+        if not page:
+            break
+        for entry in page:
+            ends[entry.id.epoch] = max(ends.get(entry.id.epoch, 0), 0 if entry.kind == CLAIM_TYPE else entry.id.seq)
+            if data_end < 0 and not blind and entry.kind == BATCH_TYPE:
+                data_end = entry.id.seq
+        oldest = page[-1]
+        blind = blind or oldest.kind != CLAIM_TYPE
+        cursor = StreamId(oldest.id.epoch, 0)
+    epochs, log_end = rebuild(ends)
+    if data_end < 0:
+        data_end = log_end if blind else 0
+    return _Main(epochs, log_end, data_end)
+
+
+async def _read_control(record_log: RecordLog, shard: ShardId, epoch: int) -> _Control:
+    """The newest log start and the newest snapshot; compaction keeps the way to them short (CM-18)."""
+    control = _Control()
+    cursor = StreamId(epoch, 0)
+    while control.log_start is None or control.snapshot is None:
+        page = await record_log.read_back(shard.streams[1], cursor, _CONTROL_PAGE)
+        for entry in page:
+            _note_control(control, entry)
+        if len(page) < _CONTROL_PAGE:
+            break
+        cursor = page[-1].id
+    return control
+
+
+def _note_control(control: _Control, entry: Entry) -> None:
+    if entry.kind == LOG_START_TYPE and control.log_start is None:
+        control.log_start = read_log_start(entry)
+    elif entry.kind == PRODUCERS_TYPE and control.snapshot is None:
+        control.snapshot = read_producers(entry)
+
+
+async def _rebuild_producers(
+    record_log: RecordLog, state: LogState, snapshot: ProducersSnapshot | None, report: LoadReport
+) -> None:
+    """The snapshot, and the index of what follows it: at most about a snapshot's distance (CM-43, P-11)."""
+    covered = state.log_start
+    if snapshot is not None:
+        for producer_id, producer in snapshot.producers:
+            state.producers.restore(producer_id, producer, state.high_watermark)
+        covered = max(covered, min(snapshot.log_end, state.high_watermark))
+    after = state.position(covered)
+    through = StreamId(state.epoch, 0)
+    while True:
+        page = await record_log.index(state.main, after, through, _INDEX_PAGE)
+        for entry in page:
+            batch = read_batch(entry)
+            if batch is None:
+                report.unknown += entry.kind == BATCH_TYPE
+                continue
+            report.indexed += 1
+            state.batches_since_snapshot += 1
+            state.bytes_since_snapshot += batch.size
+            state.learn_size(batch.size, batch.record_count, 1)
+            if batch.producer_id >= 0 and batch.base_sequence >= 0:
+                state.producers.accept(batch)
+        if len(page) < _INDEX_PAGE:
+            return
+        after = page[-1].id
+
+
+async def _secure_end(
+    record_log: RecordLog,
+    state: LogState,
+    decision: Recovery,
+    *,
+    clock: Clock,
+    settings: TopicLogSettings,
+    report: LoadReport,
+) -> None:
+    """Write the marker, or the jump, or the lost batches, and wait until it is durable (CM-40, CM-47)."""
+    found_end = state.high_watermark
+    tip = await record_log.tip(state.control)
+    state.control_entries = tip.length if tip is not None else 0
+    again = deque(decision.again)
+    draft = Draft(state, clock.wall_ms())
+    if decision.jump:
+        draft.add_marker(decision.log_end, jump_from=found_end)
+    elif found_end > 0:
+        draft.add_marker(found_end)
+    if state.control_entries > settings.control_entries_max:
+        draft.add_snapshot()
+        report.compact_from = draft.compact_from
+    while True:
+        while again and draft.size < settings.flush_max_bytes:
+            draft.add_batch(again.popleft())
+        if not draft.empty:
+            await commit_load(record_log, state, draft)
+        if not again:
+            break
+        draft = Draft(state, clock.wall_ms())
+    report.log_end, report.rejoined, report.jumped = state.high_watermark, len(decision.again), decision.jump
+    if decision.jump:
+        log.error(
+            "log end jumped: a tail of this log may have been lost with the store",
+            shard=state.shard.name,
+            epoch=state.epoch,
+            found_end=found_end,
+            log_end=state.high_watermark,
+        )
+    elif decision.again:
+        log.warning(
+            "lost tail appended again from memory",
+            shard=state.shard.name,
+            epoch=state.epoch,
+            found_end=found_end,
+            batches=len(decision.again),
+        )
+
+
+async def commit_load(record_log: RecordLog, state: LogState, draft: Draft) -> None:
+    """Append one draft while nobody else can."""
+    appended = await record_log.append(state.shard, state.epoch, draft.appends())
+    state.control_seq = appended.tip.seq if appended.tip.epoch == state.epoch else 0
+    state.control_entries += len(draft.control) + appended.noops
+    apply_draft(state, draft)
+
+
+def apply_draft(state: LogState, draft: Draft) -> None:
+    """Let memory say what the store has confirmed."""
+    state.high_watermark = draft.next_offset
+    state.log_start = draft.log_start
+    state.tail.append(draft.batches, draft.next_offset)
+    if draft.batches:
+        state.data_end = draft.batches[-1].end_offset
+        records = sum(batch.record_count for batch in draft.batches)
+        state.learn_size(draft.size, records, len(draft.batches))
+    if draft.compact_from is None:
+        state.batches_since_snapshot += len(draft.batches)
+        state.bytes_since_snapshot += draft.size
+    else:
+        state.batches_since_snapshot = state.bytes_since_snapshot = 0
+        state.control_entries = len(draft.control)

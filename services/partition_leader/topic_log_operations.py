@@ -1,0 +1,220 @@
+"""What may be put into a topic log, and one flush while it is being formed (CM-42, CM-43, CM-47). No I/O, no waiting.
+
+An operation is planned only while no flush is in flight. So a batch that the producer table knows is either confirmed,
+and is answered with its old offset at once, or stands in this very draft, and is answered with it: never earlier than
+its first attempt could have been.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from kip932.errors import KafkaError, OffsetOutOfRangeError
+from partition_leader.log_core.batch import LogBatch, NewBatch
+from partition_leader.log_core.producers import Undo
+from partition_leader.topic_log_codec import batch_entry, log_start_entry, marker_entry, producers_entry
+from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log_state import AppendOutcome, LogState
+from shard_runtime.record_log import Entry, StreamAppend, StreamId
+
+NO_DEADLINE: Final = 1 << 62
+
+
+class Draft:
+    """One flush: entries for both streams, what they change, and the operations that wait for it."""
+
+    __slots__ = (
+        "batches",
+        "compact_from",
+        "control",
+        "log_start",
+        "main",
+        "next_offset",
+        "operations",
+        "raised",
+        "size",
+        "state",
+        "undo",
+        "wall_ms",
+    )
+
+    def __init__(self, state: LogState, wall_ms: int) -> None:
+        self.state = state
+        self.wall_ms = wall_ms
+        self.next_offset = state.high_watermark
+        self.log_start = state.log_start
+        self.main: list[Entry] = []
+        self.control: list[Entry] = []
+        self.batches: list[LogBatch] = []
+        self.undo: list[Undo] = []
+        self.operations: list[Operation] = []
+        self.size = 0
+        self.raised = 0
+        self.compact_from: StreamId | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing needs to be written."""
+        return not self.main and not self.control
+
+    def add_batch(self, batch: LogBatch) -> None:
+        """Put a batch at the end of the log; also takes batches whose place is known (CM-47)."""
+        self.main.append(batch_entry(self.state.epoch, batch))
+        self.batches.append(batch)
+        self.next_offset = batch.end_offset
+        self.size += batch.size
+        if batch.producer_id >= 0:
+            self.undo.append(self.state.producers.accept(batch))
+
+    def add_marker(self, log_end: int, jump_from: int | None = None) -> None:
+        """Keep `log_end` by a marker."""
+        self.main.append(marker_entry(self.state.epoch, log_end, self.wall_ms, jump_from))
+        self.next_offset = log_end
+
+    def next_control_id(self) -> StreamId:
+        """The id of the next entry of the control log."""
+        return StreamId(self.state.epoch, self.state.control_seq + len(self.control) + 1)
+
+    def add_snapshot(self) -> None:
+        """Write the log start and all producers anew, so that the control log can be cut off before them (CM-18)."""
+        self.compact_from = self.next_control_id()
+        self.control.append(log_start_entry(self.compact_from, self.log_start, self.wall_ms, cold=True))
+        self.control.append(
+            producers_entry(self.next_control_id(), self.next_offset, self.state.producers, self.wall_ms)
+        )
+
+    def roll_back(self, mark: int = 0) -> None:
+        """Take the producers back to where they were when `mark` of them had been accepted."""
+        while len(self.undo) > mark:
+            self.state.producers.undo(self.undo.pop())
+
+    def appends(self) -> list[StreamAppend]:
+        """The flush as the store wants it."""
+        state = self.state
+        both = ((state.main, self.main), (state.control, self.control))
+        return [StreamAppend(stream, entries) for stream, entries in both if entries]
+
+
+class Operation:
+    """Something a caller waits for. `future` always gets an AppendOutcome, never an exception."""
+
+    __slots__ = ("deadline_ms", "future", "outcome", "sent", "size")
+
+    def __init__(self, future: asyncio.Future[AppendOutcome], deadline_ms: int = NO_DEADLINE, size: int = 0) -> None:
+        self.future = future
+        self.deadline_ms = deadline_ms
+        self.size = size
+        self.sent = False
+        self.outcome = AppendOutcome((), -1, -1)
+
+    def plan(self, draft: Draft) -> None:
+        """Put entries into the draft, if any are needed. Raises KafkaError and leaves the draft as it was."""
+        raise NotImplementedError
+
+    def answer(self, outcome: AppendOutcome) -> None:
+        """Wake the caller, unless it has gone or timed out."""
+        if not self.future.done():
+            self.future.set_result(outcome)
+
+    def fail(self, error: KafkaError) -> None:
+        """Wake the caller with an error."""
+        self.answer(AppendOutcome((), -1, -1, error))
+
+
+class ProduceOperation(Operation):
+    """Batches of one produce for this partition: all are appended, or none (a repetition counts as appended)."""
+
+    __slots__ = ("batches",)
+
+    def __init__(
+        self, future: asyncio.Future[AppendOutcome], batches: Sequence[NewBatch], size: int, deadline_ms: int
+    ) -> None:
+        super().__init__(future, deadline_ms, size)
+        self.batches = batches
+
+    def plan(self, draft: Draft) -> None:
+        """Give each batch its offset, or find the one it repeats (CM-43)."""
+        accepted, batches, next_offset, size = len(draft.undo), len(draft.batches), draft.next_offset, draft.size
+        entries = len(draft.main)
+        base_offsets = []
+        append_time_ms = draft.wall_ms
+        try:
+            for batch in self.batches:
+                repeated = draft.state.producers.check(batch) if batch.idempotent else None
+                if repeated is None:
+                    base_offsets.append(draft.next_offset)
+                    draft.add_batch(batch.at(draft.next_offset, draft.wall_ms))
+                else:
+                    base_offsets.append(repeated.base_offset)
+                    append_time_ms = repeated.append_time_ms
+        except KafkaError:
+            draft.roll_back(accepted)
+            del draft.batches[batches:], draft.main[entries:]
+            draft.next_offset, draft.size = next_offset, size
+            raise
+        self.outcome = AppendOutcome(tuple(base_offsets), append_time_ms, draft.log_start)
+
+
+class RaiseEndOperation(Operation):
+    """The log must not end below `min_end`: a share-partition has state up to there (CM-47)."""
+
+    __slots__ = ("min_end",)
+
+    def __init__(self, future: asyncio.Future[AppendOutcome], min_end: int) -> None:
+        super().__init__(future)
+        self.min_end = min_end
+
+    def plan(self, draft: Draft) -> None:
+        """A jump marker, unless the log reaches there already."""
+        if draft.next_offset < self.min_end:
+            draft.raised += self.min_end - draft.next_offset
+            draft.add_marker(self.min_end, jump_from=draft.next_offset)
+
+
+class MoveStartOperation(Operation):
+    """The log begins at `log_start` from now on (CM-45); durable before anything is cut off."""
+
+    __slots__ = ("log_start",)
+
+    def __init__(self, future: asyncio.Future[AppendOutcome], log_start: int) -> None:
+        super().__init__(future)
+        self.log_start = log_start
+
+    def plan(self, draft: Draft) -> None:
+        """An entry L, unless the log begins there or later. Never past what is confirmed."""
+        if self.log_start > draft.state.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{draft.state.shard.name}: log start {self.log_start} lies above the high watermark "
+                f"{draft.state.high_watermark}"
+            )
+        if self.log_start > draft.log_start:
+            draft.log_start = self.log_start
+            draft.control.append(log_start_entry(draft.next_control_id(), self.log_start, draft.wall_ms))
+
+
+def form_draft(state: LogState, queue: Sequence[Operation], settings: TopicLogSettings, wall_ms: int) -> Draft:
+    """Plan operations in order of arrival until the flush is full. An operation that is refused, or needs no write,
+    is answered by the caller of this function: `outcome.error` tells. The draft names all operations it took."""
+    draft = Draft(state, wall_ms)
+    for operation in queue:
+        if draft.size >= settings.flush_max_bytes or len(draft.main) >= settings.flush_max_batches:
+            break
+        draft.operations.append(operation)
+        try:
+            operation.plan(draft)
+        except KafkaError as error:
+            operation.outcome = AppendOutcome((), -1, -1, error)
+    if _snapshot_due(draft, settings):
+        draft.add_snapshot()
+    return draft
+
+
+def _snapshot_due(draft: Draft, settings: TopicLogSettings) -> bool:
+    state = draft.state
+    return (
+        state.batches_since_snapshot + len(draft.batches) >= settings.snapshot_batches
+        or state.bytes_since_snapshot + draft.size >= settings.snapshot_bytes
+        or state.control_entries + len(draft.control) > settings.control_entries_max
+    )

@@ -1,0 +1,196 @@
+"""Reads of one topic log: from the tail cache without waiting, else from the store in pages (PL-006, CM-45, CM-46).
+
+Never beyond the high watermark. A batch's bytes are handed out as they are; only a search by timestamp opens one.
+One cold read at a time per partition: what several groups ask for at once is read once, and memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+
+from google.protobuf.message import DecodeError
+
+from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.errors import OffsetOutOfRangeError
+from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP
+from partition_leader.log_core.batch import LogBatch
+from partition_leader.log_core.batch_run import BatchRun
+from partition_leader.log_core.pages import PAGE_BATCHES
+from partition_leader.topic_log_codec import read_batch
+from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log_state import FoundOffset, LogState, ReadResult
+from shard_runtime.record_log import RecordLog, StreamId
+
+_FIRST_PAGE = 8
+_LARGEST_PAGE = 512
+
+
+class LogReader:
+    """The reading side of one log."""
+
+    __slots__ = ("_cold", "_indexing", "_log", "_settings", "_state")
+
+    def __init__(self, record_log: RecordLog, state: LogState, settings: TopicLogSettings) -> None:
+        self._log = record_log
+        self._state = state
+        self._settings = settings
+        self._cold = asyncio.Lock()
+        self._indexing = asyncio.Lock()
+
+    def cached(self, offset: int, max_bytes: int, max_offsets: int) -> ReadResult | None:
+        """What memory holds at `offset`; None when the store must be asked. Raises OffsetOutOfRangeError."""
+        state = self._state
+        if not state.log_start <= offset <= state.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {state.shard.name} lies outside "
+                f"[{state.log_start}, {state.high_watermark}], what the log holds"
+            )
+        if offset >= state.data_end:
+            return self._result(offset, ())
+        if state.tail.start <= offset:
+            return self._result(offset, state.tail.read(offset, max_bytes, max_offsets))
+        window = state.window
+        if window is not None and window.start <= offset < window.end:
+            batches = window.read(offset, max_bytes, max_offsets)
+            if batches:
+                return self._result(offset, batches)
+        return None
+
+    async def read(self, offset: int, max_bytes: int, max_offsets: int) -> ReadResult:
+        """As `cached`, and from the store where memory does not reach."""
+        result = self.cached(offset, max_bytes, max_offsets)
+        if result is not None:
+            return result
+        async with self._cold:
+            result = self.cached(offset, max_bytes, max_offsets)
+            if result is not None:
+                return result
+            window = await self._read_window(offset, max_bytes)
+            self._state.window = window
+        self.cached(offset, 0, 1)  # the log start may have passed the offset meanwhile
+        return self._result(offset, window.read(offset, max_bytes, max_offsets))
+
+    async def _read_window(self, offset: int, max_bytes: int) -> BatchRun:
+        """One stretch from the store. XRANGE knows no byte limit, so COUNT follows the size of the batches just read,
+        beginning small: an old stretch may hold batches far larger than recent ones."""
+        settings, state = self._settings, self._state
+        want = min(max(max_bytes, settings.read_ahead_bytes), settings.cold_read_max_bytes)
+        end = state.high_watermark
+        after, through = state.position(offset), StreamId(state.epoch, end)
+        batches: list[LogBatch] = []
+        size, page = 0, _FIRST_PAGE
+        while True:
+            mean = max(size // len(batches), 1) if batches else state.mean_batch_bytes
+            count = min(max((want - size) // mean, 1), page)
+            entries = await self._log.read(state.main, after, through, count)
+            for entry in entries:
+                batch = read_batch(entry)
+                if batch is not None:
+                    batches.append(batch)
+                    size += batch.size
+            if len(entries) < count:
+                return BatchRun.of(offset, end, batches, size)
+            if size >= want:
+                return BatchRun.of(offset, 0, batches, size)
+            after, page = entries[-1].id, min(page * 8, _LARGEST_PAGE)
+
+    def _result(self, offset: int, batches: tuple[LogBatch, ...]) -> ReadResult:
+        state = self._state
+        high_watermark = state.high_watermark
+        data_offset = max(offset, batches[0].base_offset) if batches else high_watermark
+        return ReadResult(batches, data_offset, state.log_start, high_watermark, high_watermark, state.epoch)
+
+    async def offset_for(self, timestamp_ms: int) -> FoundOffset | None:
+        """The first offset whose record has this timestamp or a later one, or what −1, −2, −3 stand for (CM-45).
+
+        None: there is no such record. Never beyond the high watermark.
+        """
+        state = self._state
+        if timestamp_ms == OFFSET_LATEST:
+            return FoundOffset(state.high_watermark, -1, state.epoch)
+        if timestamp_ms == OFFSET_EARLIEST:
+            return FoundOffset(state.log_start, -1, state.epochs.epoch_at(state.log_start))
+        await self.update_pages()
+        if timestamp_ms == OFFSET_MAX_TIMESTAMP:
+            largest = state.pages.largest()
+            if largest is None:
+                return None
+            return await self._search(largest.max_batch, largest.max_timestamp_ms)
+        start = state.pages.from_timestamp(timestamp_ms)
+        return None if start is None else await self._search(start, timestamp_ms)
+
+    async def update_pages(self) -> None:
+        """Index what is not indexed yet, up to the high watermark."""
+        async with self._indexing:
+            state = self._state
+            start = state.pages.resume(state.log_start)
+            while True:
+                batches = await self._index_page(start, state.high_watermark)
+                if not batches:
+                    return
+                start = state.pages.add(start, batches)
+                if len(batches) < PAGE_BATCHES:
+                    return
+
+    async def headers(self, offset: int, first: int = PAGE_BATCHES) -> AsyncIterator[list[LogBatch]]:
+        """Batches from the one holding `offset` on, without their bytes, in pages; `first`: size of the first one."""
+        end = self._state.high_watermark
+        size = first
+        while True:
+            batches = await self._index_page(offset, end, size)
+            if not batches:
+                return
+            yield batches
+            offset, size = batches[-1].end_offset, PAGE_BATCHES
+
+    async def _index_page(self, offset: int, end: int, size: int = PAGE_BATCHES) -> list[LogBatch]:
+        """`size` batches, or all there are below `end`."""
+        state = self._state
+        after, through = state.position(offset), StreamId(state.epoch, end)
+        batches: list[LogBatch] = []
+        while len(batches) < size:
+            count = size - len(batches)
+            entries = await self._log.index(state.main, after, through, count)
+            batches.extend(batch for batch in map(read_batch, entries) if batch is not None)
+            if len(entries) < count:
+                break
+            after = entries[-1].id
+        return batches
+
+    async def _search(self, offset: int, timestamp_ms: int) -> FoundOffset | None:
+        async for headers in self.headers(offset):
+            for header in headers:
+                if header.max_timestamp_ms >= timestamp_ms:
+                    found = await self._search_batch(header, timestamp_ms)
+                    if found is not None:
+                        return found
+        return None
+
+    async def _search_batch(self, header: LogBatch, timestamp_ms: int) -> FoundOffset | None:
+        state = self._state
+        at = StreamId(state.epochs.epoch_at(header.base_offset), header.base_offset)
+        through = StreamId(state.epoch, state.high_watermark)
+        entries = await self._log.read(state.main, at, through, 1)
+        batch = read_batch(entries[0]) if entries else None
+        if batch is None or batch.base_offset != header.base_offset:
+            return None  # trimmed meanwhile
+        for position, found_ms in enumerate(self._timestamps(batch)):
+            found = batch.base_offset + position
+            if found_ms >= timestamp_ms and found >= state.log_start:
+                return FoundOffset(found, found_ms, state.epochs.epoch_at(found))
+        return None
+
+    def _timestamps(self, batch: LogBatch) -> list[int]:
+        try:
+            value = RecordBatch.FromString(batch.data)
+            records = value.records
+            if value.compression:
+                limit = self._settings.timestamp_search_max_bytes
+                unpacked = zlib.decompressobj(wbits=31).decompress(value.compressed_records, limit)
+                records = RecordBatch.FromString(unpacked).records
+        except (DecodeError, zlib.error):
+            return [batch.max_timestamp_ms]  # cannot be opened: its first offset stands for it
+        base_ms = value.base_timestamp_ms
+        return [base_ms + record.timestamp_delta_ms for record in records]

@@ -1,0 +1,115 @@
+"""What a leader holds in memory of one topic log, and what callers get from it. Plain data: no I/O, no waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from kip932.errors import KafkaError
+from partition_leader.log_core.batch import LogBatch
+from partition_leader.log_core.batch_run import BatchRun
+from partition_leader.log_core.epochs import EpochStarts
+from partition_leader.log_core.pages import PageIndex
+from partition_leader.log_core.producers import ProducerTable
+from shard_runtime.record_log import ShardId, StreamId
+
+_SMOOTHING = 16
+
+
+class ReadResult(NamedTuple):
+    """A log read (PL-006). `data_offset`: no record lies between the offset asked for and this one, so whoever stands
+    there may move over the hole at once (CM-47); with batches it is where they begin, at least the offset asked for."""
+
+    batches: tuple[LogBatch, ...]
+    data_offset: int
+    log_start: int
+    high_watermark: int
+    last_stable: int
+    epoch: int
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+class AppendOutcome(NamedTuple):
+    """What became of one partition's batches: their offsets, or the error."""
+
+    base_offsets: tuple[int, ...]
+    append_time_ms: int
+    log_start: int
+    error: KafkaError | None = None
+
+
+class FoundOffset(NamedTuple):
+    """An offset found by timestamp; `timestamp_ms` -1 when no timestamp was asked for."""
+
+    offset: int
+    timestamp_ms: int
+    epoch: int
+
+
+class LogListener(Protocol):
+    """Told at once, in the event loop, about what PL-008 names; must not wait."""
+
+    def high_watermark_advanced(self, high_watermark: int) -> None:
+        """Records below `high_watermark` may be read; LAST_STABLE is the same without transactions (PL-808)."""
+        ...
+
+    def log_start_advanced(self, log_start: int) -> None:
+        """Records below `log_start` are gone (PL-620)."""
+        ...
+
+    def log_closed(self, error: KafkaError) -> None:
+        """This node leads the partition no longer, or the topic is gone; nothing follows."""
+        ...
+
+
+@dataclass(slots=True)
+class LogState:
+    """One log in memory. `high_watermark` is the end of the last confirmed flush; `data_end` of the last batch."""
+
+    shard: ShardId
+    epoch: int
+    log_start: int
+    high_watermark: int
+    data_end: int
+    epochs: EpochStarts
+    producers: ProducerTable
+    tail: BatchRun
+    control_seq: int = 0
+    control_entries: int = 0
+    batches_since_snapshot: int = 0
+    bytes_since_snapshot: int = 0
+    mean_batch_bytes: int = 1024
+    mean_batch_records: int = 1
+    window: BatchRun | None = None
+    pages: PageIndex = field(default_factory=PageIndex)
+
+    @property
+    def main(self) -> str:
+        """Key of the stream that holds the batches."""
+        return self.shard.streams[0]
+
+    @property
+    def control(self) -> str:
+        """Key of the control log."""
+        return self.shard.streams[1]
+
+    def position(self, offset: int) -> StreamId:
+        """The id behind which the batch that holds `offset` comes first (CM-40)."""
+        return StreamId(*self.epochs.position(offset))
+
+    def learn_size(self, size: int, records: int, batches: int) -> None:
+        """Follow the size of batches, for the COUNT of cold reads (CM-46): a weighted mean of the recent ones."""
+        weight = min(batches, _SMOOTHING)
+        rest = _SMOOTHING - weight
+        self.mean_batch_bytes = max((self.mean_batch_bytes * rest + size // batches * weight) // _SMOOTHING, 1)
+        self.mean_batch_records = max((self.mean_batch_records * rest + records // batches * weight) // _SMOOTHING, 1)
+
+    def bytes_available(self, offset: int) -> int:
+        """Bytes from `offset` to the high watermark: exact within the tail cache, else estimated (at least 1)."""
+        if offset >= self.high_watermark:
+            return 0
+        if self.tail.start <= offset:
+            return self.tail.bytes_from(offset)
+        cold = min(self.tail.start, self.data_end) - offset
+        batches = -(-max(cold, 0) // self.mean_batch_records)
+        return self.tail.size + batches * self.mean_batch_bytes

@@ -1,0 +1,77 @@
+"""Cuts off the old end of a topic's streams: retention, moved log starts, the control log (CM-18, CM-45).
+
+The new log start is durable in the control log before anything is cut, so a takeover in between only finds entries
+below the start. The entry that keeps the log's end always stays (CM-40). A cut that fails is made good by the next.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from partition_leader.log_core.retention import Retention, cut
+from partition_leader.topic_log_reader import LogReader
+from partition_leader.topic_log_state import LogState
+from shard_runtime.lease import Lease
+from shard_runtime.record_log import LogError, RecordLog, StreamId
+
+log = structlog.get_logger(__name__)
+
+_SWEEP_PAGES: Final = 50
+
+
+class LogTrimmer:
+    """Decides with the core where the log should begin, and trims the streams once that is durable."""
+
+    __slots__ = ("_lease", "_log", "_reader", "_state")
+
+    def __init__(self, record_log: RecordLog, state: LogState, lease: Lease, reader: LogReader) -> None:
+        self._log = record_log
+        self._state = state
+        self._lease = lease
+        self._reader = reader
+
+    async def start_after(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> int:
+        """Where the log should begin by these settings (−1: no limit). One call looks at a bounded number of pages."""
+        state = self._state
+        if state.log_start >= state.data_end:
+            return state.high_watermark if state.log_start < state.high_watermark else state.log_start
+        excess = 0
+        if retention_bytes >= 0:
+            await self._reader.update_pages()
+            excess = max(state.pages.size - retention_bytes, 0)
+        start = state.log_start
+        if retention_ms < 0 and not excess:
+            return start
+        oldest_ms = now_wall_ms - retention_ms if retention_ms >= 0 else None
+        pages = 0
+        async for batches in self._reader.headers(start, first=1):
+            made = cut(start, batches, Retention(oldest_ms, excess))
+            start, excess = made.log_start, made.excess_bytes
+            pages += 1
+            if not made.exhausted or pages >= _SWEEP_PAGES:
+                break
+        return start
+
+    async def trim_main(self) -> None:
+        """Cut the batches below the log start."""
+        state = self._state
+        start = min(state.log_start, state.high_watermark)
+        at = state.position(start)
+        newest_end = StreamId(state.epoch, state.high_watermark)
+        before = min(StreamId(at.epoch, at.seq + 1), newest_end)
+        if await self._compact(state.main, before):
+            state.epochs.trim(start)
+
+    async def trim_control(self, before: StreamId) -> None:
+        """Cut the control log below entries that were written again behind it."""
+        await self._compact(self._state.control, before)
+
+    async def _compact(self, stream: str, before: StreamId) -> bool:
+        state = self._state
+        try:
+            return await self._log.compact(state.shard, self._lease.incarnation, state.epoch, stream, before)
+        except LogError as error:
+            log.warning("stream not trimmed", stream=stream, before=str(before), error=str(error))
+            return False

@@ -1,0 +1,243 @@
+"""Group commit of one topic log: one flush in flight, what arrives meanwhile forms the next, no timer (CM-42, P-9).
+
+Schedules: a flush ends confirmed, definitely refused (undone, its ids free again), or unsure; unsure ends the log, its
+waiting callers get NOT_LEADER_OR_FOLLOWER and the owner claims again (CM-13). A caller past its time-out is answered
+REQUEST_TIMED_OUT; its batches may still be committed (CM-15). Past the lease nobody gets an offset (CM-3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from kip932.errors import (
+    KafkaError,
+    KafkaStorageError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from partition_leader.topic_log_operations import NO_DEADLINE, Draft, Operation, form_draft
+from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log_state import AppendOutcome, LogState
+from shard_runtime.clock import Clock
+from shard_runtime.lease import Lease
+from shard_runtime.record_log import Appended, AppendRefusedError, RecordLog, StreamDeletedError
+
+Committed = Callable[[Draft], None]
+Lost = Callable[[KafkaError, BaseException], None]
+
+
+class GroupCommit:
+    """The only writer of a topic's streams under this epoch."""
+
+    __slots__ = (
+        "_clock",
+        "_committed",
+        "_error",
+        "_lease",
+        "_log",
+        "_lost",
+        "_queue",
+        "_queued_bytes",
+        "_settings",
+        "_state",
+        "_task",
+        "_timer",
+        "_timer_ms",
+        "in_flight",
+    )
+
+    def __init__(
+        self,
+        record_log: RecordLog,
+        state: LogState,
+        lease: Lease,
+        clock: Clock,
+        *,
+        settings: TopicLogSettings,
+        committed: Committed,
+        lost: Lost,
+    ) -> None:
+        self._log = record_log
+        self._state = state
+        self._lease = lease
+        self._clock = clock
+        self._settings = settings
+        self._committed = committed
+        self._lost = lost
+        self._queue: deque[Operation] = deque()
+        self._queued_bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._error: KafkaError | None = None
+        self.in_flight: Draft | None = None
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of batches that wait for a flush or are in one."""
+        return self._queued_bytes
+
+    def check_open(self) -> None:
+        """Raises the error with which the log was closed; NOT_LEADER_OR_FOLLOWER while the lease has lapsed (CM-3)."""
+        if self._error is not None:
+            raise again(self._error)
+        if not self._lease.valid():
+            raise NotLeaderOrFollowerError(
+                f"this node's lease on {self._state.shard.name} has lapsed; look up the leader and try again"
+            )
+
+    def submit(self, operation: Operation) -> None:
+        """Queue an operation; it is in the next flush that has room. Raises KafkaError when it is refused here."""
+        self.check_open()
+        name = self._state.shard.name
+        if not self._log.available_for(self._state.shard):
+            raise NotEnoughReplicasError(
+                f"{name}: the store cannot confirm writes at present; nothing was written, try again"
+            )
+        if operation.size and self._queued_bytes + operation.size > self._settings.queue_max_bytes:
+            raise KafkaStorageError(
+                f"{name}: {self._queued_bytes} bytes of batches wait to be written and {operation.size} more would "
+                f"pass the limit of {self._settings.queue_max_bytes}; nothing was written, try again"
+            )
+        self._queue.append(operation)
+        self._queued_bytes += operation.size
+        self._arm(operation.deadline_ms)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"topic-log-flush {name}")
+
+    def close(self, error: KafkaError) -> None:
+        """Take nothing more; who waits gets `error`. A flush in flight keeps its outcome open."""
+        if self._error is not None:
+            return
+        self._error = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting = list(self._queue)
+        self._queue.clear()
+        if self.in_flight is not None:
+            waiting[:0] = self.in_flight.operations
+        for operation in waiting:
+            operation.fail(error)
+        self._queued_bytes = 0
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Wait until nothing is queued or in flight; False after `timeout_s`. The caller has stopped submitting."""
+        task = self._task
+        if task is None:
+            return True
+        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+        return bool(done)
+
+    async def stop(self) -> None:
+        """After `close`: end the flushing task. The outcome of its append stays unknown."""
+        task = self._task
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _run(self) -> None:
+        try:
+            while self._queue and self._error is None:
+                draft = form_draft(self._state, self._queue, self._settings, self._clock.wall_ms())
+                for operation in draft.operations:
+                    self._queue.popleft()
+                    operation.sent = True
+                await self._flush(draft)
+        except Exception as error:  # whatever it is, memory and log may differ now: give the partition up
+            self._give_up(error)
+        finally:
+            self._task = None
+
+    async def _flush(self, draft: Draft) -> None:
+        refused = [operation for operation in draft.operations if operation.outcome.error is not None]
+        for operation in refused:
+            self._settle(operation, operation.outcome)
+        if refused:
+            draft.operations = [operation for operation in draft.operations if operation.outcome.error is None]
+        if not draft.empty:
+            self.in_flight = draft
+            try:
+                appended = await self._log.append(self._state.shard, self._state.epoch, draft.appends())
+            except AppendRefusedError as error:
+                self.in_flight = None
+                self._refused(draft, error)
+                return
+            if self._error is not None:
+                return  # closed meanwhile: everybody has been answered
+            self.in_flight = None
+            self._apply(draft, appended)
+        for operation in draft.operations:
+            self._settle(operation, operation.outcome)
+
+    def _apply(self, draft: Draft, appended: Appended) -> None:
+        state = self._state
+        state.control_seq = max(appended.tip.seq, state.control_seq) if appended.tip.epoch == state.epoch else 0
+        state.control_entries += len(draft.control) + appended.noops
+        self._committed(draft)
+
+    def _refused(self, draft: Draft, error: AppendRefusedError) -> None:
+        """Nothing landed: memory goes back, and who stands behind in the queue may be tried again by its caller too;
+        otherwise a producer's next batch would be judged before its first is sent again."""
+        draft.roll_back()
+        answer = refusal(self._state.shard.name, error)
+        waiting = [*draft.operations, *self._queue]
+        self._queue.clear()
+        for operation in waiting:
+            self._settle(operation, AppendOutcome((), -1, -1, answer))
+
+    def _settle(self, operation: Operation, outcome: AppendOutcome) -> None:
+        self._queued_bytes = max(self._queued_bytes - operation.size, 0)
+        if outcome.error is None and not self._lease.valid():
+            operation.fail(NotLeaderOrFollowerError("this node's lease has lapsed; look up the leader and try again"))
+        else:
+            operation.answer(outcome)
+
+    def _give_up(self, error: BaseException) -> None:
+        if isinstance(error, StreamDeletedError):
+            answer: KafkaError = UnknownTopicOrPartitionError(f"{self._state.shard.name} was deleted")
+        else:
+            answer = NotLeaderOrFollowerError(
+                f"this node no longer leads {self._state.shard.name} ({error}); the batches may have been written: "
+                "look up the leader and try again"
+            )
+        self._lost(answer, error)
+
+    def _arm(self, deadline_ms: int) -> None:
+        if deadline_ms == NO_DEADLINE:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        delay_s = max(deadline_ms - self._clock.now_ms(), 1) / 1000
+        self._timer_ms = deadline_ms
+        self._timer = asyncio.get_running_loop().call_later(min(delay_s, 3600.0), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        sent = self.in_flight.operations if self.in_flight is not None else []
+        for operation in sent:
+            if operation.deadline_ms <= now_ms:
+                operation.fail(RequestTimedOutError("the store did not confirm in time; it may still be written"))
+        expired = [operation for operation in self._queue if operation.deadline_ms <= now_ms]
+        for operation in expired:
+            self._queue.remove(operation)
+            self._settle(operation, AppendOutcome((), -1, -1, RequestTimedOutError("not written: the queue was long")))
+        self._arm(min((op.deadline_ms for op in (*sent, *self._queue) if not op.future.done()), default=NO_DEADLINE))
+
+
+def again(error: KafkaError) -> KafkaError:
+    """A copy to raise: one exception raised many times would gather every traceback."""
+    return type(error)(error.message)
+
+
+def refusal(name: str, error: AppendRefusedError) -> KafkaError:
+    """What a producer is told when the store definitely refused: 19 for too few replicas, else a storage error."""
+    kind = NotEnoughReplicasError if "NOREPLICAS" in str(error) else KafkaStorageError
+    return kind(f"{name}: the store refused the write ({error}); nothing was written, try again")
