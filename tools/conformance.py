@@ -23,7 +23,7 @@ PAGE = Path("docs/conformance.md")
 SPEC = Path("docs/spec")
 TESTS = Path("tests")
 
-ID = r"(?:(?:INV|S|PL|GC|CL|CT|OP|SC|SR|CM|PM|P)-\d+[a-j]?|V\d+[a-j]?)"
+ID = r"(?:(?:INV|S|PL|GC|CL|CT|OP|SC|SR|CM|PM|P)-\d+[a-j]?|[VX]\d+[a-j]?)"
 _TOKEN = re.compile(rf"(?<![\w-]){ID}(?![\w-])")
 # Where the specification says a rule for the first time: at the head of a line, row or heading; in bold; as a label.
 _DEFINED = (
