@@ -1,0 +1,1 @@
+"""The clients for asyncio; the blocking ones of `sharegroups` wrap these."""

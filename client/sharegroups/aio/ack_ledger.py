@@ -1,0 +1,197 @@
+"""What the application holds and what it has said about it: deliveries in hand, commits, results for the callback.
+
+Rules CL-21, CL-23 to CL-27. It hands acknowledgements to the sessions that delivered the records and gets their fate
+back through `settled`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from kip932.errors import KafkaError, RequestTimedOutError
+from kip932.ids import ACK_RENEW
+from sharegroups.aio.ack_outbox import PendingAck
+from sharegroups.aio.share_session import ShareSession
+from sharegroups.core.acknowledgements import Delivery, offsets_with
+from sharegroups.core.record_batch import Extent, restrict
+from sharegroups.errors import IllegalStateError
+from sharegroups.messages import Delivered, TopicIdPartition
+
+AckCallback = Callable[[dict[TopicIdPartition, set[int]], KafkaError | None], None]
+CommitResult = dict[TopicIdPartition, KafkaError | None]
+
+#: Results that wait for their callback; older ones are dropped past it.
+_RESULTS_MAX: Final = 10_000
+_NEVER_MS: Final = 2**53
+
+
+class AckResult(NamedTuple):
+    """One partition's finished acknowledgements, for the callback (CL-26)."""
+
+    partition: TopicIdPartition
+    ranges: list[tuple[int, int]]
+    error: KafkaError | None
+
+    def offsets(self) -> dict[TopicIdPartition, set[int]]:
+        """The offsets as the callback gets them."""
+        return {self.partition: {offset for low, high in self.ranges for offset in range(low, high + 1)}}
+
+
+class Commit:
+    """A commit_sync that waits for its parts."""
+
+    def __init__(self, partitions: Iterable[TopicIdPartition]) -> None:
+        self.results: CommitResult = {}
+        self._open = Counter(partitions)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every part has its result."""
+        return not self._open
+
+    def settle(self, partition: TopicIdPartition, error: KafkaError | None) -> None:
+        """One part has its result; an error of any part is the partition's result."""
+        if self.results.get(partition) is None:
+            self.results[partition] = error
+        self._open[partition] -= 1
+        if self._open[partition] <= 0:
+            del self._open[partition]
+
+    def time_out(self) -> None:
+        """The caller waits no longer (CL-34)."""
+        for partition in self._open:
+            self.results[partition] = RequestTimedOutError(
+                f"the acknowledgements for {partition.topic}-{partition.partition} were not confirmed in time; "
+                "they may still take effect"
+            )
+
+
+class AckLedger:
+    """Deliveries in the application's hands. `explicit` is the acknowledgement mode."""
+
+    def __init__(self, explicit: bool) -> None:
+        self.explicit = explicit
+        self.callback: AckCallback | None = None
+        self.in_callback = False
+        self._handed: list[Delivered] = []
+        self._results: deque[AckResult] = deque(maxlen=_RESULTS_MAX)
+
+    def hand_out(self, delivered: Iterable[Delivered]) -> None:
+        """The application gets these records."""
+        self._handed.extend(delivered)
+
+    def take_back(self, delivered: Iterable[Delivered]) -> list[Delivered]:
+        """These did not reach the application after all; returns those that were still in hand."""
+        returned = [part for part in delivered if part in self._handed]
+        self._handed = [part for part in self._handed if part not in returned]
+        return returned
+
+    def uses(self, session: ShareSession) -> bool:
+        """Whether records of this session are in the application's hands (CL-37)."""
+        return any(part.session is session for part in self._handed)
+
+    def acknowledge(self, part: Delivered, offset: int, kind: int) -> None:
+        """Note one acknowledgement. Raises IllegalStateError when the record is not in flight (CL-23)."""
+        self._check_explicit()
+        if not part.delivery.acknowledge(offset, kind):
+            raise IllegalStateError("The record cannot be acknowledged.")
+
+    def acknowledge_offset(self, topic: str, partition: int, offset: int, kind: int) -> None:
+        """The same by place (CL-23)."""
+        self._check_explicit()
+        for part in reversed(self._handed):
+            if (
+                part.topic == topic
+                and part.id_partition.partition == partition
+                and part.delivery.acknowledge(offset, kind)
+            ):
+                return
+        raise IllegalStateError("The record cannot be acknowledged.")
+
+    def check_all_acknowledged(self) -> None:
+        """Explicit mode: poll needs every record of the previous poll acknowledged (CL-21)."""
+        if self.explicit and any(part.delivery.unacknowledged for part in self._handed):
+            raise IllegalStateError("All records must be acknowledged in explicit acknowledgement mode.")
+
+    def take(self, accept_rest: bool) -> list[PendingAck]:
+        """What can be sent; with `accept_rest`, records without an acknowledgement count as accepted."""
+        acks: list[PendingAck] = []
+        for part in self._handed:
+            if accept_rest:
+                part.delivery.acknowledge_rest()
+            if batches := part.delivery.take():
+                acks.append(PendingAck(part, batches, 0))
+        self._handed = [part for part in self._handed if not part.delivery.finished]
+        return acks
+
+    @staticmethod
+    def send(acks: list[PendingAck], timeout_ms: int | None, commit: Commit | None = None, flush: bool = True) -> None:
+        """Give acknowledgements to their sessions, to be retried for `timeout_ms`; flushed, they leave at once."""
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        for ack in acks:
+            ack.commit = commit
+            ack.deadline_ms = _NEVER_MS if timeout_ms is None else now_ms + timeout_ms
+            session = ack.delivered.session
+            assert isinstance(session, ShareSession)
+            session.enqueue(ack)
+            if flush:
+                session.flush()
+
+    def settled(self, ack: PendingAck, error: KafkaError | None) -> Delivered | None:
+        """The fate of acknowledgements is known. Returns the renewed records, which poll returns again (CL-27)."""
+        partition = ack.delivered.key
+        if isinstance(ack.commit, Commit):
+            ack.commit.settle(partition, error)
+        if self.callback is not None:
+            ranges = [(batch.first, batch.last) for batch in ack.batches]
+            self._results.append(AckResult(partition, ranges, error))
+        return _renewed(ack) if ack.renews and error is None else None
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the callback has something to hear."""
+        return self.callback is not None and bool(self._results)
+
+    def set_callback(self, callback: AckCallback | None) -> None:
+        """None clears it and drops queued results (CL-26)."""
+        self.callback = callback
+        if callback is None:
+            self._results.clear()
+
+    def run_callbacks(self) -> None:
+        """Run the callback for every finished result; its own error leaves after the others have run (CL-26)."""
+        first: Exception | None = None
+        while self._results and self.callback is not None:
+            result = self._results.popleft()
+            self.in_callback = True
+            try:
+                self.callback(result.offsets(), result.error)
+            except Exception as error:
+                first = first or error
+            finally:
+                self.in_callback = False
+        if first is not None:
+            raise first
+
+    def _check_explicit(self) -> None:
+        if not self.explicit:
+            raise IllegalStateError("Implicit acknowledgement of delivery is being used.")
+
+
+def _renewed(ack: PendingAck) -> Delivered:
+    """The records that a successful renewal gives back, as a delivery of their own."""
+    old = ack.delivered
+    ranges = offsets_with(ack.batches, ACK_RENEW)
+    extents = [Extent(batch.base_offset, batch.size) for batch in old.batches]
+    return Delivered(
+        topic=old.topic,
+        id_partition=old.id_partition,
+        session=old.session,
+        generation=old.generation,
+        delivery=Delivery(ranges),
+        batches=old.batches,
+        slices=restrict(old.slices, extents, ranges),
+    )

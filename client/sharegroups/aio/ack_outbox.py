@@ -1,0 +1,206 @@
+"""The acknowledgements that wait to be sent to one leader, and what becomes of those that were sent.
+
+Rules CL-32 to CL-35. It decides which may travel together, which are beyond help, and which are worth another try; the
+session that owns it does the sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
+from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
+from kip932.errors import (
+    FencedLeaderEpochError,
+    InvalidRecordStateError,
+    InvalidShareSessionEpochError,
+    KafkaError,
+    NetworkError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    RetriableError,
+    ShareSessionLimitReachedError,
+    ShareSessionNotFoundError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from kip932.ids import TopicIdPartition
+from sharegroups.aio.cluster import Cluster
+from sharegroups.core.acknowledgements import AckBatch, has_renewal, merge
+from sharegroups.messages import Delivered
+
+#: The session is gone (CL-31).
+SESSION_GONE: Final = (ShareSessionNotFoundError, InvalidShareSessionEpochError, ShareSessionLimitReachedError)
+#: The metadata are out of date (CL-34).
+OUTDATED: Final = (
+    NotLeaderOrFollowerError,
+    FencedLeaderEpochError,
+    UnknownTopicOrPartitionError,
+    UnknownTopicIdError,
+)
+_FINAL: Final = (*OUTDATED, *SESSION_GONE, NetworkError)
+
+
+@dataclass(slots=True, eq=False)
+class PendingAck:
+    """Acknowledgements of one delivery on their way. `commit` is whoever waits for them (CL-24)."""
+
+    delivered: Delivered
+    batches: list[AckBatch]
+    deadline_ms: int
+    commit: object | None = None
+    #: Retried acknowledgements wait until then.
+    not_before_ms: int = 0
+    renews: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.renews = has_renewal(self.batches)
+
+
+class AckOwner(Protocol):
+    """Who learns the fate of acknowledgements."""
+
+    def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
+        """It is known, and retries are over (CL-26)."""
+        ...
+
+
+class AckOutbox:
+    """Pending acknowledgements for node `node_id`, in the order of the application's calls."""
+
+    def __init__(self, node_id: int, cluster: Cluster, owner: AckOwner) -> None:
+        self._node_id = node_id
+        self._cluster = cluster
+        self._owner = owner
+        self._backoff = cluster.backoff()
+        self._pending: deque[PendingAck] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def has_renewals(self) -> bool:
+        """Whether a renewal waits; it cannot travel with a fetch (CL-27)."""
+        return any(ack.renews for ack in self._pending)
+
+    def add(self, ack: PendingAck) -> None:
+        """Add acknowledgements; bounded by what the leader has delivered."""
+        self._pending.append(ack)
+
+    def next_due_ms(self) -> int | None:
+        """When the next of them may be sent, None when there is none."""
+        return min((ack.not_before_ms for ack in self._pending), default=None)
+
+    def take(self, renewals: bool) -> list[PendingAck]:
+        """Those that may travel together now; overlapping ones wait for the next request."""
+        now_ms = _now_ms()
+        ready: dict[TopicIdPartition, list[PendingAck]] = {}
+        kept: list[PendingAck] = []
+        for ack in self._pending:
+            if ack.not_before_ms > now_ms or (ack.renews and not renewals):
+                kept.append(ack)
+            else:
+                ready.setdefault(ack.delivered.id_partition, []).append(ack)
+        taken: list[PendingAck] = []
+        for acks in ready.values():
+            waiting = set(merge([ack.batches for ack in acks])[1])
+            for number, ack in enumerate(acks):
+                (kept if number in waiting else taken).append(ack)
+        self._pending = deque(kept)
+        return taken
+
+    @property
+    def fits_one_request(self) -> bool:
+        """Whether one request can carry everything that is pending."""
+        parts: dict[TopicIdPartition, list[list[AckBatch]]] = {}
+        for ack in self._pending:
+            parts.setdefault(ack.delivered.id_partition, []).append(ack.batches)
+        return not any(merge(batches)[1] for batches in parts.values())
+
+    def drop_dead(self, generation: int) -> None:
+        """Fail what can no longer be acknowledged: its session is gone, or its leader moved (CL-32, CL-33)."""
+        alive: deque[PendingAck] = deque()
+        for ack in self._pending:
+            leader = self._cluster.leader(ack.delivered.id_partition)
+            if ack.delivered.generation != generation:
+                text = f"the share session with node {self._node_id}, which delivered the records, is gone"
+                self._owner.settled(ack, NetworkError(text))
+            elif leader is not None and leader.node_id != self._node_id:
+                text = f"the leader moved from node {self._node_id} to {leader.node_id}; the records come again"
+                self._owner.settled(ack, NotLeaderOrFollowerError(text))
+            else:
+                alive.append(ack)
+        self._pending = alive
+
+    def fail(self, acks: list[PendingAck], error: KafkaError) -> None:
+        """The request that carried `acks` failed as a whole."""
+        for ack in acks:
+            self._owner.settled(ack, error)
+
+    def fail_pending(self, error: KafkaError) -> None:
+        """Nothing will be sent any more."""
+        acks, self._pending = list(self._pending), deque()
+        self.fail(acks, error)
+
+    def fetch_answered(self, acks: list[PendingAck], response: ShareFetchResponse) -> None:
+        """Results of acknowledgements that travelled with a fetch; these are not retried (CL-21)."""
+        if not acks:
+            return
+        results: dict[TopicIdPartition, KafkaError | None] = {}
+        for topic in response.responses:
+            for part in topic.partitions:
+                partition = TopicIdPartition(topic.topic_id, part.partition_index)
+                results[partition] = error_for(part.acknowledge_error_code, part.acknowledge_error_message)
+        self._settle(acks, results, retry=False)
+
+    def acknowledge_answered(self, acks: list[PendingAck], response: ShareAcknowledgeResponse, retry: bool) -> None:
+        """Results of a ShareAcknowledge; retriable ones are tried again until their deadline (CL-34)."""
+        results: dict[TopicIdPartition, KafkaError | None] = {}
+        for topic in response.responses:
+            for part in topic.partitions:
+                partition = TopicIdPartition(topic.topic_id, part.partition_index)
+                results[partition] = error_for(part.error_code, part.error_message)
+                if part.HasField("current_leader"):
+                    self._cluster.learn(partition, part.current_leader, response.node_endpoints)
+        self._settle(acks, results, retry)
+
+    def _settle(
+        self, acks: list[PendingAck], results: Mapping[TopicIdPartition, KafkaError | None], retry: bool
+    ) -> None:
+        for ack in acks:
+            partition = ack.delivered.id_partition
+            missing = InvalidRecordStateError(f"the answer of node {self._node_id} leaves out {partition.text}")
+            error = results.get(partition, missing)
+            if isinstance(error, OUTDATED):
+                self._cluster.request_refresh()
+            if error is None:
+                self._backoff.reset()
+            if retry and isinstance(error, RetriableError) and not isinstance(error, _FINAL):
+                self._try_again(ack, error)
+            else:
+                self._owner.settled(ack, error)
+
+    def _try_again(self, ack: PendingAck, error: KafkaError) -> None:
+        ack.not_before_ms = _now_ms() + self._backoff.next_ms()
+        if ack.not_before_ms > ack.deadline_ms:
+            text = f"the acknowledgements were not taken in time; the last answer was: {error}"
+            self._owner.settled(ack, RequestTimedOutError(text))
+        else:
+            self._pending.append(ack)
+
+
+def by_partition(acks: list[PendingAck]) -> dict[TopicIdPartition, list[AckBatch]]:
+    """The batches of one request; `take` has left out what would overlap."""
+    parts: dict[TopicIdPartition, list[list[AckBatch]]] = {}
+    for ack in acks:
+        parts.setdefault(ack.delivered.id_partition, []).append(ack.batches)
+    return {partition: merge(batches)[0] for partition, batches in parts.items()}
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

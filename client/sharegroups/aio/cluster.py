@@ -1,0 +1,255 @@
+"""What the client knows of the cluster: nodes, topics, leaders, coordinators; and one refresher that keeps it true.
+
+Rules CL-14, CL-15, CL-34, CM-14, CM-22. Callers ask `request_refresh` as often as they like: refreshes run one at a
+time with a back-off between them. It keeps only the topics that somebody named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kip932.api.v1.common_pb2 import LeaderIdAndEpoch, NodeEndpoint
+from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest
+from kip932.api.v1.metadata_pb2 import MetadataRequest, MetadataResponse
+from kip932.errors import CoordinatorNotAvailableError, KafkaError, NetworkError, error_for
+from kip932.ids import KEY_TYPE_GROUP, TopicIdPartition
+from kip932.rpc.transport import Method, Transport, TransportError
+from sharegroups import wire
+from sharegroups.config import Config
+from sharegroups.core.backoff import Backoff
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, and since which epoch."""
+
+    node_id: int
+    epoch: int
+
+
+class Topic(NamedTuple):
+    """A topic as the metadata have it."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+
+
+class Cluster:
+    """Metadata and addresses. `start` begins the refresher, `close` ends it; the transport is the caller's."""
+
+    def __init__(self, transport: Transport, config: Config) -> None:
+        self.transport = transport
+        self.topics: dict[str, Topic] = {}
+        self.names: dict[bytes, str] = {}
+        self.errors: dict[str, KafkaError] = {}
+        self.cluster_id = ""
+        self._config = config
+        self._bootstrap = config.bootstrap
+        self._leaders: dict[TopicIdPartition, Leader] = {}
+        self._nodes: dict[int, str] = {}
+        self._wanted: set[str] = set()
+        self._wanted_ids: set[bytes] = set()
+        self._listeners: list[Callable[[], None]] = []
+        self._refresh = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._refreshed = asyncio.Condition()
+        self._rounds = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        """request.timeout.ms in seconds."""
+        return float(self._config["request.timeout.ms"]) / 1000
+
+    def backoff(self) -> Backoff:
+        """A new back-off by this client's settings."""
+        return Backoff(self._config["retry.backoff.ms"], self._config["retry.backoff.max.ms"], random.random)
+
+    def start(self) -> None:
+        """Start the refresher in the running loop; again is a no-op."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._refresh_forever(), name="metadata")
+
+    async def close(self) -> None:
+        """Stop the refresher."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # What is known.
+
+    def address(self, node_id: int) -> str | None:
+        """`host:port` of a node, or None."""
+        return self._nodes.get(node_id)
+
+    def node_ids(self) -> list[int]:
+        """The live nodes of the last metadata, ascending."""
+        return sorted(self._nodes)
+
+    def leader(self, partition: TopicIdPartition) -> Leader | None:
+        """The leader of a partition with a known address, or None."""
+        leader = self._leaders.get(partition)
+        return leader if leader is not None and leader.node_id in self._nodes else None
+
+    def learn(self, partition: TopicIdPartition, leader: LeaderIdAndEpoch, endpoints: Iterable[NodeEndpoint]) -> bool:
+        """Take a leader that a response names, if it is newer than the one known (CL-34). True when it was."""
+        known = self._leaders.get(partition)
+        if leader.leader_id < 0 or (known is not None and known.epoch >= leader.leader_epoch):
+            return False
+        self._learn_nodes(endpoints)
+        if leader.leader_id not in self._nodes:
+            return False
+        self._leaders[partition] = Leader(leader.leader_id, leader.leader_epoch)
+        self._tell()
+        return True
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change."""
+        self._listeners.append(listener)
+
+    def want(self, names: Iterable[str], ids: Iterable[bytes] = ()) -> None:
+        """Keep these topics in the metadata, and nothing else by id."""
+        new = set(names) - self._wanted
+        self._wanted |= new
+        self._wanted_ids = set(ids) - self.names.keys()
+        if new:
+            self._urgent.set()
+        if new or self._wanted_ids:
+            self.request_refresh()
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Ask for these topics no longer."""
+        self._wanted -= set(names)
+
+    def request_refresh(self) -> None:
+        """Fetch metadata soon."""
+        self._refresh.set()
+
+    async def wait_refreshed(self) -> None:
+        """Fetch metadata soon and return after the round that began after this call."""
+        target = self._rounds + 1
+        self._refresh.set()
+        async with self._refreshed:
+            await self._refreshed.wait_for(lambda: self._rounds >= target)
+
+    # Calls.
+
+    async def call_any(
+        self, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float | None = None
+    ) -> wire.ResponseT:
+        """Call the first node that answers, known ones before bootstrap ones. Raises NetworkError when none does."""
+        addresses = list(dict.fromkeys([*self._nodes.values(), *self._bootstrap]))
+        random.shuffle(addresses)
+        problems: list[str] = []
+        for address in addresses:
+            try:
+                return await self.transport.call(address, method, request, timeout_s or self.timeout_s)
+            except TransportError as error:
+                if not error.retriable:
+                    raise
+                problems.append(str(error))
+        raise NetworkError(f"no node answered {method.name}: {'; '.join(problems)}")
+
+    async def find_coordinator(self, group_id: str) -> str:
+        """Address of a group's coordinator. Raises KafkaError or TransportError; one try."""
+        request = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=[group_id])
+        response = await self.call_any(wire.FIND_COORDINATOR, request)
+        for found in response.coordinators:
+            if found.key == group_id:
+                if error := error_for(found.error_code, found.error_message):
+                    raise error
+                return f"{found.host}:{found.port}"
+        raise CoordinatorNotAvailableError(f"the answer does not name the coordinator of group {group_id!r}")
+
+    async def fetch_metadata(self, names: Iterable[str] | None, ids: Iterable[bytes] = ()) -> MetadataResponse:
+        """Ask for some topics, or for all with None, and learn from the answer. Raises KafkaError, TransportError."""
+        request = MetadataRequest()
+        if names is not None:
+            request.topics.SetInParent()
+            for name in names:
+                request.topics.values.add(name=name)
+            for topic_id in ids:
+                request.topics.values.add(topic_id=topic_id)
+        response = await self.call_any(wire.METADATA, request)
+        if error := error_for(response.error_code, response.error_message):
+            raise error
+        self._learn_all(response)
+        return response
+
+    # Steps.
+
+    def _learn_nodes(self, endpoints: Iterable[NodeEndpoint]) -> None:
+        for node in endpoints:
+            self._nodes[node.node_id] = wire.address_of(node)
+
+    def _learn_all(self, response: MetadataResponse) -> None:
+        self.cluster_id = response.cluster_id
+        if response.brokers:
+            self._nodes = {}
+            self._learn_nodes(response.brokers)
+        for topic in response.topics:
+            if topic.error_code:
+                self._unlearn(topic.name, error_for(topic.error_code, topic.error_message))
+                continue
+            previous = self.topics.get(topic.name)
+            if previous is not None and previous.topic_id != topic.topic_id:
+                self._unlearn(topic.name, None)
+            self.errors.pop(topic.name, None)
+            self.topics[topic.name] = Topic(topic.name, topic.topic_id, len(topic.partitions))
+            self.names[topic.topic_id] = topic.name
+            for part in topic.partitions:
+                key = TopicIdPartition(topic.topic_id, part.partition_index)
+                known = self._leaders.get(key)
+                if part.leader_id < 0:
+                    self._leaders.pop(key, None)
+                elif known is None or known.epoch <= part.leader_epoch:
+                    self._leaders[key] = Leader(part.leader_id, part.leader_epoch)
+        self._wanted_ids -= self.names.keys()
+        self._tell()
+
+    def _unlearn(self, name: str, error: KafkaError | None) -> None:
+        if error is not None and name:
+            self.errors[name] = error
+        gone = self.topics.pop(name, None)
+        if gone is not None:
+            self.names.pop(gone.topic_id, None)
+            for number in range(gone.partitions):
+                self._leaders.pop(TopicIdPartition(gone.topic_id, number), None)
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    async def _refresh_forever(self) -> None:
+        """Refresh when asked or when the metadata grow old; rounds that follow at once are spaced by the back-off."""
+        backoff = self.backoff()
+        max_age_s = self._config["metadata.max.age.ms"] / 1000
+        quiet_s = self._config["retry.backoff.max.ms"] * 2 / 1000
+        loop = asyncio.get_running_loop()
+        while True:
+            idle_since = loop.time()
+            await wait_for_event(self._refresh, max_age_s)
+            if loop.time() - idle_since > quiet_s:
+                backoff.reset()
+            self._refresh.clear()
+            self._urgent.clear()
+            try:
+                await self.fetch_metadata(sorted(self._wanted), sorted(self._wanted_ids))
+            except (KafkaError, TransportError):
+                self._refresh.set()
+            async with self._refreshed:
+                self._rounds += 1
+                self._refreshed.notify_all()
+            await wait_for_event(self._urgent, backoff.next_ms() / 1000)
+
+
+async def wait_for_event(event: asyncio.Event, timeout_s: float) -> None:
+    """Return when the event is set or the time is over."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,190 @@
+"""The share sessions of one consumer and the records they have brought that nobody has taken yet.
+
+Rules CL-21, CL-30, CL-34, CL-36, CL-37. It follows assignment and metadata: one session per leader of an assigned
+partition. Fetches are sent only while the application polls and nothing is buffered, so nothing is acquired ahead of
+need (P-5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from kip932.errors import KafkaError
+from kip932.ids import TopicIdPartition
+from sharegroups.aio.ack_outbox import PendingAck
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.share_session import Member, ShareSession
+from sharegroups.messages import Delivered
+from sharegroups.metrics import ConsumerMetrics
+
+
+class Fetcher:
+    """Sessions and buffer. `settled` and `failed` are told about acknowledgements and errors for the application."""
+
+    def __init__(
+        self,
+        *,
+        member: Member,
+        cluster: Cluster,
+        metrics: ConsumerMetrics,
+        settled: Callable[[PendingAck, KafkaError | None], None],
+        failed: Callable[[KafkaError], None],
+        in_use: Callable[[ShareSession], bool],
+    ) -> None:
+        self.lock_timeout_ms: int | None = None
+        self._member = member
+        self._cluster = cluster
+        self._metrics = metrics
+        self._settled = settled
+        self._failed = failed
+        self._in_use = in_use
+        self._sessions: dict[int, ShareSession] = {}
+        self._assignment: frozenset[TopicIdPartition] = frozenset()
+        self._buffer: deque[Delivered] = deque()
+        self._event = asyncio.Event()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._turn = 0
+        self._max_records = int(member.config["max.poll.records"])
+        self._one_at_a_time = member.config["share.acquire.mode"] == "record_limit"
+        cluster.listen(self.follow_metadata)
+
+    # What sessions report (SessionOwner).
+
+    def fetched(self, delivered: list[Delivered]) -> None:
+        """Records arrived."""
+        self._buffer.extend(delivered)
+
+    def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
+        """The fate of acknowledgements is known."""
+        self._settled(ack, error)
+        self._event.set()
+
+    def failed(self, error: KafkaError) -> None:
+        """The application must see this."""
+        self._failed(error)
+        self._event.set()
+
+    def wake(self) -> None:
+        """Let a waiting poll look again."""
+        self._reap()
+        self._event.set()
+
+    # What the consumer asks.
+
+    def assign(self, partitions: frozenset[TopicIdPartition]) -> None:
+        """Follow a new assignment; buffered records of partitions that are gone go back to the group."""
+        self._assignment = partitions
+        kept: deque[Delivered] = deque()
+        for part in self._buffer:
+            if part.id_partition in partitions:
+                kept.append(part)
+            else:
+                self._session_of(part).release(part)
+        self._buffer = kept
+        self.follow_metadata()
+
+    def follow_metadata(self) -> None:
+        """Give each leader the partitions it leads; ask for metadata where a leader is missing (CL-34)."""
+        wanted: dict[int, dict[TopicIdPartition, str]] = {}
+        missing = False
+        for partition in sorted(self._assignment):
+            leader = self._cluster.leader(partition)
+            name = self._cluster.names.get(partition.topic_id)
+            if leader is None or name is None:
+                missing = True
+            else:
+                wanted.setdefault(leader.node_id, {})[partition] = name
+        for node_id in wanted.keys() - self._sessions.keys():
+            self._sessions[node_id] = ShareSession(node_id, self._member, self._cluster, self, self._metrics)
+        for node_id, session in self._sessions.items():
+            session.wanted = wanted.get(node_id, {})
+        if missing:
+            self._cluster.request_refresh()
+        self._reap()
+        self._event.set()
+
+    def collect(self) -> list[Delivered]:
+        """Buffered records for one poll: whole answers until max.poll.records is reached (CL-36)."""
+        taken: list[Delivered] = []
+        count = 0
+        while self._buffer and count < self._max_records:
+            part = self._buffer.popleft()
+            if part.generation != self._session_of(part).generation:
+                continue  # the session ended, and the acquisition with it
+            taken.append(part)
+            count += part.records
+        return taken
+
+    def put_back(self, delivered: Iterable[Delivered]) -> None:
+        """Records that did not reach the application after all come first next time."""
+        self._buffer.extendleft(reversed(list(delivered)))
+
+    def send_fetches(self, now_ms: int) -> None:
+        """Ask leaders for records, acknowledgements on the way; where no fetch can leave, send them alone (P-5)."""
+        chosen = self._chosen(now_ms)
+        for session in self._sessions.values():
+            if session in chosen:
+                session.fetch()
+            if session not in chosen or session.outbox.has_renewals:
+                session.flush()
+
+    def _chosen(self, now_ms: int) -> list[ShareSession]:
+        ready = [session for session in self._sessions.values() if session.wants_fetch(now_ms)]
+        if not self._one_at_a_time or not ready:
+            return ready
+        if any(session.fetching for session in self._sessions.values()):
+            return []
+        self._turn += 1
+        return [ready[self._turn % len(ready)]]
+
+    def flush(self) -> None:
+        """Send pending acknowledgements now."""
+        for session in self._sessions.values():
+            session.flush()
+
+    async def wait(self, timeout_s: float, now_ms: int) -> None:
+        """Return when something happened, a back-off is over, or the time is."""
+        retries = [session.not_before_ms - now_ms for session in self._sessions.values()]
+        delays = [timeout_s, *(retry / 1000 for retry in retries if retry > 0)]
+        try:
+            async with asyncio.timeout(max(0.0, min(delays))):
+                await self._event.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._event.clear()
+
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """The last lock time that a leader told (CL-27)."""
+        known = [session.lock_timeout_ms for session in self._sessions.values() if session.lock_timeout_ms is not None]
+        return known[-1] if known else self.lock_timeout_ms
+
+    async def close(self, timeout_s: float) -> None:
+        """Close every session (CL-28); records nobody has taken are released by that."""
+        self._buffer.clear()
+        self._assignment = frozenset()
+        sessions = list(self._sessions.values())
+        await asyncio.gather(*(session.close(timeout_s) for session in sessions), *self._closing)
+        self._sessions.clear()
+
+    # Steps.
+
+    @staticmethod
+    def _session_of(part: Delivered) -> ShareSession:
+        session = part.session
+        assert isinstance(session, ShareSession)
+        return session
+
+    def _reap(self) -> None:
+        """Close sessions that lead nothing for us any more and have nothing left to do (CL-37)."""
+        for node_id, session in list(self._sessions.items()):
+            buffered = any(part.session is session for part in self._buffer)
+            if session.wanted or session.is_busy or buffered or self._in_use(session):
+                continue
+            del self._sessions[node_id]
+            self.lock_timeout_ms = session.lock_timeout_ms or self.lock_timeout_ms
+            task = asyncio.create_task(session.close(self._cluster.timeout_s))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)

@@ -1,0 +1,189 @@
+"""Runs a Membership: sends its heartbeats to the coordinator, names its topics, tells the fetcher what it is assigned.
+
+Rules CL-11 to CL-18. The decisions are `core.membership`'s; this host looks up the coordinator, waits and calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kip932.api.v1.common_pb2 import StringList
+from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kip932.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    InvalidRequestError,
+    KafkaError,
+    RetriableError,
+    UnsupportedVersionError,
+    error_class,
+)
+from kip932.ids import EPOCH_LEAVE, TopicIdPartition
+from kip932.rpc.transport import TransportError, TransportStatus
+from sharegroups import wire
+from sharegroups.aio.cluster import Cluster
+from sharegroups.core.membership import Heartbeat, Lookup, Membership
+from sharegroups.metrics import ConsumerMetrics
+
+_FATAL: Final[dict[TransportStatus, type[KafkaError]]] = {
+    TransportStatus.UNAUTHENTICATED: ClusterAuthorizationFailedError,
+    TransportStatus.PERMISSION_DENIED: GroupAuthorizationFailedError,
+    TransportStatus.UNIMPLEMENTED: UnsupportedVersionError,
+    TransportStatus.INVALID_ARGUMENT: InvalidRequestError,
+}
+
+
+def fatal_error(error: TransportError) -> KafkaError | None:
+    """The error that ends a membership, for a status after which trying again cannot help (CL-16), else None."""
+    if error.retriable:
+        return None
+    return _FATAL.get(error.status, InvalidRequestError)(f"the coordinator refused the call: {error}")
+
+
+class Heartbeats:
+    """The heartbeat loop of one consumer. `assigned` is told every change of the assignment."""
+
+    def __init__(
+        self,
+        *,
+        membership: Membership,
+        cluster: Cluster,
+        group_id: str,
+        member_id: str,
+        metrics: ConsumerMetrics,
+        assigned: Callable[[frozenset[TopicIdPartition]], None],
+        wake_owner: Callable[[], None],
+    ) -> None:
+        self._membership = membership
+        self._cluster = cluster
+        self._group_id = group_id
+        self._member_id = member_id
+        self._metrics = metrics
+        self._assigned = assigned
+        self._wake_owner = wake_owner
+        self._coordinator: str | None = None
+        self._told: frozenset[TopicIdPartition] = frozenset()
+        self._event = asyncio.Event()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Condition()
+        cluster.listen(self.wake)
+
+    def start(self) -> None:
+        """Start the loop; again is a no-op."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="heartbeats")
+
+    def wake(self) -> None:
+        """Look at the membership again now."""
+        self._event.set()
+
+    async def wait_left(self) -> None:
+        """Return once no heartbeat is needed any more (CL-8)."""
+        self.wake()
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._membership.has_left)
+
+    async def close(self) -> None:
+        """Stop the loop and whatever it has in flight."""
+        tasks = [*self._sending] + ([self._task] if self._task else [])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            self._event.clear()
+            self._reconcile()
+            request = self._membership.heartbeat(self._now_ms())
+            if request is not None:
+                task = asyncio.create_task(self._send(request))
+                self._sending.add(task)  # two at most: a leave may overtake one heartbeat (CL-11)
+                task.add_done_callback(self._sending.discard)
+            self._tell()
+            async with self._changed:
+                self._changed.notify_all()
+            await self._wait()
+
+    async def _wait(self) -> None:
+        deadline = self._membership.next_deadline()
+        delay = None if deadline is None else max(0.0, (deadline - self._now_ms()) / 1000)
+        try:
+            async with asyncio.timeout(delay):
+                await self._event.wait()
+        except TimeoutError:
+            return
+
+    def _reconcile(self) -> None:
+        if self._membership.reconcile(self._cluster.names):
+            self._wake_owner()
+        self._cluster.want(self._membership.subscription, self._membership.unresolved)
+
+    def _tell(self) -> None:
+        if self._membership.assignment != self._told:
+            self._told = self._membership.assignment
+            self._assigned(self._told)
+        if self._membership.fatal is not None:
+            self._wake_owner()
+
+    async def _send(self, heartbeat: Heartbeat) -> None:
+        """One heartbeat and what came of it."""
+        membership = self._membership
+        started_ms = self._now_ms()
+        named: str | None = None
+        try:
+            response = await self._call(heartbeat)
+        except RetriableError:  # the look-up found no coordinator
+            outcome = membership.unanswered(heartbeat, None, self._now_ms())
+        except KafkaError as error:
+            outcome = membership.refused(heartbeat, error, self._now_ms())
+        except TransportError as error:
+            outcome = membership.unanswered(heartbeat, fatal_error(error), self._now_ms())
+        else:
+            named = wire.address_of(response.coordinator) if response.HasField("coordinator") else None
+            outcome = self._answered(heartbeat, response)
+            self._metrics.heartbeats += 1
+            self._metrics.heartbeat_ms.add(self._now_ms() - started_ms)
+            self._metrics.last_heartbeat_s = asyncio.get_running_loop().time()
+        if outcome is Lookup.AGAIN:
+            self._coordinator = None
+        elif outcome is Lookup.HINT:
+            self._coordinator = named
+        self.wake()
+        self._wake_owner()
+
+    def _answered(self, heartbeat: Heartbeat, response: ShareGroupHeartbeatResponse) -> Lookup:
+        if response.error_code:
+            kind = error_class(response.error_code)
+            # CL-16: the server's text on UNSUPPORTED_VERSION tells less than ours
+            text = None if kind is UnsupportedVersionError else response.error_message or None
+            return self._membership.refused(heartbeat, kind(text), self._now_ms())
+        assignment = None
+        if response.HasField("assignment"):
+            assignment = frozenset(
+                TopicIdPartition(topic.topic_id, partition)
+                for topic in response.assignment.topic_partitions
+                for partition in topic.partitions
+            )
+        self._membership.succeeded(heartbeat, response.member_epoch, response.heartbeat_interval_ms, assignment)
+        return Lookup.KEEP
+
+    async def _call(self, heartbeat: Heartbeat) -> ShareGroupHeartbeatResponse:
+        request = ShareGroupHeartbeatRequest(
+            group_id=self._group_id, member_id=self._member_id, member_epoch=heartbeat.member_epoch
+        )
+        if heartbeat.rack_id is not None:
+            request.rack_id = heartbeat.rack_id
+        if heartbeat.topics is not None:
+            request.subscribed_topic_names.CopyFrom(StringList(values=heartbeat.topics))
+        if self._coordinator is None:
+            if heartbeat.member_epoch == EPOCH_LEAVE and self._cluster.cluster_id == "":
+                raise TransportError(TransportStatus.UNAVAILABLE, "coordinator", "none is known")  # CL-8
+            self._coordinator = await self._cluster.find_coordinator(self._group_id)
+        return await self._cluster.transport.call(self._coordinator, wire.HEARTBEAT, request, self._cluster.timeout_s)
+
+    @staticmethod
+    def _now_ms() -> int:
+        return int(asyncio.get_running_loop().time() * 1000)

@@ -1,0 +1,73 @@
+"""What a consumer runs in its event loop, put together once: transport, cluster, heartbeats, fetcher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kip932.errors import KafkaError
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import Transport
+from sharegroups.aio.ack_outbox import PendingAck
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.fetcher import Fetcher
+from sharegroups.aio.heartbeats import Heartbeats
+from sharegroups.aio.share_session import Member, ShareSession
+from sharegroups.core.membership import Membership
+from sharegroups.metrics import ConsumerMetrics
+
+
+class Machinery:
+    """Made inside the running event loop at the first poll; ended by `close`."""
+
+    def __init__(
+        self,
+        *,
+        member: Member,
+        membership: Membership,
+        transport: Transport | None,
+        settled: Callable[[PendingAck, KafkaError | None], None],
+        failed: Callable[[KafkaError], None],
+        in_use: Callable[[ShareSession], bool],
+    ) -> None:
+        self._membership = membership
+        self._own_transport = transport is None
+        self._transport = transport if transport is not None else GrpcTransport()
+        self.metrics = ConsumerMetrics(asyncio.get_running_loop().time())
+        self.cluster = Cluster(self._transport, member.config)
+        self.fetcher = Fetcher(
+            member=member,
+            cluster=self.cluster,
+            metrics=self.metrics,
+            settled=settled,
+            failed=failed,
+            in_use=in_use,
+        )
+        self.heartbeats = Heartbeats(
+            membership=membership,
+            cluster=self.cluster,
+            group_id=member.group_id,
+            member_id=member.member_id,
+            metrics=self.metrics,
+            assigned=self.fetcher.assign,
+            wake_owner=self.fetcher.wake,
+        )
+        self.cluster.start()
+        self.heartbeats.start()
+
+    async def close(self, budget_s: float) -> None:
+        """Close sessions, leave the group, stop everything, within about `budget_s` seconds (CL-28)."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + budget_s
+        try:
+            await self.fetcher.close(budget_s)
+            self._membership.leave(int(deadline_s * 1000))
+            async with asyncio.timeout_at(max(deadline_s, loop.time() + 0.05)):
+                await self.heartbeats.wait_left()
+        except TimeoutError:
+            self._membership.give_up_leaving()  # the coordinator expires the member
+        finally:
+            await self.heartbeats.close()
+            await self.cluster.close()
+            if self._own_transport:
+                await self._transport.close()

@@ -1,0 +1,383 @@
+"""The host of one share session: the stream to one leader, its fetches and its acknowledgements.
+
+Rules CL-30 to CL-35, P-4, P-5, PL-502a. At most one ShareFetch and one ShareAcknowledge are in flight; epochs are taken
+when a request is written. Acknowledgements never wait behind a parked fetch: they leave in a ShareAcknowledge of their
+own. The end of the stream is the end of the session, and of every acknowledgement that belonged to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
+from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
+from kip932.errors import KafkaError, NetworkError, RetriableError, ShareSessionLimitReachedError, error_for
+from kip932.ids import ACK_RELEASE, ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT, TopicIdPartition
+from kip932.rpc.transport import TransportError, TransportStatus
+from sharegroups import wire
+from sharegroups.aio.ack_outbox import OUTDATED, SESSION_GONE, AckOutbox, AckOwner, PendingAck, by_partition
+from sharegroups.aio.cluster import Cluster, wait_for_event
+from sharegroups.aio.streams import CorrelatedStream
+from sharegroups.config import Config
+from sharegroups.core.acknowledgements import AckBatch, Delivery
+from sharegroups.core.fetch_session import FetchSession, SessionStep
+from sharegroups.core.record_batch import Acquired, Extent, select
+from sharegroups.messages import Delivered
+from sharegroups.metrics import ConsumerMetrics
+
+
+class SessionOwner(AckOwner, Protocol):
+    """Whom a session reports to; all calls come from the client's loop."""
+
+    def fetched(self, delivered: list[Delivered]) -> None:
+        """Records arrived."""
+        ...
+
+    def failed(self, error: KafkaError) -> None:
+        """An error that the application must see at its next poll."""
+        ...
+
+    def wake(self) -> None:
+        """Something about this session changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who fetches, and how."""
+
+    group_id: str
+    member_id: str
+    config: Config
+
+    @property
+    def acquire_mode(self) -> int:
+        """share.acquire.mode as the wire has it."""
+        return ACQUIRE_RECORD_LIMIT if self.config["share.acquire.mode"] == "record_limit" else ACQUIRE_BATCH_OPTIMIZED
+
+
+class ShareSession:
+    """One leader's session. `wanted` is what it should hold; `fetch` and `acknowledge` start requests."""
+
+    def __init__(
+        self, node_id: int, member: Member, cluster: Cluster, owner: SessionOwner, metrics: ConsumerMetrics
+    ) -> None:
+        self.node_id = node_id
+        self.wanted: dict[TopicIdPartition, str] = {}
+        self.lock_timeout_ms: int | None = None
+        self.fetching = False
+        self.not_before_ms = 0
+        self._member = member
+        self._cluster = cluster
+        self._owner = owner
+        self._metrics = metrics
+        self._session = FetchSession()
+        self._backoff = cluster.backoff()
+        self.outbox = AckOutbox(node_id, cluster, owner)
+        self._stream: CorrelatedStream[ShareStreamRequest, ShareStreamResponse] | None = None
+        self._opening = asyncio.Lock()
+        self._flushed = asyncio.Event()
+        self._acknowledging: asyncio.Task[None] | None = None
+        self._fetch_task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def generation(self) -> int:
+        """The generation of the present session; deliveries of older ones cannot be acknowledged."""
+        return self._session.generation
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether acknowledgements wait or a request is in flight (CL-37)."""
+        return bool(self.outbox) or self.fetching or self._acknowledging is not None
+
+    def wants_fetch(self, now_ms: int) -> bool:
+        """Whether a ShareFetch may be sent now."""
+        return not self.fetching and not self._closed and now_ms >= self.not_before_ms and bool(self.wanted)
+
+    def fetch(self) -> None:
+        """Send a ShareFetch, with the pending acknowledgements on it (CL-21)."""
+        self.fetching = True
+        self._fetch_task = asyncio.create_task(self._fetch())
+
+    def enqueue(self, ack: PendingAck) -> None:
+        """Add acknowledgements; they leave with the next ShareFetch, or with `flush`."""
+        self.outbox.add(ack)
+
+    def flush(self) -> None:
+        """Send the pending acknowledgements now, whatever the fetch does (P-5)."""
+        self._flushed.set()
+        if self.outbox and self._acknowledging is None and not self._closed:
+            self._acknowledging = asyncio.create_task(self._acknowledge())
+
+    async def close(self, timeout_s: float) -> None:
+        """Send what is pending, close the session with epoch −1, end the stream (CL-28, CL-37). Never raises."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._close_session()
+        except (TimeoutError, TransportError):
+            pass  # the end of the stream closes the session too (PL-520)
+        self._closed = True
+        tasks = [task for task in (self._fetch_task, self._acknowledging) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._session.lost(self._session.generation)
+        self.outbox.fail_pending(NetworkError(f"the session with node {self.node_id} was closed"))
+        if self._stream is not None:
+            await self._stream.close()
+
+    # Fetching.
+
+    async def _fetch(self) -> None:
+        sent: list[PendingAck] = []
+        step = SessionStep(0, None, self._session.generation, [], [])
+
+        def make(number: int) -> ShareStreamRequest:
+            nonlocal step
+            self.outbox.drop_dead(self._session.generation)
+            sent.extend(self.outbox.take(renewals=False))
+            step = self._session.fetch_step(self.wanted)
+            return self._fetch_request(number, step, sent)
+
+        started_ms = self._now_ms()
+        timeout_s = self._member.config["fetch.max.wait.ms"] / 1000 + self._cluster.timeout_s
+        try:
+            stream = await self._open_stream()
+            response = (await stream.request(make, timeout_s)).fetch
+        except TransportError as error:
+            self._lost(step.generation, error, sent)
+        else:
+            self._metrics.fetch_latency_ms.add(self._now_ms() - started_ms)
+            self._fetch_answered(step, sent, response)
+        finally:
+            self.fetching = False
+            self._owner.wake()
+
+    def _fetch_request(self, number: int, step: SessionStep, sent: list[PendingAck]) -> ShareStreamRequest:
+        config = self._member.config
+        message = ShareStreamRequest(correlation_id=number)
+        request = message.fetch
+        request.group_id = self._member.group_id
+        request.member_id = self._member.member_id
+        request.share_session_epoch = step.epoch
+        request.max_wait_ms = config["fetch.max.wait.ms"]
+        request.min_bytes = config["fetch.min.bytes"]
+        request.max_bytes = config["fetch.max.bytes"]
+        request.max_records = config["max.poll.records"]
+        request.batch_size = config["max.poll.records"]
+        request.share_acquire_mode = self._member.acquire_mode
+        if step.session_id is not None:
+            request.session_id = step.session_id
+        self._add_topics(request, step, by_partition(sent))
+        return message
+
+    @staticmethod
+    def _add_topics(
+        request: ShareFetchRequest, step: SessionStep, acks: dict[TopicIdPartition, list[AckBatch]]
+    ) -> None:
+        for topic_id, partitions in wire.by_topic(dict.fromkeys([*step.added, *acks])).items():
+            topic = request.topics.add(topic_id=topic_id)
+            for partition in partitions:
+                batches = acks.get(TopicIdPartition(topic_id, partition), ())
+                topic.partitions.add(
+                    partition_index=partition, acknowledgement_batches=wire.acknowledgement_batches(batches)
+                )
+        for topic_id, partitions in wire.by_topic(step.forgotten).items():
+            request.forgotten_topics_data.add(topic_id=topic_id, partitions=partitions)
+
+    def _fetch_answered(self, step: SessionStep, sent: list[PendingAck], response: ShareFetchResponse) -> None:
+        if error := error_for(response.error_code, response.error_message):
+            self._refused(step, sent, error)
+            return
+        if step.epoch == 0:
+            self._session.opened(step.generation, response.session_id if response.HasField("session_id") else None)
+        self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+        self._metrics.throttle_ms.add(response.throttle_time_ms)
+        self.outbox.fetch_answered(sent, response)
+        delivered: list[Delivered] = []
+        failed = False
+        for topic in response.responses:
+            for part in topic.partitions:
+                partition = TopicIdPartition(topic.topic_id, part.partition_index)
+                if problem := error_for(part.error_code, part.error_message):
+                    failed = True
+                    leader = part.current_leader if part.HasField("current_leader") else None
+                    self._partition_failed(partition, problem)
+                    if leader is not None:
+                        self._cluster.learn(partition, leader, response.node_endpoints)
+                elif part.acquired_records:
+                    delivered.append(self._delivered(step, partition, part))
+        if failed and not delivered:
+            self.not_before_ms = self._now_ms() + self._backoff.next_ms()
+        elif not failed:
+            self._backoff.reset()
+        self._hand_over(step, delivered)
+
+    def _delivered(
+        self, step: SessionStep, partition: TopicIdPartition, part: ShareFetchResponse.PartitionResult
+    ) -> Delivered:
+        records = part.records
+        acquired = [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records]
+        extents = [Extent(batch.base_offset, batch.count, batch.is_control) for batch in records]
+        selection = select(acquired, extents)
+        order = {batch: number for number, batch in enumerate(dict.fromkeys(piece.batch for piece in selection.slices))}
+        topic = self.wanted.get(partition) or self._cluster.names.get(partition.topic_id, "")
+        self._metrics.fetch_size.add(sum(len(batch.batch) for batch in records))
+        self._metrics.records.add(selection.records)
+        return Delivered(
+            topic=topic,
+            id_partition=partition,
+            session=self,
+            generation=step.generation,
+            delivery=Delivery(selection.ranges, selection.gaps),
+            batches=[wire.decode(records[batch]) for batch in order],
+            slices=[piece._replace(batch=order[piece.batch]) for piece in selection.slices],
+        )
+
+    def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
+        """Give records to the owner; those of a partition taken away meanwhile go back to the group at once."""
+        if step.generation != self._session.generation:
+            return  # the session is gone, and with it the acquisition (PL-520)
+        kept: list[Delivered] = []
+        for part in delivered:
+            if part.id_partition not in self.wanted:
+                self.release(part)
+            elif part.records == 0:
+                self.enqueue(PendingAck(part, part.delivery.take(), self._default_deadline_ms()))
+            else:
+                kept.append(part)
+        if kept:
+            self._owner.fetched(kept)
+
+    def release(self, part: Delivered) -> None:
+        """Give records back that the user has never seen."""
+        part.delivery.acknowledge_rest(ACK_RELEASE)
+        self.enqueue(PendingAck(part, part.delivery.take(), self._default_deadline_ms()))
+        self.flush()
+
+    # Acknowledging.
+
+    async def _acknowledge(self) -> None:
+        """Send what is pending until nothing is, one request at a time."""
+        try:
+            while True:
+                self._flushed.clear()
+                self.outbox.drop_dead(self._session.generation)
+                due_ms = self.outbox.next_due_ms()
+                if due_ms is None:
+                    return
+                if due_ms > self._now_ms():
+                    await wait_for_event(self._flushed, (due_ms - self._now_ms()) / 1000)
+                else:
+                    await self._acknowledge_once()
+        finally:
+            self._acknowledging = None
+            self._owner.wake()
+
+    async def _acknowledge_once(self, closing: bool = False) -> None:
+        sent: list[PendingAck] = []
+        step = SessionStep(0, None, self._session.generation, [], [])
+
+        def make(number: int) -> ShareStreamRequest:
+            nonlocal step
+            self.outbox.drop_dead(self._session.generation)
+            sent.extend(self.outbox.take(renewals=True))
+            step = self._session.close_step() if closing else self._session.acknowledge_step()
+            return self._acknowledge_request(number, step, sent)
+
+        try:
+            stream = await self._open_stream()
+            if not self._session.is_established:
+                self.outbox.drop_dead(self._session.generation)
+                return
+            response = (await stream.request(make, self._cluster.timeout_s)).acknowledge
+        except TransportError as error:
+            self._lost(step.generation, error, sent)
+            return
+        if refusal := error_for(response.error_code, response.error_message):
+            self._refused(step, sent, refusal)
+            return
+        if response.acquisition_lock_timeout_ms:
+            self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+        self.outbox.acknowledge_answered(sent, response, retry=not closing)
+
+    def _acknowledge_request(self, number: int, step: SessionStep, sent: list[PendingAck]) -> ShareStreamRequest:
+        message = ShareStreamRequest(correlation_id=number)
+        request = message.acknowledge
+        request.group_id = self._member.group_id
+        request.member_id = self._member.member_id
+        request.share_session_epoch = step.epoch
+        request.is_renew_ack = any(ack.renews for ack in sent)
+        if step.session_id is not None:
+            request.session_id = step.session_id
+        acks = by_partition(sent)
+        for topic_id, partitions in wire.by_topic(acks).items():
+            topic = request.topics.add(topic_id=topic_id)
+            for partition in partitions:
+                batches = wire.acknowledgement_batches(acks[TopicIdPartition(topic_id, partition)])
+                topic.partitions.add(partition_index=partition, acknowledgement_batches=batches)
+        return message
+
+    # The session's life.
+
+    async def _open_stream(self) -> CorrelatedStream[ShareStreamRequest, ShareStreamResponse]:
+        async with self._opening:
+            if self._stream is not None and self._stream.is_lost:
+                self._session.lost(self._session.generation)
+                await self._stream.close()
+                self._stream = None
+            if self._stream is None:
+                address = self._cluster.address(self.node_id)
+                if address is None:
+                    raise TransportError(TransportStatus.UNAVAILABLE, f"node {self.node_id}", "its address is unknown")
+                self._stream = await CorrelatedStream.open(self._cluster.transport, address, wire.SHARE_STREAM)
+            return self._stream
+
+    async def _close_session(self) -> None:
+        if self._acknowledging is not None:
+            await asyncio.gather(self._acknowledging, return_exceptions=True)
+        while self._session.is_established:
+            if self.outbox.fits_one_request:
+                await self._acknowledge_once(closing=True)
+                return
+            await self._acknowledge_once()
+
+    def _refused(self, step: SessionStep, sent: list[PendingAck], error: KafkaError) -> None:
+        """A whole request was answered with an error (CL-31)."""
+        if step.epoch == 0 or isinstance(error, SESSION_GONE):
+            self._session.lost(step.generation)
+        if isinstance(error, SESSION_GONE):
+            gone = error if isinstance(error, ShareSessionLimitReachedError) else NetworkError(error.message)
+            self.outbox.fail(sent, gone)
+        else:
+            self.outbox.fail(sent, error)
+            if not isinstance(error, RetriableError):
+                self._owner.failed(error)
+        self.not_before_ms = self._now_ms() + self._backoff.next_ms()
+
+    def _lost(self, generation: int, error: TransportError, sent: list[PendingAck]) -> None:
+        """The stream broke or could not be opened: session and acquisitions are gone (PL-524)."""
+        self._session.lost(generation)
+        self.outbox.fail(sent, NetworkError(f"node {self.node_id} went away before it answered: {error}"))
+        self.outbox.drop_dead(self._session.generation)
+        self.not_before_ms = self._now_ms() + self._backoff.next_ms()
+        self._cluster.request_refresh()
+        if not error.retriable and not self._closed:
+            self._owner.failed(NetworkError(f"node {self.node_id} refuses the share stream: {error}"))
+
+    def _partition_failed(self, partition: TopicIdPartition, error: KafkaError) -> None:
+        if isinstance(error, OUTDATED):
+            self._cluster.request_refresh()
+        elif not isinstance(error, RetriableError):
+            name = self._cluster.names.get(partition.topic_id, partition.text)
+            self._owner.failed(type(error)(f"{name}-{partition.partition}: {error.message}"))
+
+    def _default_deadline_ms(self) -> int:
+        return self._now_ms() + int(self._member.config["default.api.timeout.ms"])
+
+    @staticmethod
+    def _now_ms() -> int:
+        return int(asyncio.get_running_loop().time() * 1000)

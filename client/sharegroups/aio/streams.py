@@ -1,0 +1,99 @@
+"""Requests and answers over one long-lived stream to a leader, matched by correlation number (P-4).
+
+It owns the stream and its reader. It never retries: when the stream ends, every request without an answer fails with
+TransportError and the owner is told once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, Self, TypeVar
+
+from google.protobuf.message import Message
+
+from kip932.rpc.transport import ClientStream, Method, Transport, TransportError, TransportStatus
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+class CorrelatedStream(Generic[RequestT, ResponseT]):
+    """One open stream. Make it with `open`; end it with `close`."""
+
+    def __init__(self, stream: ClientStream[RequestT, ResponseT], address: str) -> None:
+        self._stream = stream
+        self._address = address
+        self._order = asyncio.Lock()
+        self._waiting: dict[int, asyncio.Future[ResponseT]] = {}
+        self._next_id = 0
+        self._lost: TransportError | None = None
+        self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    async def open(cls, transport: Transport, address: str, method: Method[RequestT, ResponseT]) -> Self:
+        """Open a stream. Raises TransportError when the peer cannot be reached at once."""
+        return cls(await transport.open_stream(address, method), address)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the stream has ended."""
+        return self._lost is not None
+
+    async def request(self, make: Callable[[int], RequestT], timeout_s: float) -> ResponseT:
+        """Send what `make` builds for a correlation number, and wait for the answer.
+
+        `make` runs when it is this request's turn to be written, so numbers it hands out are in sending order (CL-30).
+        Raises TransportError when the stream ends or the answer does not come in time; both end the stream.
+        """
+        number = -1
+        try:
+            async with asyncio.timeout(timeout_s):
+                async with self._order:
+                    if self._lost is not None:
+                        raise self._lost
+                    self._next_id += 1
+                    number = self._next_id
+                    answer: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
+                    self._waiting[number] = answer
+                    await self._stream.write(make(number))
+                return await answer
+        except TimeoutError:
+            error = TransportError(TransportStatus.DEADLINE_EXCEEDED, self._address, f"no answer in {timeout_s:g} s")
+            self._end(error)
+            raise error from None
+        except TransportError as error:
+            self._end(error)
+            raise
+        finally:
+            self._waiting.pop(number, None)
+
+    async def close(self) -> None:
+        """End the stream from this side (PL-524)."""
+        self._end(TransportError(TransportStatus.CANCELLED, self._address, "the stream was closed"))
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+        await self._stream.close()
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._stream.read()) is not None:
+                answer = self._waiting.pop(_number(message), None)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+            self._end(TransportError(TransportStatus.UNAVAILABLE, self._address, "the peer closed the stream"))
+        except TransportError as error:
+            self._end(error)
+
+    def _end(self, error: TransportError) -> None:
+        if self._lost is None:
+            self._lost = error
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+
+def _number(message: Message) -> int:
+    number: int = getattr(message, "correlation_id")  # noqa: B009 - the Message type does not know its fields
+    return number

@@ -1,0 +1,225 @@
+"""The settings of consumer, producer and admin client, each declared once: name, default, range, unit, sentence.
+
+Rules CL-39, CL-40 and CL-45 (values are checked strictly; unknown names are refused with the nearest known one).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sharegroups.errors import ConfigError, InvalidGroupIdError
+
+_INT32_MAX: Final = 2**31 - 1
+
+#: Settings of ordinary consumer groups, which a share consumer refuses (CL-40).
+REFUSED: Final = frozenset(
+    {
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "group.instance.id",
+        "isolation.level",
+        "partition.assignment.strategy",
+        "interceptor.classes",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "group.protocol",
+        "group.remote.assignor",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `low` and `high` bound numbers; `choices` bound texts; a default of None means "none"."""
+
+    name: str
+    default: Any
+    doc: str
+    kind: type = str
+    low: int = 0
+    high: int = _INT32_MAX
+    choices: tuple[str, ...] = ()
+
+    def parse(self, value: Any) -> Any:
+        """The value in its own type. Raises ConfigError with what was found and what was expected."""
+        parser = _PARSERS.get(self.kind)
+        return parser(self, value) if parser else value
+
+    def refuse(self, value: Any, expected: str) -> ConfigError:
+        """The error for a value that is not allowed."""
+        return ConfigError(f"{self.name} is {value!r}; expected {expected}")
+
+
+def _parse_int(setting: Setting, value: Any) -> int:
+    expected = f"a whole number from {setting.low} to {setting.high}"
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise setting.refuse(value, expected)
+    try:
+        number = int(value)
+    except ValueError:
+        raise setting.refuse(value, expected) from None
+    if not setting.low <= number <= setting.high:
+        raise setting.refuse(value, expected)
+    return number
+
+
+def _parse_bool(setting: Setting, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise setting.refuse(value, "true or false")
+
+
+def _parse_str(setting: Setting, value: Any) -> str:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str):
+        raise setting.refuse(value, "text")
+    if setting.choices and text not in setting.choices:
+        raise setting.refuse(value, f"one of {', '.join(setting.choices)}")
+    return text
+
+
+def _parse_callable(setting: Setting, value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise setting.refuse(value, "a function of one argument, or None")
+    return value
+
+
+_PARSERS: Final[dict[type, Callable[[Setting, Any], Any]]] = {
+    int: _parse_int,
+    bool: _parse_bool,
+    str: _parse_str,
+    Callable: _parse_callable,  # type: ignore[dict-item] # a marker for "callable or None"
+}
+
+COMMON: Final = (
+    Setting("bootstrap.servers", None, "Comma list of host:port of any nodes of the cluster."),
+    Setting("client.id", "", "Name of this client in logs; made up when empty."),
+    Setting("retry.backoff.ms", 100, "First delay before a retry, in ms (CL-14).", int, 1),
+    Setting("retry.backoff.max.ms", 1000, "Longest delay before a retry, in ms (CL-14).", int, 1),
+    Setting("request.timeout.ms", 30_000, "How long one request may take, in ms.", int, 1),
+    Setting("default.api.timeout.ms", 60_000, "How long a blocking call may take by default, in ms.", int, 1),
+    Setting("metadata.max.age.ms", 300_000, "Age at which metadata are fetched again, in ms.", int, 1),
+)
+
+CONSUMER: Final = (
+    *COMMON,
+    Setting("group.id", None, "The share group; required."),
+    Setting(
+        "share.acknowledgement.mode",
+        "implicit",
+        "implicit: the next poll accepts what the previous returned; explicit: each record is acknowledged.",
+        choices=("implicit", "explicit"),
+    ),
+    Setting(
+        "share.acquire.mode",
+        "batch_optimized",
+        "batch_optimized: whole batches, more than max.poll.records at times; record_limit: never more.",
+        choices=("batch_optimized", "record_limit"),
+    ),
+    Setting("max.poll.records", 500, "Records that one poll aims at.", int, 1),
+    Setting("max.poll.interval.ms", 300_000, "Without a poll for so long the member leaves (CL-7), in ms.", int, 1),
+    Setting("fetch.min.bytes", 1, "Bytes a leader waits for.", int),
+    Setting("fetch.max.bytes", 52_428_800, "Bytes of one answer.", int),
+    Setting("fetch.max.wait.ms", 500, "How long a leader waits for fetch.min.bytes, in ms.", int),
+    Setting("max.partition.fetch.bytes", 1_048_576, "Accepted for compatibility; not sent.", int),
+    Setting("check.crcs", True, "Accepted for compatibility; the transport checks integrity.", bool),
+    Setting("client.rack", "", "Rack of this client."),
+    Setting("key.deserializer", None, "Function from bytes to the key that messages hold.", Callable),  # type: ignore[arg-type]
+    Setting("value.deserializer", None, "Function from bytes to the value that messages hold.", Callable),  # type: ignore[arg-type]
+)
+
+PRODUCER: Final = (
+    *COMMON,
+    Setting(
+        "acks",
+        "all",
+        "all: min.insync.replicas store replicas have it; 1: the store has it.",
+        choices=("all", "-1", "1"),
+    ),
+    Setting("enable.idempotence", True, "Number batches so that a retry is stored once (CM-43).", bool),
+    Setting("buffer.memory", 33_554_432, "Bytes of records that may wait for delivery.", int, 1),
+    Setting("max.block.ms", 60_000, "How long produce() waits for room in the buffer, in ms.", int),
+    Setting("batch.size", 65_536, "Bytes of records in one batch, about; a larger record travels alone.", int, 1),
+    Setting("batch.num.records", 1000, "Records in one batch at most.", int, 1),
+    Setting("max.request.size", 1_048_576, "Largest record, in bytes.", int, 1),
+    Setting("delivery.timeout.ms", 120_000, "How long a record may wait for its delivery, in ms.", int, 1),
+    Setting("compression.type", "none", "Compression of batches.", choices=("none", "gzip")),
+    Setting(
+        "partitioner",
+        "default",
+        "default: hash of the key, without key one partition per batch in turn; random ignores keys.",
+        choices=("default", "random"),
+    ),
+    Setting("key.serializer", None, "Function from the key given to bytes.", Callable),  # type: ignore[arg-type]
+    Setting("value.serializer", None, "Function from the value given to bytes.", Callable),  # type: ignore[arg-type]
+)
+
+ADMIN: Final = COMMON
+
+
+class Config:
+    """Checked values by setting name: `config["max.poll.records"]`."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, settings: tuple[Setting, ...], given: Mapping[str, Any]) -> None:
+        known = {setting.name: setting for setting in settings}
+        for name in given:
+            if name not in known:
+                raise ConfigError(_unknown(name, known))
+        self._values: dict[str, Any] = {
+            name: setting.parse(given[name]) if given.get(name) is not None else setting.default
+            for name, setting in known.items()
+        }
+        if self["retry.backoff.max.ms"] < self["retry.backoff.ms"]:
+            raise ConfigError(
+                f"retry.backoff.max.ms is {self['retry.backoff.max.ms']}; expected at least retry.backoff.ms, "
+                f"which is {self['retry.backoff.ms']}"
+            )
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    @property
+    def bootstrap(self) -> list[str]:
+        """The bootstrap addresses. Raises ConfigError when there is none or one is not host:port."""
+        text = self["bootstrap.servers"] or ""
+        addresses = [part.strip() for part in text.split(",") if part.strip()]
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise ConfigError(f"bootstrap.servers holds {address!r}; expected host:port")
+        if not addresses:
+            raise ConfigError("bootstrap.servers is missing; expected host:port of at least one node of the cluster")
+        return addresses
+
+
+def given_settings(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """A dict, or keywords with `_` for `.`, or both, as one mapping (CL-44: dict or kwargs)."""
+    return dict(settings or {}) | {name.replace("_", "."): value for name, value in keywords.items()}
+
+
+def consumer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Config:
+    """Settings of a share consumer. Raises ConfigError, or InvalidGroupIdError without a group (CL-20, CL-40)."""
+    given = given_settings(settings, keywords)
+    for name in given:
+        if name in REFUSED:
+            raise ConfigError(f"{name} cannot be set when using a share group.")
+    config = Config(CONSUMER, given)
+    if not (config["group.id"] or "").strip():
+        raise InvalidGroupIdError(
+            f"group.id is {given.get('group.id')!r}; a share consumer needs the name of its group"
+        )
+    if not config["fetch.min.bytes"] <= config["fetch.max.bytes"]:
+        raise ConfigError(f"fetch.min.bytes is {config['fetch.min.bytes']}; expected at most fetch.max.bytes")
+    return config
+
+
+def _unknown(name: str, known: Mapping[str, Setting]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")

@@ -1,0 +1,1 @@
+"""Decisions of the client without I/O: acknowledgements, share sessions, membership, back-off, batches, buffers."""

@@ -1,0 +1,241 @@
+"""The acknowledgements of one delivery: what the user said about each record, cut into batches for the wire.
+
+Rules CL-23, CL-27 and CL-35. A delivery that nobody touched record by record (implicit mode) keeps no state per record:
+its acquired ranges are accepted whole (P-1, P-14). It never sends anything and never looks at a clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+from typing import Final, NamedTuple
+
+from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_RENEW
+
+_UNSET: Final = 0xFF
+_SENT: Final = 0xFE
+_CLOSED: Final = (_SENT, ACK_GAP)
+#: A uniform stretch at least this long travels as a batch of its own, so that a long hole costs one number, not many.
+_LONG_RUN: Final = 64
+
+
+class AckBatch(NamedTuple):
+    """Offsets `first`…`last` with one type for all of them or one type each (CL-35)."""
+
+    first: int
+    last: int
+    types: tuple[int, ...]
+
+
+class _Run(NamedTuple):
+    first: int
+    last: int
+    type: int
+
+
+class Delivery:
+    """Records handed out together, of one partition and one fetch, and their acknowledgements so far.
+
+    `ranges` are the acquired offsets and `gaps` those of them without a record; both ascending, inclusive, joined.
+    """
+
+    __slots__ = ("_gap_count", "_gaps", "_positions", "_ranges", "_size", "_taken", "_types", "_unacknowledged")
+
+    def __init__(self, ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]] = ()) -> None:
+        self._ranges = list(ranges)
+        self._gaps = list(gaps)
+        self._positions: list[int] = []
+        size = 0
+        for first, last in self._ranges:
+            self._positions.append(size)
+            size += last - first + 1
+        self._size = size
+        self._gap_count = sum(last - first + 1 for first, last in self._gaps)
+        self._unacknowledged = size - self._gap_count
+        self._types: bytearray | None = None
+        self._taken = False
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The acquired offsets."""
+        return self._ranges
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many records the user has not acknowledged yet."""
+        return self._unacknowledged
+
+    @property
+    def finished(self) -> bool:
+        """Whether every offset has been taken for sending."""
+        if self._types is None:
+            return self._taken
+        return self._types.count(_SENT) == self._size
+
+    def in_flight(self, offset: int) -> bool:
+        """Whether `offset` is a record of this delivery whose acknowledgement has not been taken for sending."""
+        position = self._position(offset)
+        if position is None or self._taken:
+            return False
+        return self._state()[position] not in _CLOSED
+
+    def acknowledge(self, offset: int, ack_type: int) -> bool:
+        """Note the type for one record, over an earlier one if need be; False when it is not in flight (CL-23)."""
+        position = self._position(offset)
+        if position is None or self._taken:
+            return False
+        types = self._state()
+        present = types[position]
+        if present in _CLOSED:
+            return False
+        if present == _UNSET:
+            self._unacknowledged -= 1
+        types[position] = ack_type
+        return True
+
+    def acknowledge_rest(self, ack_type: int = ACK_ACCEPT) -> None:
+        """Give every record that has no acknowledgement yet the same type (implicit mode, CL-21; RELEASE on drop)."""
+        if self._types is None:
+            if ack_type != ACK_ACCEPT:
+                self._types = self._state().replace(bytes((_UNSET,)), bytes((ack_type,)))
+        else:
+            self._types = self._types.replace(bytes((_UNSET,)), bytes((ack_type,)))
+        self._unacknowledged = 0
+
+    def take(self) -> list[AckBatch]:
+        """The acknowledgements that wait to be sent, ascending; afterwards those offsets are no longer in flight."""
+        if self._taken:
+            return []
+        if self._types is None and self._unacknowledged == 0:
+            self._taken = True
+            if not self._gaps:
+                return [AckBatch(first, last, (ACK_ACCEPT,)) for first, last in self._ranges]
+            return _batches(_overlay(self._ranges, self._gaps))
+        runs: list[_Run] = []
+        types = self._state()
+        for (first, last), position in zip(self._ranges, self._positions, strict=True):
+            size = last - first + 1
+            _collect(runs, first, types, position, size)
+        for run in runs:
+            position = self._position(run.first) or 0
+            size = run.last - run.first + 1
+            types[position : position + size] = bytes((_SENT,)) * size
+        return _batches(runs)
+
+    def _state(self) -> bytearray:
+        """One byte per offset: a type, or unset, or sent; made when somebody first speaks of a single record."""
+        if self._types is None:
+            self._types = bytearray((_UNSET,)) * self._size
+            for first, last in self._gaps:
+                position = self._position(first) or 0
+                size = last - first + 1
+                self._types[position : position + size] = bytes(size)
+        return self._types
+
+    def _position(self, offset: int) -> int | None:
+        index = bisect_right(self._ranges, offset, key=_first) - 1
+        if index < 0 or offset > self._ranges[index][1]:
+            return None
+        return self._positions[index] + offset - self._ranges[index][0]
+
+
+def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, int]]:
+    """The offsets that `batches` give one type, as joined ranges: which records are being renewed (CL-27)."""
+    found: list[tuple[int, int]] = []
+    for first, last, types in batches:
+        if len(types) == 1:
+            spans = [(first, last)] if types[0] == ack_type else []
+        else:
+            spans = [(first + index, first + index) for index, kind in enumerate(types) if kind == ack_type]
+        for low, high in spans:
+            if found and found[-1][1] + 1 == low:
+                found[-1] = (found[-1][0], high)
+            else:
+                found.append((low, high))
+    return found
+
+
+def has_renewal(batches: Iterable[AckBatch]) -> bool:
+    """Whether a request with these batches must carry `is_renew_ack` (CL-27)."""
+    return any(ACK_RENEW in batch.types for batch in batches)
+
+
+def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int]]:
+    """Join several deliveries' batches of one partition into one ascending list without overlap (CL-35).
+
+    Returns the list and the numbers of the parts that must wait for the next request, because they speak of offsets
+    that an earlier part speaks of too (a record delivered again after its lock had expired).
+    """
+    merged: list[AckBatch] = []
+    deferred: list[int] = []
+    for number, part in enumerate(parts):
+        candidate = sorted((*merged, *part))
+        if all(left.last < right.first for left, right in pairwise(candidate)):
+            merged = candidate
+        else:
+            deferred.append(number)
+    return merged, deferred
+
+
+def _first(span: tuple[int, int]) -> int:
+    return span[0]
+
+
+def _overlay(ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]]) -> list[_Run]:
+    """ACCEPT over `ranges` and GAP over `gaps`, without a step per record."""
+    runs: list[_Run] = []
+    index = 0
+    for first, last in ranges:
+        cursor = first
+        while index < len(gaps) and gaps[index][0] <= last:
+            low, high = gaps[index]
+            if low > cursor:
+                runs.append(_Run(cursor, low - 1, ACK_ACCEPT))
+            runs.append(_Run(low, high, ACK_GAP))
+            cursor = high + 1
+            index += 1
+        if cursor <= last:
+            runs.append(_Run(cursor, last, ACK_ACCEPT))
+    return runs
+
+
+def _collect(runs: list[_Run], first: int, types: bytearray, position: int, size: int) -> None:
+    """Append the runs of equal, unsent types of one range."""
+    kind = types[position]
+    if types.count(kind, position, position + size) == size:
+        if kind < _SENT:
+            runs.append(_Run(first, first + size - 1, kind))
+        return
+    cursor = first
+    for kind, group in groupby(types[position : position + size]):
+        length = sum(1 for _ in group)
+        if kind < _SENT:
+            runs.append(_Run(cursor, cursor + length - 1, kind))
+        cursor += length
+
+
+def _batches(runs: Sequence[_Run]) -> list[AckBatch]:
+    """Short runs that touch share a batch with a type per offset; long ones stay alone with a single type."""
+    batches: list[AckBatch] = []
+    mixed: list[_Run] = []
+    for run in runs:
+        long = run.last - run.first + 1 >= _LONG_RUN
+        if mixed and (long or mixed[-1].last + 1 != run.first):
+            batches.append(_batch(mixed))
+            mixed = []
+        if long:
+            batches.append(AckBatch(run.first, run.last, (run.type,)))
+        else:
+            mixed.append(run)
+    if mixed:
+        batches.append(_batch(mixed))
+    return batches
+
+
+def _batch(runs: Sequence[_Run]) -> AckBatch:
+    kinds = {run.type for run in runs}
+    if len(kinds) == 1:
+        return AckBatch(runs[0].first, runs[-1].last, (runs[0].type,))
+    types = tuple(run.type for run in runs for _ in range(run.last - run.first + 1))
+    return AckBatch(runs[0].first, runs[-1].last, types)

@@ -1,0 +1,101 @@
+"""The share session with one leader as the client keeps it: its epoch, its id, and the partitions the leader knows.
+
+Rules CL-30 to CL-32 and PL-502a. Epochs are given in the order of sending, which the host keeps.
+Every loss of the session starts a new *generation*: what was delivered before can no longer be acknowledged (CL-33),
+and late errors of an older generation do not disturb the present one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kip932.ids import EPOCH_LEAVE, TopicIdPartition
+
+_OPEN: Final = 0
+_EPOCH_MAX: Final = 2**31 - 1
+
+
+class SessionStep(NamedTuple):
+    """What one request says about the session."""
+
+    epoch: int
+    session_id: int | None
+    generation: int
+    added: list[TopicIdPartition]
+    forgotten: list[TopicIdPartition]
+
+
+class FetchSession:
+    """Epochs and membership of one share session. `wanted` maps partitions to topic names, in fetch order."""
+
+    __slots__ = ("_epoch", "_established", "_known", "_session_id", "generation")
+
+    def __init__(self) -> None:
+        self._epoch = _OPEN
+        self._session_id: int | None = None
+        self._established = False
+        self._known: dict[TopicIdPartition, None] = {}
+        self.generation = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an opening request has been sent and nothing has closed the session since."""
+        return self._epoch != _OPEN
+
+    @property
+    def is_established(self) -> bool:
+        """Whether the leader has confirmed the session, so that acknowledgements can be sent (CL-32)."""
+        return self._established
+
+    @property
+    def known(self) -> tuple[TopicIdPartition, ...]:
+        """The partitions that the leader holds in the session, as of the last request."""
+        return tuple(self._known)
+
+    def fetch_step(self, wanted: Mapping[TopicIdPartition, str]) -> SessionStep:
+        """The next ShareFetch: all partitions when it opens the session, otherwise only what changed (CL-30).
+
+        A topic created again has another id, so its old partitions are forgotten and its new ones added.
+        """
+        added = [partition for partition in wanted if partition not in self._known]
+        forgotten = [partition for partition in self._known if partition not in wanted]
+        step = SessionStep(self._epoch, self._session_id, self.generation, added, forgotten)
+        self._known = dict.fromkeys(wanted)
+        self._advance()
+        return step
+
+    def acknowledge_step(self) -> SessionStep:
+        """The next ShareAcknowledge; only while the session is established."""
+        step = SessionStep(self._epoch, self._session_id, self.generation, [], [])
+        self._advance()
+        return step
+
+    def close_step(self) -> SessionStep:
+        """The request that closes the session with epoch −1 (CL-28, CL-37); the next one would open a new one."""
+        step = SessionStep(EPOCH_LEAVE, self._session_id, self.generation, [], [])
+        self._reset()
+        return step
+
+    def opened(self, generation: int, session_id: int | None) -> None:
+        """The leader answered epoch 0. A leader without the session id extension is taken as established too."""
+        if generation == self.generation and self.is_open:
+            self._session_id = session_id
+            self._established = True
+
+    def lost(self, generation: int) -> bool:
+        """The session of `generation` is gone (CL-31, PL-524): the next request opens a new one. False when stale."""
+        if generation != self.generation:
+            return False
+        self._reset()
+        return True
+
+    def _advance(self) -> None:
+        self._epoch = 1 if self._epoch >= _EPOCH_MAX else self._epoch + 1
+
+    def _reset(self) -> None:
+        self._epoch = _OPEN
+        self._session_id = None
+        self._established = False
+        self._known = {}
+        self.generation += 1

@@ -1,0 +1,182 @@
+"""What a producer has accepted and not yet delivered: per partition, in order, bounded in bytes.
+
+Rules P-1 (send what piled up), CM-42 and CM-43 (sequences per partition). A *group* of up to five batches of one
+partition is in flight at a time; it is sent again with the same sequences until it is answered. Records stay opaque;
+times and identities are passed in. Not thread-safe: the host holds a lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from kip932.ids import TopicPartition
+
+RecordT = TypeVar("RecordT")
+
+#: The leader remembers five batches per producer (CM-43), so no more may be without an answer.
+BATCHES_IN_FLIGHT: Final = 5
+_SEQUENCE_LIMIT: Final = 2**31
+
+
+class ProducerIdentity(NamedTuple):
+    """Producer id and epoch of InitProducerId; (−1, −1) without idempotence."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class Batch(Generic[RecordT]):
+    """Records of one partition that travel and are stored together."""
+
+    records: list[RecordT] = field(default_factory=list)
+    size_bytes: int = 0
+    created_ms: int = 0
+    identity: ProducerIdentity | None = None
+    base_sequence: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Group(Generic[RecordT]):
+    """Batches of one partition that are in flight together."""
+
+    partition: TopicPartition
+    batches: list[Batch[RecordT]]
+    #: Whether a try may have reached the leader, so that giving up leaves the outcome unknown.
+    sent: bool = False
+
+    @property
+    def created_ms(self) -> int:
+        """When the oldest record of it was accepted."""
+        return self.batches[0].created_ms
+
+
+class _Lane(Generic[RecordT]):
+    """One partition: batches that wait, the group in flight, and the next sequence under the present identity."""
+
+    __slots__ = ("in_flight", "next_sequence", "not_before_ms", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Batch[RecordT]] = deque()
+        self.in_flight: Group[RecordT] | None = None
+        self.next_sequence: dict[ProducerIdentity, int] = {}
+        self.not_before_ms = 0
+
+
+class ProduceBuffer(Generic[RecordT]):
+    """All partitions of one producer. Sizes are bytes as the caller counts them."""
+
+    def __init__(self, memory_bytes: int, batch_bytes: int, batch_records: int) -> None:
+        self._memory_bytes = memory_bytes
+        self._batch_bytes = batch_bytes
+        self._batch_records = batch_records
+        self._lanes: dict[TopicPartition, _Lane[RecordT]] = {}
+        self.used_bytes = 0
+        self.records = 0
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a record of this size fits now; the only one in the buffer always does."""
+        return self.used_bytes == 0 or self.used_bytes + size_bytes <= self._memory_bytes
+
+    def append(self, partition: TopicPartition, record: RecordT, size_bytes: int, now_ms: int) -> bool:
+        """Accept a record. True when the partition was idle, so that the host must wake its sender."""
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane()
+        batch = lane.waiting[-1] if lane.waiting else None
+        idle = batch is None and lane.in_flight is None
+        if (
+            batch is None
+            or batch.identity is not None
+            or len(batch.records) >= self._batch_records
+            or batch.size_bytes + size_bytes > self._batch_bytes
+        ):
+            batch = Batch(created_ms=now_ms)
+            lane.waiting.append(batch)
+        batch.records.append(record)
+        batch.size_bytes += size_bytes
+        self.used_bytes += size_bytes
+        self.records += 1
+        return idle
+
+    def ready(self, now_ms: int) -> list[TopicPartition]:
+        """Partitions that have something to send, nothing in flight, and no back-off running."""
+        return [
+            partition
+            for partition, lane in self._lanes.items()
+            if lane.waiting and lane.in_flight is None and lane.not_before_ms <= now_ms
+        ]
+
+    def next_deadline(self) -> int | None:
+        """When the next back-off of a partition with something to send ends; None when none runs."""
+        times = [lane.not_before_ms for lane in self._lanes.values() if lane.waiting and lane.in_flight is None]
+        return min(times, default=None)
+
+    def take(
+        self, partitions: Iterable[TopicPartition], identity: ProducerIdentity | None, budget_bytes: int
+    ) -> list[Group[RecordT]]:
+        """Groups for one request of at most about `budget_bytes`, with their sequences; at least one batch of each
+        partition that is reached before the budget is used up."""
+        groups: list[Group[RecordT]] = []
+        for partition in partitions:
+            if budget_bytes <= 0:
+                break
+            lane = self._lanes[partition]
+            if lane.in_flight is not None or not lane.waiting:
+                continue
+            batches: list[Batch[RecordT]] = []
+            while lane.waiting and len(batches) < BATCHES_IN_FLIGHT and (not batches or budget_bytes > 0):
+                head = lane.waiting[0]
+                if batches and (head.identity or identity) != batches[0].identity:
+                    break  # what follows belongs to a newer identity
+                self._number(lane, head, identity)
+                batches.append(lane.waiting.popleft())
+                budget_bytes -= head.size_bytes
+            lane.in_flight = Group(partition, batches)
+            groups.append(lane.in_flight)
+        return groups
+
+    def delivered(self, group: Group[RecordT]) -> None:
+        """The leader answered for every batch of the group, or it was given up: its memory is free again."""
+        lane = self._lanes[group.partition]
+        lane.in_flight = None
+        lane.not_before_ms = 0
+        for batch in group.batches:
+            self.used_bytes -= batch.size_bytes
+            self.records -= len(batch.records)
+
+    def retry(self, group: Group[RecordT], not_before_ms: int) -> None:
+        """Put the group back in front, sequences unchanged, to be sent again from `not_before_ms` on."""
+        lane = self._lanes[group.partition]
+        lane.in_flight = None
+        lane.not_before_ms = not_before_ms
+        lane.waiting.extendleft(reversed(group.batches))
+
+    def expired(self, older_than_ms: int) -> list[Group[RecordT]]:
+        """Take out, as finished groups, the waiting batches accepted before `older_than_ms` (delivery.timeout.ms)."""
+        groups: list[Group[RecordT]] = []
+        for partition, lane in self._lanes.items():
+            old: list[Batch[RecordT]] = []
+            while lane.in_flight is None and lane.waiting and lane.waiting[0].created_ms < older_than_ms:
+                old.append(lane.waiting.popleft())
+            if old:
+                groups.append(Group(partition, old, sent=any(batch.identity is not None for batch in old)))
+                for batch in old:
+                    self.used_bytes -= batch.size_bytes
+                    self.records -= len(batch.records)
+        return groups
+
+    def forget_sequences(self) -> None:
+        """A new identity follows: numbers of the old one stay only with batches that carry them already."""
+        for lane in self._lanes.values():
+            lane.next_sequence.clear()
+
+    def _number(self, lane: _Lane[RecordT], batch: Batch[RecordT], identity: ProducerIdentity | None) -> None:
+        if batch.identity is not None or identity is None:
+            return
+        batch.identity = identity
+        batch.base_sequence = lane.next_sequence.get(identity, 0)
+        lane.next_sequence[identity] = (batch.base_sequence + len(batch.records)) % _SEQUENCE_LIMIT

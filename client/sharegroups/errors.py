@@ -1,0 +1,158 @@
+"""Errors that the client raises by itself; those of the cluster are in `kip932.errors` and offered here too.
+
+RuntimeError
+├── IllegalStateError             the call does not fit what the client is doing (CL-20 to CL-28)
+└── ConcurrentModificationError   a second thread or task is inside the consumer (CL-29)
+ValueError
+└── ConfigError                   a setting is unknown, refused or out of range (CL-40)
+WakeupError                       wakeup() was called
+KafkaError
+├── BufferFullError               the producer's memory stayed full (buffer.memory)
+└── DeserializationError          a deserializer failed; Message.error() holds it
+"""
+
+from __future__ import annotations
+
+from kip932.errors import (
+    ClusterAuthorizationFailedError,
+    CoordinatorError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorruptMessageError,
+    FencedError,
+    FencedLeaderEpochError,
+    FencedMemberEpochError,
+    FencedStateEpochError,
+    GroupAuthorizationFailedError,
+    GroupDeletionFailedError,
+    GroupIdNotFoundError,
+    GroupMaxSizeReachedError,
+    InvalidConfigError,
+    InvalidGroupIdError,
+    InvalidPartitionsError,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidRecordStateError,
+    InvalidRequestError,
+    InvalidShareSessionEpochError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    MessageTooLargeError,
+    NetworkError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceNumberError,
+    RequestTimedOutError,
+    RetriableError,
+    ShareSessionLimitReachedError,
+    ShareSessionNotFoundError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnknownMemberIdError,
+    UnknownServerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+
+__all__ = [
+    "BufferFullError",
+    "ClusterAuthorizationFailedError",
+    "ConcurrentModificationError",
+    "ConfigError",
+    "CoordinatorError",
+    "CoordinatorLoadInProgressError",
+    "CoordinatorNotAvailableError",
+    "CorruptMessageError",
+    "DeserializationError",
+    "FencedError",
+    "FencedLeaderEpochError",
+    "FencedMemberEpochError",
+    "FencedStateEpochError",
+    "GroupAuthorizationFailedError",
+    "GroupDeletionFailedError",
+    "GroupIdNotFoundError",
+    "GroupMaxSizeReachedError",
+    "IllegalStateError",
+    "InvalidConfigError",
+    "InvalidGroupIdError",
+    "InvalidPartitionsError",
+    "InvalidProducerEpochError",
+    "InvalidRecordError",
+    "InvalidRecordStateError",
+    "InvalidRequestError",
+    "InvalidShareSessionEpochError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaStorageError",
+    "KeyDeserializationError",
+    "LeaderNotAvailableError",
+    "MessageTooLargeError",
+    "NetworkError",
+    "NonEmptyGroupError",
+    "NotCoordinatorError",
+    "NotEnoughReplicasAfterAppendError",
+    "NotEnoughReplicasError",
+    "NotLeaderOrFollowerError",
+    "OffsetNotAvailableError",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceNumberError",
+    "RequestTimedOutError",
+    "RetriableError",
+    "ShareSessionLimitReachedError",
+    "ShareSessionNotFoundError",
+    "TopicAlreadyExistsError",
+    "TopicAuthorizationFailedError",
+    "UnknownMemberIdError",
+    "UnknownServerError",
+    "UnknownTopicIdError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedVersionError",
+    "ValueDeserializationError",
+    "WakeupError",
+]
+
+
+class IllegalStateError(RuntimeError):
+    """The call is not allowed in the present state of the client."""
+
+
+class ConcurrentModificationError(RuntimeError):
+    """The consumer is used by another thread or task at the same time; only wakeup() may be (CL-29)."""
+
+
+class ConfigError(ValueError):
+    """A setting is unknown, refused, or has a value that is not allowed."""
+
+
+class WakeupError(Exception):
+    """wakeup() was called while, or before, the consumer waited."""
+
+
+class BufferFullError(RequestTimedOutError):
+    """The producer's buffer stayed full; raise buffer.memory, or produce more slowly, or wait longer."""
+
+
+class DeserializationError(KafkaError):
+    """A deserializer refused the bytes of a record."""
+
+
+class KeyDeserializationError(DeserializationError):
+    """The key deserializer refused the bytes of a record."""
+
+    code = -160
+    name = "_KEY_DESERIALIZATION"
+
+
+class ValueDeserializationError(DeserializationError):
+    """The value deserializer refused the bytes of a record."""
+
+    code = -159
+    name = "_VALUE_DESERIALIZATION"

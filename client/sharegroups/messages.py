@@ -1,0 +1,249 @@
+"""What poll() returns: messages over the decoded batches, made when somebody looks at them (P-14).
+
+A message keeps a reference to its delivery, so acknowledging it needs no search. Shapes as in CL-44.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
+
+from kip932.errors import KafkaError
+from kip932.ids import TopicIdPartition as IdPartition
+from sharegroups.core.acknowledgements import Delivery
+from sharegroups.core.record_batch import Slice
+from sharegroups.errors import KeyDeserializationError, ValueDeserializationError
+
+if TYPE_CHECKING:
+    from kip932.api.v1.record_batch_pb2 import Record
+
+TIMESTAMP_CREATE_TIME = 1
+
+Deserializer = Callable[[bytes], Any]
+
+
+class AcknowledgeType(IntEnum):
+    """What became of a record (CL-23)."""
+
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition by its topic's name and id: the key of commit results and callbacks (CL-45)."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+
+
+class DecodedBatch(NamedTuple):
+    """One fetched batch after decoding. `error` is set when its bytes could not be read."""
+
+    base_offset: int
+    size: int
+    base_timestamp_ms: int
+    records: Sequence[Record]
+    error: KafkaError | None
+
+
+class SessionHandle(Protocol):
+    """The leader's session that delivered records; only there can they be acknowledged (CL-33)."""
+
+    @property
+    def node_id(self) -> int:
+        """The leader's node id."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Delivered:
+    """Records of one partition from one fetch, on their way through buffer, user and acknowledgement."""
+
+    topic: str
+    id_partition: IdPartition
+    session: SessionHandle
+    generation: int
+    delivery: Delivery
+    batches: list[DecodedBatch]
+    slices: list[Slice]
+    records: int = 0
+
+    def __post_init__(self) -> None:
+        self.records = sum(part.stop - part.start for part in self.slices)
+
+    @property
+    def key(self) -> TopicIdPartition:
+        """The partition as users see it."""
+        return TopicIdPartition(self.topic, self.id_partition.partition, self.id_partition.topic_id)
+
+
+class Message:
+    """One record. Accessors are methods, as in confluent-kafka; nothing is copied before it is asked for."""
+
+    __slots__ = ("_batch", "_delivered", "_delivery_count", "_error", "_key", "_offset", "_record", "_value")
+
+    def __init__(self, delivered: Delivered, batch: DecodedBatch, index: int, delivery_count: int) -> None:
+        self._delivered = delivered
+        self._batch = batch
+        self._offset = batch.base_offset + index
+        self._record = None if batch.error else batch.records[index]
+        self._delivery_count = delivery_count
+        self._error = batch.error
+        self._key: Any = None
+        self._value: Any = None
+
+    def topic(self) -> str:
+        """Name of the topic."""
+        return self._delivered.topic
+
+    def topic_id(self) -> bytes:
+        """Id of the topic, 16 bytes."""
+        return self._delivered.id_partition.topic_id
+
+    def partition(self) -> int:
+        """Partition number."""
+        return self._delivered.id_partition.partition
+
+    def offset(self) -> int:
+        """Offset in the partition."""
+        return self._offset
+
+    def key(self) -> Any:
+        """The key: bytes or None, or what the deserializer made of it."""
+        if self._key is not None:
+            return self._key
+        record = self._record
+        return record.key if record is not None and record.HasField("key") else None
+
+    def value(self) -> Any:
+        """The value: bytes or None, or what the deserializer made of it; raw bytes when it failed."""
+        if self._value is not None:
+            return self._value
+        record = self._record
+        return record.value if record is not None and record.HasField("value") else None
+
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Headers in the order in which they were added."""
+        if self._record is None:
+            return []
+        return [(header.key, header.value if header.HasField("value") else None) for header in self._record.headers]
+
+    def timestamp(self) -> tuple[int, int]:
+        """(TIMESTAMP_CREATE_TIME, milliseconds since 1970)."""
+        delta = self._record.timestamp_delta_ms if self._record is not None else 0
+        return TIMESTAMP_CREATE_TIME, self._batch.base_timestamp_ms + delta
+
+    def delivery_count(self) -> int:
+        """How often the record has been delivered, this time included (CL-22)."""
+        return self._delivery_count
+
+    def error(self) -> KafkaError | None:
+        """Why key or value could not be read, or None; such a message can be acknowledged like any other."""
+        return self._error
+
+    def __len__(self) -> int:
+        value = self.value()
+        return len(value) if isinstance(value, bytes | str) else 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic()}-{self.partition()}@{self._offset}, delivery {self._delivery_count})"
+
+
+class Messages(Sequence[Message]):
+    """The messages of one poll, in offset order per partition. A slice of it is a Messages too."""
+
+    __slots__ = ("_count", "_decode", "_delivered", "_made")
+
+    def __init__(
+        self,
+        delivered: Iterable[Delivered] = (),
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+    ) -> None:
+        self._delivered = tuple(delivered)
+        self._decode = (key_deserializer, value_deserializer)
+        self._count = sum(part.records for part in self._delivered)
+        self._made: list[Message] | None = None
+
+    def count(self, value: Any = None) -> int:
+        """How many messages there are; with an argument, how often it occurs."""
+        return self._count if value is None else sum(1 for message in self if message is value)
+
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return self._count == 0
+
+    def records(self) -> list[Message]:
+        """The messages as a list."""
+        return list(self._messages())
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Messages: ...
+    def __getitem__(self, index: int | slice) -> Message | Messages:
+        if isinstance(index, slice):
+            part = Messages()
+            part._made = self._messages()[index]
+            part._count = len(part._made)
+            return part
+        return self._messages()[index]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages())
+
+    def __repr__(self) -> str:
+        return f"Messages(count={self._count})"
+
+    def _messages(self) -> list[Message]:
+        if self._made is None:
+            made = [
+                Message(delivered, batch, index, part.delivery_count)
+                for delivered in self._delivered
+                for part in delivered.slices
+                for batch in (delivered.batches[part.batch],)
+                for index in range(part.start, part.stop)
+            ]
+            if self._decode != (None, None):
+                for message in made:
+                    _deserialize(message, *self._decode)
+            self._made = made
+        return self._made
+
+
+def delivered_of(message: Message) -> Delivered:
+    """Where a message came from."""
+    return message._delivered
+
+
+def _deserialize(message: Message, for_key: Deserializer | None, for_value: Deserializer | None) -> None:
+    """Run the deserializers; a failure stays with its message, which keeps its raw bytes (CL-44, S-010)."""
+    if message._error is not None:
+        return
+    key, value = message.key(), message.value()
+    if for_key is not None and key is not None:
+        try:
+            message._key = for_key(key)
+        except Exception as error:
+            message._error = KeyDeserializationError(_failure(message, "key", error))
+    if for_value is not None and value is not None:
+        try:
+            message._value = for_value(value)
+        except Exception as error:
+            message._error = ValueDeserializationError(_failure(message, "value", error))
+
+
+def _failure(message: Message, part: str, error: Exception) -> str:
+    where = f"{message.topic()}-{message.partition()} offset {message.offset()}"
+    return f"{where}: the {part} deserializer failed: {type(error).__name__}: {error}; the raw bytes are kept"

@@ -1,0 +1,102 @@
+"""Counters behind `ShareConsumer.metrics()` (CL-41): added to once per request, never per record (P-6).
+
+Rates are totals over the life of the client. Names are Kafka's, in the groups consumer-share-fetch-manager-metrics,
+consumer-share-coordinator-metrics and consumer-share-metrics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+FETCH = "consumer-share-fetch-manager-metrics"
+COORDINATOR = "consumer-share-coordinator-metrics"
+CONSUMER = "consumer-share-metrics"
+
+
+@dataclass(slots=True)
+class Sample:
+    """Count, sum and maximum of a measured value."""
+
+    count: int = 0
+    total: float = 0.0
+    maximum: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Take one more value."""
+        self.count += 1
+        self.total += value
+        self.maximum = max(self.maximum, value)
+
+    @property
+    def average(self) -> float:
+        """The mean, 0 without values."""
+        return self.total / self.count if self.count else 0.0
+
+
+@dataclass(slots=True)
+class ConsumerMetrics:
+    """What one consumer counts. Times are seconds of a monotonic clock."""
+
+    started_s: float
+    fetch_size: Sample = field(default_factory=Sample)
+    records: Sample = field(default_factory=Sample)
+    fetch_latency_ms: Sample = field(default_factory=Sample)
+    throttle_ms: Sample = field(default_factory=Sample)
+    acknowledgements: int = 0
+    acknowledgement_errors: int = 0
+    heartbeats: int = 0
+    heartbeat_ms: Sample = field(default_factory=Sample)
+    last_heartbeat_s: float | None = None
+    last_poll_s: float | None = None
+    between_polls_ms: Sample = field(default_factory=Sample)
+    idle_s: float = 0.0
+
+    def polled(self, now_s: float) -> None:
+        """A poll begins."""
+        if self.last_poll_s is not None:
+            self.between_polls_ms.add((now_s - self.last_poll_s) * 1000)
+        self.last_poll_s = now_s
+
+    def snapshot(self, now_s: float, rebalances: int) -> dict[tuple[str, str], float]:
+        """Every metric by (group, name)."""
+        elapsed = max(now_s - self.started_s, 1e-3)
+        fetch = {
+            "fetch-size-avg": self.fetch_size.average,
+            "fetch-size-max": self.fetch_size.maximum,
+            "bytes-consumed-rate": self.fetch_size.total / elapsed,
+            "bytes-consumed-total": self.fetch_size.total,
+            "records-per-request-avg": self.records.average,
+            "records-per-request-max": self.records.maximum,
+            "records-consumed-rate": self.records.total / elapsed,
+            "records-consumed-total": self.records.total,
+            "acknowledgements-send-rate": self.acknowledgements / elapsed,
+            "acknowledgements-send-total": float(self.acknowledgements),
+            "acknowledgements-error-rate": self.acknowledgement_errors / elapsed,
+            "acknowledgements-error-total": float(self.acknowledgement_errors),
+            "fetch-latency-avg": self.fetch_latency_ms.average,
+            "fetch-latency-max": self.fetch_latency_ms.maximum,
+            "fetch-rate": self.fetch_latency_ms.count / elapsed,
+            "fetch-total": float(self.fetch_latency_ms.count),
+            "fetch-throttle-time-avg": self.throttle_ms.average,
+            "fetch-throttle-time-max": self.throttle_ms.maximum,
+        }
+        coordinator = {
+            "heartbeat-rate": self.heartbeats / elapsed,
+            "heartbeat-total": float(self.heartbeats),
+            "heartbeat-response-time-max": self.heartbeat_ms.maximum,
+            "last-heartbeat-seconds-ago": _ago(self.last_heartbeat_s, now_s),
+            "rebalance-total": float(rebalances),
+            "rebalance-rate-per-hour": rebalances / elapsed * 3600,
+        }
+        consumer = {
+            "last-poll-seconds-ago": _ago(self.last_poll_s, now_s),
+            "time-between-poll-avg": self.between_polls_ms.average,
+            "time-between-poll-max": self.between_polls_ms.maximum,
+            "poll-idle-ratio-avg": min(1.0, self.idle_s / elapsed),
+        }
+        groups = {FETCH: fetch, COORDINATOR: coordinator, CONSUMER: consumer}
+        return {(group, name): value for group, metrics in groups.items() for name, value in metrics.items()}
+
+
+def _ago(then_s: float | None, now_s: float) -> float:
+    return -1.0 if then_s is None else now_s - then_s

@@ -1,0 +1,234 @@
+"""The RPCs that this client calls, typed, and the small conversions between messages and values."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from kip932.api.v1 import (
+    alter_share_group_offsets_pb2 as alter_offsets,
+)
+from kip932.api.v1 import (
+    create_partitions_pb2,
+    create_topics_pb2,
+    delete_groups_pb2,
+    delete_records_pb2,
+    delete_share_group_offsets_pb2,
+    delete_topics_pb2,
+    describe_cluster_pb2,
+    describe_configs_pb2,
+    describe_share_group_offsets_pb2,
+    find_coordinator_pb2,
+    incremental_alter_configs_pb2,
+    init_producer_id_pb2,
+    list_groups_pb2,
+    list_offsets_pb2,
+    metadata_pb2,
+    produce_pb2,
+    share_group_describe_pb2,
+    share_group_heartbeat_pb2,
+    share_stream_pb2,
+)
+from kip932.api.v1.common_pb2 import AcknowledgementBatch, NodeEndpoint
+from kip932.api.v1.record_batch_pb2 import FetchedBatch, Header, RecordBatch
+from kip932.errors import CorruptMessageError
+from kip932.ids import TopicIdPartition
+from kip932.rpc.transport import Method
+from sharegroups.core.acknowledgements import AckBatch
+from sharegroups.messages import DecodedBatch
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+_CLUSTER: Final = "ClusterService"
+_GROUP: Final = "GroupCoordinatorService"
+_LEADER: Final = "PartitionLeaderService"
+_GZIP: Final = 1
+_DECOMPRESSED_MAX: Final = 64 * 1024 * 1024
+
+
+def _method(
+    service: str, name: str, request: type[RequestT], response: type[ResponseT], streaming: bool = False
+) -> Method[RequestT, ResponseT]:
+    return Method(f"/kip932.api.v1.{service}/{name}", request, response, streaming)
+
+
+METADATA = _method(_CLUSTER, "Metadata", metadata_pb2.MetadataRequest, metadata_pb2.MetadataResponse)
+FIND_COORDINATOR = _method(
+    _CLUSTER,
+    "FindCoordinator",
+    find_coordinator_pb2.FindCoordinatorRequest,
+    find_coordinator_pb2.FindCoordinatorResponse,
+)
+DESCRIBE_CLUSTER = _method(
+    _CLUSTER,
+    "DescribeCluster",
+    describe_cluster_pb2.DescribeClusterRequest,
+    describe_cluster_pb2.DescribeClusterResponse,
+)
+CREATE_TOPICS = _method(
+    _CLUSTER, "CreateTopics", create_topics_pb2.CreateTopicsRequest, create_topics_pb2.CreateTopicsResponse
+)
+CREATE_PARTITIONS = _method(
+    _CLUSTER,
+    "CreatePartitions",
+    create_partitions_pb2.CreatePartitionsRequest,
+    create_partitions_pb2.CreatePartitionsResponse,
+)
+DELETE_TOPICS = _method(
+    _CLUSTER, "DeleteTopics", delete_topics_pb2.DeleteTopicsRequest, delete_topics_pb2.DeleteTopicsResponse
+)
+DESCRIBE_CONFIGS = _method(
+    _CLUSTER,
+    "DescribeConfigs",
+    describe_configs_pb2.DescribeConfigsRequest,
+    describe_configs_pb2.DescribeConfigsResponse,
+)
+ALTER_CONFIGS = _method(
+    _CLUSTER,
+    "IncrementalAlterConfigs",
+    incremental_alter_configs_pb2.IncrementalAlterConfigsRequest,
+    incremental_alter_configs_pb2.IncrementalAlterConfigsResponse,
+)
+INIT_PRODUCER_ID = _method(
+    _CLUSTER,
+    "InitProducerId",
+    init_producer_id_pb2.InitProducerIdRequest,
+    init_producer_id_pb2.InitProducerIdResponse,
+)
+HEARTBEAT = _method(
+    _GROUP,
+    "ShareGroupHeartbeat",
+    share_group_heartbeat_pb2.ShareGroupHeartbeatRequest,
+    share_group_heartbeat_pb2.ShareGroupHeartbeatResponse,
+)
+DESCRIBE_GROUPS = _method(
+    _GROUP,
+    "ShareGroupDescribe",
+    share_group_describe_pb2.ShareGroupDescribeRequest,
+    share_group_describe_pb2.ShareGroupDescribeResponse,
+)
+LIST_GROUPS = _method(_GROUP, "ListGroups", list_groups_pb2.ListGroupsRequest, list_groups_pb2.ListGroupsResponse)
+DELETE_GROUPS = _method(
+    _GROUP, "DeleteGroups", delete_groups_pb2.DeleteGroupsRequest, delete_groups_pb2.DeleteGroupsResponse
+)
+DESCRIBE_OFFSETS = _method(
+    _GROUP,
+    "DescribeShareGroupOffsets",
+    describe_share_group_offsets_pb2.DescribeShareGroupOffsetsRequest,
+    describe_share_group_offsets_pb2.DescribeShareGroupOffsetsResponse,
+)
+ALTER_OFFSETS = _method(
+    _GROUP,
+    "AlterShareGroupOffsets",
+    alter_offsets.AlterShareGroupOffsetsRequest,
+    alter_offsets.AlterShareGroupOffsetsResponse,
+)
+DELETE_OFFSETS = _method(
+    _GROUP,
+    "DeleteShareGroupOffsets",
+    delete_share_group_offsets_pb2.DeleteShareGroupOffsetsRequest,
+    delete_share_group_offsets_pb2.DeleteShareGroupOffsetsResponse,
+)
+LIST_OFFSETS = _method(
+    _LEADER, "ListOffsets", list_offsets_pb2.ListOffsetsRequest, list_offsets_pb2.ListOffsetsResponse
+)
+DELETE_RECORDS = _method(
+    _LEADER, "DeleteRecords", delete_records_pb2.DeleteRecordsRequest, delete_records_pb2.DeleteRecordsResponse
+)
+PRODUCE_STREAM = _method(
+    _LEADER, "ProduceStream", produce_pb2.ProduceStreamRequest, produce_pb2.ProduceStreamResponse, streaming=True
+)
+SHARE_STREAM = _method(
+    _LEADER, "ShareStream", share_stream_pb2.ShareStreamRequest, share_stream_pb2.ShareStreamResponse, streaming=True
+)
+
+
+def address_of(node: NodeEndpoint) -> str:
+    """`host:port` of a node."""
+    return f"{node.host}:{node.port}"
+
+
+def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
+    """Partition numbers by topic id, in the order given."""
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, partition in partitions:
+        topics.setdefault(topic_id, []).append(partition)
+    return topics
+
+
+def acknowledgement_batches(batches: Iterable[AckBatch]) -> list[AcknowledgementBatch]:
+    """Acknowledgements as the wire has them."""
+    return [
+        AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
+        for first, last, types in batches
+    ]
+
+
+def decode(fetched: FetchedBatch) -> DecodedBatch:
+    """Read one batch with a single parse; an unreadable one keeps its extent and carries the error."""
+    try:
+        batch = RecordBatch.FromString(fetched.batch)
+        records = batch.records
+        if batch.compression:
+            records = _decompress(batch).records
+        if len(records) != fetched.count:
+            raise DecodeError(f"it holds {len(records)} records where {fetched.count} were announced")
+    except (DecodeError, OSError, EOFError) as error:
+        last = fetched.base_offset + fetched.count - 1
+        problem = CorruptMessageError(f"the batch with offsets {fetched.base_offset} to {last} cannot be read: {error}")
+        return DecodedBatch(fetched.base_offset, fetched.count, 0, (), problem)
+    return DecodedBatch(fetched.base_offset, fetched.count, batch.base_timestamp_ms, records, None)
+
+
+def _decompress(batch: RecordBatch) -> RecordBatch:
+    if batch.compression != _GZIP:
+        raise DecodeError(f"compression {batch.compression} is not known; this client reads 0 (none) and 1 (gzip)")
+    import io  # noqa: PLC0415 - only compressed batches need it
+
+    with gzip.GzipFile(fileobj=io.BytesIO(batch.compressed_records)) as stream:
+        plain = stream.read(_DECOMPRESSED_MAX + 1)
+    if len(plain) > _DECOMPRESSED_MAX:
+        raise DecodeError(f"it is larger than {_DECOMPRESSED_MAX} bytes when decompressed")
+    return RecordBatch.FromString(plain)
+
+
+class ProducedRecord(NamedTuple):
+    """A record on its way out."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp_ms: int
+
+
+def encode(records: Sequence[ProducedRecord], compression: str) -> tuple[bytes, int]:
+    """Serialised RecordBatch and its largest timestamp, ms."""
+    base = records[0].timestamp_ms
+    latest = base
+    batch = RecordBatch(base_timestamp_ms=base)
+    add = batch.records.add
+    for key, value, headers, timestamp_ms in records:
+        record = add(key=key, value=value)
+        if timestamp_ms != base:
+            record.timestamp_delta_ms = timestamp_ms - base
+            latest = max(latest, timestamp_ms)
+        if headers:
+            record.headers.extend([Header(key=name, value=content) for name, content in headers])
+    if compression == "gzip":
+        packed = gzip.compress(RecordBatch(records=batch.records).SerializeToString(), compresslevel=6)
+        batch = RecordBatch(base_timestamp_ms=base, compression=_GZIP, compressed_records=packed)
+    return batch.SerializeToString(), latest
+
+
+def header_pairs(
+    headers: Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None,
+) -> list[tuple[str, bytes | None]]:
+    """Headers of a mapping or of pairs, values as bytes."""
+    if not headers:
+        return []
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
