@@ -8,12 +8,13 @@ Everything is answered only while the lease is valid (CM-3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import structlog
 
-from kip932.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError
+from kip932.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
 from partition_leader.log_core.batch import LogBatch, NewBatch
 from partition_leader.log_core.recovery import TailMemory
 from partition_leader.topic_log_load import LoadReport, apply_draft, load_state
@@ -31,7 +32,7 @@ from partition_leader.topic_log_trim import LogTrimmer
 from partition_leader.topic_log_writer import GroupCommit, again
 from shard_runtime.clock import Clock
 from shard_runtime.lease import Lease
-from shard_runtime.record_log import Claimed, RecordLog, ShardId, StreamId
+from shard_runtime.record_log import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
 
 __all__ = [
     "AppendOutcome",
@@ -143,7 +144,7 @@ class TopicLog:
         return self._state.epoch
 
     @property
-    def log_start(self) -> int:
+    def log_start_offset(self) -> int:
         """LOG_START: the first offset that may be read."""
         return self._state.log_start
 
@@ -212,9 +213,10 @@ class TopicLog:
         return self._reader.cached(offset, max_bytes, max_offsets)
 
     async def read(self, offset: int, max_bytes: int, max_offsets: int = 0) -> ReadResult:
-        """As `read_cached`, from the store where memory does not reach. Also raises LogError when it cannot be read."""
+        """As `read_cached`, from the store where memory does not reach. Also raises KafkaStorageError."""
         self._commit.check_open()
-        result = await self._reader.read(offset, max_bytes, max_offsets)
+        with _store_errors():
+            result = await self._reader.read(offset, max_bytes, max_offsets)
         self._commit.check_open()
         return result
 
@@ -225,10 +227,11 @@ class TopicLog:
     async def offset_for(self, timestamp_ms: int) -> FoundOffset | None:
         """The first offset at or after a time, or −1 latest, −2 earliest, −3 largest timestamp; None: no such record.
 
-        Never beyond the high watermark (CM-45, PL-605). Raises NotLeaderOrFollowerError, LogError.
+        Never beyond the high watermark (CM-45, PL-605). Raises KafkaError.
         """
         self._commit.check_open()
-        found = await self._reader.offset_for(timestamp_ms)
+        with _store_errors():
+            found = await self._reader.offset_for(timestamp_ms)
         self._commit.check_open()
         return found
 
@@ -264,9 +267,10 @@ class TopicLog:
 
     async def retain(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> int:
         """Trim whole batches by age and size (−1: no limit); the log start after it. Bounded work per call: what is
-        left goes with the next sweep. Raises KafkaError, LogError."""
+        left goes with the next sweep. Raises KafkaError."""
         self._commit.check_open()
-        start = await self._trimmer.start_after(now_wall_ms, retention_ms, retention_bytes)
+        with _store_errors():
+            start = await self._trimmer.start_after(now_wall_ms, retention_ms, retention_bytes)
         return await self.move_log_start(start) if start > self._state.log_start else self._state.log_start
 
     def set_cache_bytes(self, limit_bytes: int) -> None:
@@ -353,6 +357,17 @@ class TopicLog:
             self._trimming = asyncio.get_running_loop().create_task(
                 self._trimmer.trim_control(before), name=f"topic-log-trim {self.shard.name}"
             )
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    """What goes wrong while reading from the store, in Kafka's words."""
+    try:
+        yield
+    except ShardLostError as error:
+        raise NotLeaderOrFollowerError(f"this node no longer leads the partition ({error})") from error
+    except LogError as error:
+        raise KafkaStorageError(f"the store cannot be read at present ({error}); try again") from error
 
 
 def _checked(outcome: AppendOutcome) -> AppendOutcome:

@@ -69,6 +69,7 @@ class LogReader:
                 return result
             window = await self._read_window(offset, max_bytes)
             self._state.window = window
+            self._note_end(window)
         self.cached(offset, 0, 1)  # the log start may have passed the offset meanwhile
         return self._result(offset, window.read(offset, max_bytes, max_offsets))
 
@@ -95,6 +96,12 @@ class LogReader:
             if size >= want:
                 return BatchRun.of(offset, 0, batches, size)
             after, page = entries[-1].id, min(page * 8, _LARGEST_PAGE)
+
+    def _note_end(self, window: BatchRun) -> None:
+        """An empty stretch up to the end tells where the data ends, unless something was appended meanwhile."""
+        state = self._state
+        if not window.size and window.start < state.data_end <= window.end:
+            state.data_end = window.start
 
     def _result(self, offset: int, batches: tuple[LogBatch, ...]) -> ReadResult:
         state = self._state

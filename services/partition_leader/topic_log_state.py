@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from kip932.errors import KafkaError
@@ -14,6 +16,8 @@ from partition_leader.log_core.producers import ProducerTable
 from shard_runtime.record_log import ShardId, StreamId
 
 _SMOOTHING = 16
+_base_offset = attrgetter("base_offset")
+_last_offset = attrgetter("last_offset")
 
 
 class ReadResult(NamedTuple):
@@ -22,11 +26,23 @@ class ReadResult(NamedTuple):
 
     batches: tuple[LogBatch, ...]
     data_offset: int
-    log_start: int
+    log_start_offset: int
     high_watermark: int
     last_stable: int
     epoch: int
     aborted: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset of the last batch; −1 without batches."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def covering(self, first: int, last: int) -> tuple[LogBatch, ...]:
+        """The batches read that hold offsets of `first`…`last`: the same objects, found by bisection (PL-250)."""
+        batches = self.batches
+        begin = bisect_left(batches, first, key=_last_offset)
+        end = bisect_right(batches, last, lo=begin, key=_base_offset)
+        return batches[begin:end]
 
 
 class AppendOutcome(NamedTuple):
@@ -34,7 +50,7 @@ class AppendOutcome(NamedTuple):
 
     base_offsets: tuple[int, ...]
     append_time_ms: int
-    log_start: int
+    log_start_offset: int
     error: KafkaError | None = None
 
 

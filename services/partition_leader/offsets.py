@@ -1,0 +1,227 @@
+"""ListOffsets, plain Fetch and DeleteRecords (CM-45): for tools, and for look-ups of producers and consumers.
+
+Plain Fetch reads by offset and takes no part in share groups. All answer per partition, in the order asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from kip932.api.v1 import delete_records_pb2, fetch_pb2, list_offsets_pb2
+from kip932.api.v1.record_batch_pb2 import FetchedBatch
+from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError
+from kip932.ids import OFFSET_MAX_TIMESTAMP, TopicIdPartition
+from partition_leader.log_core.batch import NO_PRODUCER, LogBatch
+from partition_leader.log_directory import (
+    DELETE,
+    DESCRIBE,
+    READ,
+    LeaderNames,
+    LogDirectory,
+    check_leader_epoch,
+    checked_topic_id,
+    wire_code,
+)
+from partition_leader.topic_log import TopicLog
+
+FETCH_MAX_BYTES: Final = 8 << 20
+FETCH_WAIT_MAX_MS: Final = 30_000
+DELETE_TIMEOUT_MS: Final = 30_000
+DELETE_TIMEOUT_MAX_MS: Final = 300_000
+
+
+class OffsetsService:
+    """The handlers. `directory` knows which logs this node leads; `context` comes from the server."""
+
+    def __init__(self, directory: LogDirectory, fetch_max_bytes: int = FETCH_MAX_BYTES) -> None:
+        self._directory = directory
+        self._fetch_max_bytes = fetch_max_bytes
+
+    async def list_offsets(
+        self, request: list_offsets_pb2.ListOffsetsRequest, context: object = None
+    ) -> list_offsets_pb2.ListOffsetsResponse:
+        """Offsets by time; −1 and −1 where no record is that late. ValueError: a topic id is not 16 bytes."""
+        response = list_offsets_pb2.ListOffsetsResponse()
+        names = LeaderNames(self._directory)
+        for topic in request.topics:
+            topic_id = checked_topic_id(topic.topic_id)
+            results = response.topics.add(topic_id=topic_id).partitions
+            for asked in topic.partitions:
+                partition = TopicIdPartition(topic_id, asked.partition_index)
+                one = results.add(partition_index=asked.partition_index, timestamp=-1, offset=-1, leader_epoch=-1)
+                try:
+                    await self._list_offset(partition, asked, one, context)
+                except KafkaError as error:
+                    one.error_code, one.error_message = wire_code(error), error.message
+                    names.fill(one.current_leader, partition, error)
+        response.node_endpoints.extend(names.endpoints)
+        return response
+
+    async def _list_offset(
+        self,
+        partition: TopicIdPartition,
+        asked: list_offsets_pb2.ListOffsetsRequest.Partition,
+        into: list_offsets_pb2.ListOffsetsResponse.PartitionResult,
+        context: object,
+    ) -> None:
+        topic_log = self._log(partition, DESCRIBE, context)
+        check_leader_epoch(topic_log, partition, asked.current_leader_epoch)
+        if asked.timestamp < OFFSET_MAX_TIMESTAMP:
+            raise InvalidRequestError(
+                f"timestamp {asked.timestamp} has no meaning; expected −1 latest, −2 earliest, −3 largest, or from 0 on"
+            )
+        found = await topic_log.offset_for(asked.timestamp)
+        if found is not None:
+            into.offset, into.timestamp, into.leader_epoch = found.offset, found.timestamp_ms, found.epoch
+
+    async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
+        """Read; with too little to read, wait for `min_bytes` up to `max_wait_ms`. ValueError as in `list_offsets`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(max(request.max_wait_ms, 0), FETCH_WAIT_MAX_MS) / 1000
+        growth = _Growth()
+        try:
+            while True:
+                growth.changed.clear()
+                attempt = _FetchAttempt(self._directory, min(request.max_bytes, self._fetch_max_bytes), growth)
+                for topic in request.topics:
+                    await self._fetch_topic(attempt, topic, context)
+                remaining = deadline - loop.time()
+                if attempt.failed or attempt.size >= request.min_bytes or remaining <= 0:
+                    return attempt.finish()
+                try:
+                    async with asyncio.timeout(remaining):
+                        await growth.changed.wait()
+                except TimeoutError:
+                    return attempt.finish()
+        finally:
+            growth.forget()
+
+    async def _fetch_topic(self, attempt: _FetchAttempt, topic: fetch_pb2.FetchRequest.Topic, context: object) -> None:
+        topic_id = checked_topic_id(topic.topic_id)
+        results = attempt.response.responses.add(topic_id=topic_id).partitions
+        for asked in topic.partitions:
+            partition = TopicIdPartition(topic_id, asked.partition)
+            one = results.add(partition_index=asked.partition)
+            try:
+                topic_log = self._log(partition, READ, context)
+                check_leader_epoch(topic_log, partition, asked.current_leader_epoch)
+                await attempt.read(topic_log, asked, one)
+            except KafkaError as error:
+                attempt.fail(one, partition, error)
+
+    async def delete_records(
+        self, request: delete_records_pb2.DeleteRecordsRequest, context: object = None
+    ) -> delete_records_pb2.DeleteRecordsResponse:
+        """Move log starts; answered once they are durable. ValueError as in `list_offsets`."""
+        response = delete_records_pb2.DeleteRecordsResponse()
+        names = LeaderNames(self._directory)
+        timeout_ms = min(request.timeout_ms, DELETE_TIMEOUT_MAX_MS) if request.timeout_ms > 0 else DELETE_TIMEOUT_MS
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        for topic in request.topics:
+            topic_id = checked_topic_id(topic.topic_id)
+            results = response.topics.add(topic_id=topic_id).partitions
+            for asked in topic.partitions:
+                partition = TopicIdPartition(topic_id, asked.partition_index)
+                one = results.add(partition_index=asked.partition_index, low_watermark=-1)
+                try:
+                    topic_log = self._log(partition, DELETE, context)
+                    async with asyncio.timeout_at(deadline):
+                        one.low_watermark = await topic_log.move_log_start(asked.offset)
+                except TimeoutError:
+                    late = RequestTimedOutError(f"not confirmed within {timeout_ms} ms; it may still be done")
+                    one.error_code, one.error_message = wire_code(late), late.message
+                except KafkaError as error:
+                    one.error_code, one.error_message = wire_code(error), error.message
+                    names.fill(one.current_leader, partition, error)
+        response.node_endpoints.extend(names.endpoints)
+        return response
+
+    def _log(self, partition: TopicIdPartition, operation: str, context: object) -> TopicLog:
+        self._directory.check_access(context, operation, partition.topic_id)
+        return self._directory.log(partition)
+
+
+class _Growth:
+    """Hears of anything new in the logs of one fetch, from before the read on, so that nothing is missed."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self._logs: set[TopicLog] = set()
+
+    def watch(self, topic_log: TopicLog) -> None:
+        """Hear of this log too."""
+        if topic_log not in self._logs:
+            self._logs.add(topic_log)
+            topic_log.add_listener(self)
+
+    def forget(self) -> None:
+        """Hear no more."""
+        for topic_log in self._logs:
+            topic_log.remove_listener(self)
+
+    def high_watermark_advanced(self, high_watermark: int) -> None:
+        """There is more to read."""
+        self.changed.set()
+
+    def log_start_advanced(self, log_start: int) -> None:
+        """An offset may be out of range now."""
+        self.changed.set()
+
+    def log_closed(self, error: KafkaError) -> None:
+        """The next attempt will say why."""
+        self.changed.set()
+
+
+class _FetchAttempt:
+    """One pass over all partitions of a fetch."""
+
+    def __init__(self, directory: LogDirectory, max_bytes: int, growth: _Growth) -> None:
+        self.response = fetch_pb2.FetchResponse()
+        self.size = 0
+        self.failed = False
+        self._names = LeaderNames(directory)
+        self._max_bytes = max_bytes
+        self._growth = growth
+
+    async def read(
+        self,
+        topic_log: TopicLog,
+        asked: fetch_pb2.FetchRequest.Partition,
+        into: fetch_pb2.FetchResponse.PartitionResult,
+    ) -> None:
+        """Add what one partition holds; only its watermarks once the fetch is full."""
+        self._growth.watch(topic_log)
+        room = min(asked.partition_max_bytes, self._max_bytes - self.size)
+        if room > 0 or not self.size:
+            result = await topic_log.read(asked.fetch_offset, max(room, 1))
+            into.records.extend(map(_fetched, result.batches))
+            self.size += sum(batch.size for batch in result.batches)
+        into.high_watermark = topic_log.high_watermark
+        into.last_stable_offset = topic_log.last_stable
+        into.log_start_offset = topic_log.log_start_offset
+
+    def fail(
+        self, into: fetch_pb2.FetchResponse.PartitionResult, partition: TopicIdPartition, error: KafkaError
+    ) -> None:
+        """Answer an error for one partition; the fetch then waits no longer."""
+        self.failed = True
+        into.error_code, into.error_message = wire_code(error), error.message
+        into.high_watermark = into.last_stable_offset = into.log_start_offset = -1
+        self._names.fill(into.current_leader, partition, error)
+
+    def finish(self) -> fetch_pb2.FetchResponse:
+        """The response, with the endpoints of all leaders named."""
+        self.response.node_endpoints.extend(self._names.endpoints)
+        return self.response
+
+
+def _fetched(batch: LogBatch) -> FetchedBatch:
+    return FetchedBatch(
+        base_offset=batch.base_offset,
+        count=batch.record_count,
+        batch=batch.data,
+        is_control=batch.is_control,
+        producer_id=None if batch.producer_id == NO_PRODUCER else batch.producer_id,
+        is_transactional=batch.is_transactional,
+    )
