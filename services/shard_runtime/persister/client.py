@@ -1,0 +1,282 @@
+"""The persister itself: attempts, pauses, and whether a failed write may have landed (PL-707, PL-723, GC-74).
+
+Where this process owns the shard it asks the coordinator beside it (P-12), else it goes through a lane to the owner's
+node. Every operation is bounded by `operation_timeout_ms`, whatever it waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from functools import partial
+from random import Random
+from typing import Any, Final, cast
+
+from google.protobuf.message import Message
+
+from kip932.errors import (
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    KafkaError,
+    NotCoordinatorError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
+from kip932.rpc.transport import Transport
+from shard_runtime.clock import Clock
+from shard_runtime.persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
+from shard_runtime.persister.key_locks import KeyLocks
+from shard_runtime.persister.lane import Entry, Lane
+from shard_runtime.persister.outcomes import may_have_applied, retriable
+from shard_runtime.persister.routing import shard_of
+from shard_runtime.persister.settings import PersisterSettings
+from shard_runtime.persister.state_stream import StateStream
+from shard_runtime.persister.values import (
+    Answer,
+    LocalCoordinator,
+    Operation,
+    Payload,
+    PersisterError,
+    StateInit,
+    StateRead,
+    StateSummary,
+    StateWrite,
+    StoredState,
+    Value,
+)
+from shard_runtime.persister.wire import METHODS
+
+#: Share-partitions of one administrative call that are worked on at once.
+_SIDE_BY_SIDE: Final = 1_000
+#: Lanes kept; past that, idle ones (of nodes that may be gone) are forgotten.
+_LANES_MAX: Final = 1_024
+
+
+class _Attempts:
+    """What one operation remembers from attempt to attempt."""
+
+    __slots__ = ("deadline_ms", "error", "failures", "leader_epoch", "lookup_failures", "redirected", "unknown")
+
+    def __init__(self, deadline_ms: int) -> None:
+        self.deadline_ms = deadline_ms
+        self.failures = 0
+        self.lookup_failures = 0
+        self.redirected = False
+        self.unknown = False
+        self.error: KafkaError | None = None
+        self.leader_epoch: int | None = None
+
+    def failed(self) -> PersisterError:
+        """The end of the operation, with the last error there was."""
+        error = self.error or CoordinatorNotAvailableError("the share coordinator did not answer in time")
+        return PersisterError(error, self.unknown, self.leader_epoch)
+
+
+class PersisterClient:
+    """A Persister over a Transport, with the coordinator of the same process as a short cut.
+
+    `nodes` gives addresses that answer FindCoordinator; `resolve` the address of a shard's coordinator as this node
+    believes (CM-14), or None. `shards` is share.coordinator.state.topic.num.partitions.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        rng: Random,
+        nodes: Nodes,
+        *,
+        shards: int = 50,
+        resolve: Resolve | None = None,
+        local: LocalCoordinator | None = None,
+        settings: PersisterSettings | None = None,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._rng = rng
+        self._shards = shards
+        self._local = local
+        self._settings = settings or PersisterSettings()
+        timeout_ms = min(self._settings.request_timeout_ms, self._settings.operation_timeout_ms)
+        self._request_timeout_s = timeout_ms / 1000
+        self._finder = CoordinatorFinder(transport, nodes, resolve, rng, self._request_timeout_s)
+        self._lanes: dict[tuple[str, Operation], Lane] = {}
+        self._streams: dict[str, StateStream] = {}
+        self._writing = KeyLocks()
+        self._closed = False
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int, generation: int) -> StoredState:
+        """Read for a leader and fence older ones. Raises PersisterError."""
+        return cast(StoredState, await self._perform(Operation.READ, key, StateRead(leader_epoch, generation)))
+
+    async def write(self, key: SharePartitionKey, write: StateWrite) -> None:
+        """Persist a change; returns once it is durable. Writes of one key follow each other. Raises PersisterError."""
+        await self._perform(Operation.WRITE, key, write)
+
+    async def initialize(
+        self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
+    ) -> dict[TopicIdPartition, PersisterError | None]:
+        """Create or reset state; the outcome of every partition, None for success."""
+        results = await self._perform_all(Operation.INITIALIZE, group_id, partitions)
+        return {name: _failure(result) for name, result in results.items()}
+
+    async def delete(
+        self, group_id: str, partitions: Mapping[TopicIdPartition, int]
+    ) -> dict[TopicIdPartition, PersisterError | None]:
+        """Delete state unless one of a newer state epoch is stored; what is unknown counts as deleted (SC-48)."""
+        results = await self._perform_all(Operation.DELETE, group_id, partitions)
+        failures = {name: _failure(result) for name, result in results.items()}
+        return {
+            name: None if failure and isinstance(failure.error, UnknownTopicOrPartitionError) else failure
+            for name, failure in failures.items()
+        }
+
+    async def summary(
+        self, group_id: str, partitions: Collection[TopicIdPartition]
+    ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
+        """Read start offsets and epochs without fencing anybody."""
+        results = await self._perform_all(Operation.SUMMARY, group_id, dict.fromkeys(partitions))
+        return cast("dict[TopicIdPartition, StateSummary | PersisterError]", results)
+
+    async def close(self) -> None:
+        """Fail what is under way and close the streams."""
+        self._closed = True
+        self._finder.close()
+        for lane in self._lanes.values():
+            lane.close()
+        for stream in self._streams.values():
+            await stream.close()
+
+    async def _perform_all(
+        self, operation: Operation, group_id: str, partitions: Mapping[TopicIdPartition, Payload]
+    ) -> dict[TopicIdPartition, Value | PersisterError]:
+        places = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+        async def one(name: TopicIdPartition, payload: Payload) -> Value | PersisterError:
+            async with places:
+                try:
+                    return await self._perform(operation, SharePartitionKey(group_id, *name), payload)
+                except PersisterError as error:
+                    return error
+
+        results = await asyncio.gather(*(one(name, payload) for name, payload in partitions.items()))
+        return dict(zip(partitions, results, strict=True))
+
+    async def _perform(self, operation: Operation, key: SharePartitionKey, payload: Payload) -> Value:
+        _check(key)
+        attempts = _Attempts(self._clock.now_ms() + self._settings.operation_timeout_ms)
+        try:
+            async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):
+                if operation is not Operation.WRITE:
+                    return await self._try(operation, key, payload, attempts)
+                async with self._writing.hold(key):
+                    return await self._try(operation, key, payload, attempts)
+        except TimeoutError:
+            raise attempts.failed() from None
+
+    async def _try(self, operation: Operation, key: SharePartitionKey, payload: Payload, attempts: _Attempts) -> Value:
+        shard = shard_of(key, self._shards)
+        while not self._closed:
+            if self._local is not None and self._local.owns(shard):
+                address, answer = "", await self._ask_local(operation, key, payload, attempts)
+            else:
+                address = await self._locate(shard, key, operation, attempts)
+                answer = await self._ask_remote(operation, address, Entry(key, payload), attempts)
+            if answer.error is None:
+                return answer.value
+            attempts.error, attempts.leader_epoch = answer.error, answer.leader_epoch
+            if not retriable(operation, answer.error):
+                raise attempts.failed()
+            if address:
+                self._finder.doubt(shard, address)
+            if not self._redirected(shard, address, answer, attempts):
+                attempts.failures += 1
+                await self._pause(attempts.failures, attempts)
+        raise attempts.failed()
+
+    async def _ask_local(
+        self, operation: Operation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
+    ) -> Answer:
+        assert self._local is not None
+        before, attempts.unknown = attempts.unknown, True
+        (answer,) = await self._local.perform(operation, [(key, payload)])
+        attempts.unknown = before or (answer.error is not None and may_have_applied(answer.error))
+        return answer
+
+    async def _ask_remote(self, operation: Operation, address: str, entry: Entry, attempts: _Attempts) -> Answer:
+        try:
+            self._lane(address, operation).add(entry)
+        except KafkaError as error:
+            return Answer(error)
+        answer: Answer | None = None
+        try:
+            answer = await entry.answer
+        finally:
+            # PL-707: no answer, or one that leaves it open, after it may have left.
+            open_ = answer is None or (answer.error is not None and may_have_applied(answer.error))
+            attempts.unknown |= entry.sent and open_
+        return answer
+
+    async def _locate(self, shard: int, key: SharePartitionKey, operation: Operation, attempts: _Attempts) -> str:
+        while True:
+            try:
+                address = await self._finder.find(shard, key)
+            except NoNodesError:
+                attempts.error = CoordinatorNotAvailableError("no node is known that could name the share coordinator")
+                raise attempts.failed() from None
+            except KafkaError as error:
+                attempts.error = error
+                if not retriable(operation, error):
+                    raise attempts.failed() from error
+                attempts.lookup_failures += 1
+                await self._pause(attempts.lookup_failures, attempts)
+                continue
+            attempts.lookup_failures = 0
+            return address
+
+    def _redirected(self, shard: int, address: str, answer: Answer, attempts: _Attempts) -> bool:
+        """Follow the hint of a NOT_COORDINATOR answer at once, one time per operation: hints may run in a circle."""
+        if answer.hint is None or answer.hint == address or not isinstance(answer.error, NotCoordinatorError):
+            return False
+        self._finder.believe(shard, answer.hint)
+        first, attempts.redirected = not attempts.redirected, True
+        return first
+
+    async def _pause(self, failures: int, attempts: _Attempts) -> None:
+        """Wait before the next attempt; no more attempts, or no time for one, end the operation."""
+        if failures >= self._settings.attempts:
+            raise attempts.failed()
+        pause_ms = self._settings.pause_ms(failures, self._rng)
+        if self._clock.now_ms() + pause_ms >= attempts.deadline_ms:
+            raise attempts.failed()
+        await asyncio.sleep(pause_ms / 1000)
+
+    def _lane(self, address: str, operation: Operation) -> Lane:
+        lane = self._lanes.get((address, operation))
+        if lane is None:
+            if len(self._lanes) >= _LANES_MAX:
+                self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.idle}
+            send = self._stream_send if operation in {Operation.READ, Operation.WRITE} else self._unary_send
+            lane = self._lanes[address, operation] = Lane(operation, partial(send, address), self._settings)
+        return lane
+
+    async def _stream_send(self, address: str, operation: Operation, request: Message) -> Any:
+        stream = self._streams.get(address)
+        if stream is None:
+            stream = self._streams[address] = StateStream(self._transport, address)
+        response = await stream.request(operation, request, self._request_timeout_s)
+        return response.write if operation is Operation.WRITE else response.read
+
+    async def _unary_send(self, address: str, operation: Operation, request: Message) -> Any:
+        return await self._transport.call(address, METHODS[operation.value], request, self._request_timeout_s)
+
+
+def _check(key: SharePartitionKey) -> None:
+    """SC-90: what no coordinator could accept fails before anything is sent."""
+    if not key.group_id or len(key.topic_id) != TOPIC_ID_BYTES or key.topic_id == NULL_TOPIC_ID or key.partition < 0:
+        text = f"{key!r} names no share-partition; expected a group, a topic id of 16 bytes and a partition from 0"
+        raise PersisterError(InvalidRequestError(text), outcome_unknown=False)
+
+
+def _failure(result: Value | PersisterError) -> PersisterError | None:
+    return result if isinstance(result, PersisterError) else None

@@ -1,0 +1,131 @@
+"""The queue to one node for one kind of operation: one batch in flight, what arrives meanwhile goes next (PL-721, P-2).
+
+No linger. A batch holds a share-partition at most once (PL-705) and leaves as one request for each group, all at once;
+the lane is free again when all of them are answered. Never retries; `client` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+from google.protobuf.message import Message
+
+from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, UnknownServerError
+from kip932.ids import SharePartitionKey
+from kip932.rpc.transport import TransportError
+from shard_runtime.persister.outcomes import from_transport
+from shard_runtime.persister.settings import PersisterSettings
+from shard_runtime.persister.values import Answer, Operation, Payload
+from shard_runtime.persister.wire import build_request, read_response
+
+log = structlog.get_logger(__name__)
+
+#: Sends one group's request and returns its response. Raises TransportError.
+Send = Callable[[Operation, Message], Awaitable[Any]]
+
+
+class Entry:
+    """One share-partition's place in a lane. `sent`: it may have reached the node (PL-707)."""
+
+    __slots__ = ("answer", "key", "payload", "sent")
+
+    def __init__(self, key: SharePartitionKey, payload: Payload) -> None:
+        self.key = key
+        self.payload = payload
+        self.sent = False
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def settle(self, answer: Answer) -> None:
+        """Answer, unless nobody waits any more."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+class Lane:
+    """One node, one kind of operation."""
+
+    def __init__(self, operation: Operation, send: Send, settings: PersisterSettings) -> None:
+        self._operation = operation
+        self._send = send
+        self._settings = settings
+        self._queue: list[Entry] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits or is under way."""
+        return self._worker is None
+
+    def add(self, entry: Entry) -> None:
+        """Queue an entry. Raises CoordinatorNotAvailableError when too many wait already; then it was not sent."""
+        if len(self._queue) >= self._settings.queue_max:
+            raise CoordinatorNotAvailableError(f"{len(self._queue)} operations wait for the coordinator; try again")
+        self._queue.append(entry)
+        if self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+
+    def close(self) -> None:
+        """Send nothing more; whoever waits here is told so."""
+        if self._worker is not None:
+            self._worker.cancel()
+        for entry in self._queue:
+            entry.settle(Answer(CoordinatorNotAvailableError("the persister was closed")))
+        self._queue.clear()
+
+    async def _work(self) -> None:
+        batch: list[Entry] = []
+        try:
+            while batch := self._take():
+                await self._flush(batch)
+        finally:
+            self._worker = None
+            for entry in batch:
+                entry.settle(Answer(CoordinatorNotAvailableError("the persister was closed")))
+
+    def _take(self) -> list[Entry]:
+        """The next batch, oldest first; what repeats a share-partition waits for the one after."""
+        waiting = [entry for entry in self._queue if not entry.answer.done()]
+        batch: dict[SharePartitionKey, Entry] = {}
+        self._queue = []
+        for entry in waiting:
+            if entry.key in batch or len(batch) >= self._settings.keys_per_request:
+                self._queue.append(entry)
+            else:
+                batch[entry.key] = entry
+        return list(batch.values())
+
+    async def _flush(self, batch: list[Entry]) -> None:
+        groups: dict[str, list[Entry]] = {}
+        for entry in batch:
+            groups.setdefault(entry.key.group_id, []).append(entry)
+        if len(groups) == 1:
+            await self._request(*groups.popitem())
+        else:
+            await asyncio.gather(*(self._request(group_id, entries) for group_id, entries in groups.items()))
+
+    async def _request(self, group_id: str, entries: list[Entry]) -> None:
+        """Send one group's entries and answer each; a reply that does not hold one leaves its outcome open (PL-722)."""
+        try:
+            request = build_request(self._operation, group_id, [(entry.key, entry.payload) for entry in entries])
+        except (TypeError, ValueError) as error:
+            for entry in entries:  # a number too large for its field, say: nothing was sent
+                entry.settle(Answer(InvalidRequestError(f"{self._operation.value} of group {group_id!r}: {error}")))
+            return
+        for entry in entries:
+            entry.sent = True
+        try:
+            answers = read_response(self._operation, await self._send(self._operation, request))
+        except TransportError as error:
+            failure = Answer(from_transport(error))
+            for entry in entries:
+                entry.settle(failure)
+            return
+        except Exception:
+            log.exception("a reply of the share coordinator makes no sense", rpc=self._operation.value, group=group_id)
+            answers = {}
+        for entry in entries:
+            found = answers.get(entry.key.topic_partition)
+            entry.settle(found or Answer(UnknownServerError(f"the reply holds no result for {entry.key.text}")))

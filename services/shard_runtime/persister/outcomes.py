@@ -1,0 +1,60 @@
+"""Which failures are worth another attempt, and after which it is known that nothing was applied (PL-707, PL-723)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip932 import errors
+from kip932.rpc.transport import TransportError, TransportStatus
+from shard_runtime.persister.values import Operation
+
+_RETRIABLE: Final = frozenset(
+    {
+        errors.CoordinatorNotAvailableError.code,
+        errors.CoordinatorLoadInProgressError.code,
+        errors.NotCoordinatorError.code,
+        errors.UnknownTopicOrPartitionError.code,
+        errors.NetworkError.code,
+        errors.RequestTimedOutError.code,
+    }
+)
+
+#: After these the attempt that they answer has certainly not been applied, nor will it be.
+_NOT_APPLIED: Final = frozenset(
+    {
+        errors.FencedLeaderEpochError.code,
+        errors.FencedStateEpochError.code,
+        errors.InvalidRequestError.code,
+        errors.UnknownTopicOrPartitionError.code,
+        errors.GroupIdNotFoundError.code,
+        errors.TopicAuthorizationFailedError.code,
+        errors.GroupAuthorizationFailedError.code,
+        errors.ClusterAuthorizationFailedError.code,
+        errors.UnsupportedVersionError.code,
+    }
+)
+
+_BY_STATUS: Final[dict[TransportStatus, type[errors.KafkaError]]] = {
+    TransportStatus.DEADLINE_EXCEEDED: errors.RequestTimedOutError,
+    TransportStatus.UNAUTHENTICATED: errors.ClusterAuthorizationFailedError,
+    TransportStatus.PERMISSION_DENIED: errors.ClusterAuthorizationFailedError,
+    TransportStatus.UNIMPLEMENTED: errors.UnsupportedVersionError,
+    TransportStatus.INVALID_ARGUMENT: errors.InvalidRequestError,
+}
+
+
+def retriable(operation: Operation, error: errors.KafkaError) -> bool:
+    """Whether another attempt may help; deleting what is unknown is done already (SC-48)."""
+    if operation is Operation.DELETE and isinstance(error, errors.UnknownTopicOrPartitionError):
+        return False
+    return error.code in _RETRIABLE
+
+
+def may_have_applied(error: errors.KafkaError) -> bool:
+    """Whether a request that was sent and answered with `error` may have taken effect, or still may."""
+    return error.code not in _NOT_APPLIED
+
+
+def from_transport(error: TransportError) -> errors.KafkaError:
+    """The Kafka error for a request that got no response (SR-32)."""
+    return _BY_STATUS.get(error.status, errors.NetworkError)(str(error))

@@ -1,0 +1,97 @@
+"""One StateStream to one node: several requests in flight, answers matched by correlation id (P-4).
+
+Opened by the first request. When it breaks, every waiting request fails with it and the next request opens a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
+from kip932.rpc.transport import ClientStream, Transport, TransportError, TransportStatus
+from shard_runtime.persister.values import Operation
+from shard_runtime.persister.wire import STATE_STREAM
+
+
+class StateStream:
+    """The stream to one address."""
+
+    def __init__(self, transport: Transport, address: str) -> None:
+        self._transport = transport
+        self._address = address
+        self._stream: ClientStream[Any, Any] | None = None
+        self._opening = asyncio.Lock()
+        self._reader: asyncio.Task[None] | None = None
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._next_id = 0
+
+    async def request(self, operation: Operation, request: Any, timeout_s: float) -> Any:
+        """Send a read or a write; its StateStreamResponse. Raises TransportError; a late answer breaks the stream."""
+        self._next_id += 1
+        message = StateStreamRequest(correlation_id=self._next_id)
+        getattr(message, "write" if operation is Operation.WRITE else "read").CopyFrom(request)
+        stream: ClientStream[Any, Any] | None = None
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                stream = await self._open()
+                self._waiting[message.correlation_id] = answer
+                await stream.write(message)
+                return await answer
+        except TimeoutError:
+            # Nobody knows whether this stream still carries anything; the next request takes a new one.
+            await self.close(stream)
+            text = f"no answer within {timeout_s:g} s"
+            raise TransportError(TransportStatus.DEADLINE_EXCEEDED, self._address, text) from None
+        except TransportError:
+            await self.close(stream)
+            raise
+        finally:
+            self._waiting.pop(message.correlation_id, None)
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # seen, should the stream have failed it while the write was still under way
+
+    async def close(self, only: ClientStream[Any, Any] | None = None) -> None:
+        """End the present stream (given `only`: if it still is that one); what waits on it fails."""
+        stream, reader = self._stream, self._reader
+        if stream is None or (only is not None and stream is not only):
+            return
+        self._stream = self._reader = None
+        self._fail_waiting(self._gone("the stream was closed"))
+        if reader is not None:
+            reader.cancel()
+        await stream.close()
+
+    async def _open(self) -> ClientStream[Any, Any]:
+        async with self._opening:
+            if self._stream is None:
+                self._stream = await self._transport.open_stream(self._address, STATE_STREAM)
+                self._reader = asyncio.get_running_loop().create_task(self._read(self._stream))
+            return self._stream
+
+    async def _read(self, stream: ClientStream[Any, Any]) -> None:
+        why = self._gone("the peer ended the stream")
+        with contextlib.suppress(asyncio.CancelledError):
+            try:
+                while (response := await stream.read()) is not None:
+                    answer = self._waiting.get(response.correlation_id)
+                    if answer is not None and not answer.done():
+                        answer.set_result(response)
+            except TransportError as error:
+                why = error
+            except Exception as error:
+                why = self._gone(repr(error))
+        if self._stream is stream:
+            self._stream = self._reader = None
+            self._fail_waiting(why)
+            await stream.close()
+
+    def _gone(self, text: str) -> TransportError:
+        return TransportError(TransportStatus.UNAVAILABLE, self._address, text)
+
+    def _fail_waiting(self, why: TransportError) -> None:
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(why)

@@ -1,0 +1,97 @@
+"""Between the persister's values and the messages of ShareCoordinatorService."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from kip932.errors import error_for
+from kip932.ids import SharePartitionKey, TopicIdPartition
+from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
+from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_to_message
+from kip932.rpc.transport import Method, service_methods
+from shard_runtime.persister.values import (
+    Answer,
+    Operation,
+    Payload,
+    StateSummary,
+    StoredState,
+    Value,
+)
+
+METHODS: Final[dict[str, Method[Message, Message]]] = service_methods(
+    service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
+)
+STATE_STREAM: Final = METHODS["StateStream"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How one operation fills a request's partition, and reads a successful result."""
+
+    fields: Callable[[Any], dict[str, Any]]
+    value: Callable[[Any], Value] = lambda result: None
+
+
+def _write_fields(write: Any) -> dict[str, Any]:
+    return {
+        "state_epoch": write.state_epoch,
+        "leader_epoch": write.leader_epoch,
+        "generation": write.generation,
+        "start_offset": write.start_offset,
+        "delivery_complete_count": write.delivery_complete_count,
+        "state_batches": batches_to_messages(write.batches),
+        "stats": stats_to_message(write.stats),
+    }
+
+
+def _stored(result: Any) -> StoredState:
+    return StoredState(result.state_epoch, result.start_offset, batches_from_messages(result.state_batches))
+
+
+def _summary(result: Any) -> StateSummary:
+    count = result.delivery_complete_count if result.HasField("delivery_complete_count") else -1
+    return StateSummary(result.state_epoch, result.leader_epoch, result.start_offset, count)
+
+
+_SHAPES: Final[dict[Operation, _Shape]] = {
+    Operation.READ: _Shape(lambda read: {"leader_epoch": read.leader_epoch, "generation": read.generation}, _stored),
+    Operation.WRITE: _Shape(_write_fields),
+    Operation.INITIALIZE: _Shape(lambda init: {"state_epoch": init.state_epoch, "start_offset": init.start_offset}),
+    Operation.DELETE: _Shape(lambda state_epoch: {"state_epoch": state_epoch}),
+    Operation.SUMMARY: _Shape(lambda nothing: {"leader_epoch": -1}, _summary),
+}
+
+
+def build_request(operation: Operation, group_id: str, entries: Iterable[tuple[SharePartitionKey, Payload]]) -> Message:
+    """One group's request for entries of different share-partitions."""
+    request: Any = METHODS[operation.value].request_type(group_id=group_id)
+    fields = _SHAPES[operation].fields
+    topics: dict[bytes, Any] = {}
+    for key, payload in entries:
+        topic = topics.get(key.topic_id)
+        if topic is None:
+            topic = topics[key.topic_id] = request.topics.add(topic_id=key.topic_id)
+        topic.partitions.add(partition=key.partition, **fields(payload))
+    return request  # type: ignore[no-any-return]
+
+
+def read_response(operation: Operation, response: Any) -> dict[TopicIdPartition, Answer]:
+    """The answer of every share-partition in a response; what is missing in it is for the caller to notice (PL-722)."""
+    value = _SHAPES[operation].value
+    answers: dict[TopicIdPartition, Answer] = {}
+    for topic in response.results:
+        for result in topic.partitions:
+            error = error_for(result.error_code, result.error_message)
+            name = TopicIdPartition(topic.topic_id, result.partition)
+            answers[name] = Answer(value=value(result)) if error is None else _refusal(operation, result, error)
+    return answers
+
+
+def _refusal(operation: Operation, result: Any, error: Any) -> Answer:
+    hint = f"{result.coordinator.host}:{result.coordinator.port}" if result.HasField("coordinator") else None
+    carries_epoch = operation in {Operation.READ, Operation.WRITE} and result.HasField("leader_epoch")
+    return Answer(error, leader_epoch=result.leader_epoch if carries_epoch else None, hint=hint)

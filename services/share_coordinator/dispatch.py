@@ -1,0 +1,199 @@
+"""From the keys of one request to the hosts of their shards, and back (SC-5, SC-12, SC-14, SC-63, P-2).
+
+All keys of one shard go to its host as one command, so that they share one flush; shards do not wait for each other.
+Knows nothing of messages: `service` and `local` bring values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol, cast
+
+import structlog
+
+from kip932.errors import CoordinatorNotAvailableError, FencedError, KafkaError, NotCoordinatorError, UnknownServerError
+from kip932.ids import SharePartitionKey
+from shard_runtime.clock import Clock
+from shard_runtime.persister.routing import shard_of
+from share_coordinator.core.commands import (
+    Batch,
+    DeleteTopics,
+    KeyCommand,
+    KeyOutcome,
+    ReadState,
+    Removed,
+    ShareCommand,
+    StateView,
+    WriteState,
+)
+from share_coordinator.metrics import CoordinatorMeter
+
+log = structlog.get_logger(__name__)
+
+#: Attempts to tombstone one shard's keys of deleted topics, with a pause of 1 s, 2 s, … 30 s behind a refused one.
+_DELETE_ATTEMPTS: Final = 10
+_DELETE_PAUSE_MAX_S: Final = 30
+
+
+class Endpoint(NamedTuple):
+    """Where a node listens."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class StateHost(Protocol):
+    """One shard's host, as the dispatcher sees it; `ShardHost` is one."""
+
+    def post(self, command: ShareCommand) -> asyncio.Future[object]:
+        """Decide now; the future ends with the reply or a KafkaError once that is durable. Raises KafkaError."""
+        ...
+
+
+class ShardDirectory(Protocol):
+    """The shards of this process, and what is known of the others'."""
+
+    @property
+    def shards(self) -> int:
+        """How many shards there are in all (SC-3)."""
+        ...
+
+    @property
+    def active(self) -> bool:
+        """Whether the service has started and is not shutting down (SC-5)."""
+        ...
+
+    def host_for(self, shard_index: int) -> StateHost:
+        """The host of a shard. Raises KafkaError when this process cannot even have one."""
+        ...
+
+    def serves(self, shard_index: int) -> bool:
+        """Whether the shard is owned and replayed here."""
+        ...
+
+    def served(self) -> Collection[int]:
+        """The shards that are owned and replayed here."""
+        ...
+
+    def owner(self, shard_index: int) -> Endpoint | None:
+        """Who is thought to own a shard; a hint for NOT_COORDINATOR answers (CM-14)."""
+        ...
+
+
+class Dispatcher:
+    """Runs key commands on their shards. `write_timeout_ms` is `share.coordinator.write.timeout.ms`."""
+
+    def __init__(self, directory: ShardDirectory, clock: Clock, meter: CoordinatorMeter, write_timeout_ms: int) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._meter = meter
+        self._write_timeout_ms = write_timeout_ms
+
+    @property
+    def active(self) -> bool:
+        """Whether requests are served at all."""
+        return self._directory.active
+
+    def serves(self, shard_index: int) -> bool:
+        """Whether the shard is served here."""
+        return self._directory.serves(shard_index)
+
+    def owner(self, key: SharePartitionKey) -> Endpoint | None:
+        """Who is thought to own the key's shard."""
+        return self._directory.owner(shard_of(key, self._directory.shards))
+
+    async def run(self, commands: Sequence[KeyCommand]) -> list[KeyOutcome]:
+        """Run the commands of one request; outcomes in their order. A key may appear twice: then in that order."""
+        started_ms = self._clock.now_ms()
+        parts = [
+            (indexes, self._post(shard, tuple(commands[index] for index in indexes)))
+            for shard, indexes in self._plan(commands)
+        ]
+        outcomes: list[KeyOutcome] = [None] * len(commands)
+        futures = [result for _, result in parts if isinstance(result, asyncio.Future)]
+        try:
+            waiting = [future for future in futures if not future.done()]
+            if waiting:
+                await asyncio.wait(waiting, timeout=self._write_timeout_ms / 1000)
+            for indexes, result in parts:
+                for index, outcome in zip(indexes, self._collect(result, len(indexes)), strict=True):
+                    outcomes[index] = outcome
+        finally:
+            # Nothing is rolled back: the records may still land, only nobody waits any more (SC-63).
+            for future in futures:
+                future.cancel()
+        self._report(commands, outcomes, self._clock.now_ms() - started_ms)
+        return outcomes
+
+    async def delete_topics(self, topic_ids: frozenset[bytes]) -> int:
+        """Tombstone every key of deleted topics on the shards served here (SC-80); how many.
+
+        A shard that loads or moves meanwhile is swept by its next owner, once that has replayed it.
+        """
+        return sum([await self._delete_topics(shard, topic_ids) for shard in tuple(self._directory.served())])
+
+    async def _delete_topics(self, shard: int, topic_ids: frozenset[bytes]) -> int:
+        removed = failures = 0
+        while failures < _DELETE_ATTEMPTS and self._directory.serves(shard):
+            try:
+                async with asyncio.timeout(self._write_timeout_ms / 1000):
+                    reply = cast(Removed, await self._directory.host_for(shard).post(DeleteTopics(topic_ids)))
+            except (KafkaError, TimeoutError) as error:
+                failures += 1
+                log.warning("keys of deleted topics stay for now", shard=shard, why=str(error), attempt=failures)
+                await asyncio.sleep(min(2 ** (failures - 1), _DELETE_PAUSE_MAX_S))
+                continue
+            removed += reply.keys
+            if not reply.remaining:
+                break
+        return removed
+
+    def _plan(self, commands: Sequence[KeyCommand]) -> Iterable[tuple[int, list[int]]]:
+        """(shard, indexes of commands) with different keys in each; a repeated key waits for a later one (SC-13)."""
+        plan: list[tuple[int, list[int]]] = []
+        last: dict[int, tuple[list[int], set[SharePartitionKey]]] = {}
+        for index, command in enumerate(commands):
+            shard = shard_of(command.key, self._directory.shards)
+            found = last.get(shard)
+            if found is None or command.key in found[1]:
+                found = last[shard] = ([], set())
+                plan.append((shard, found[0]))
+            found[0].append(index)
+            found[1].add(command.key)
+        return plan
+
+    def _post(self, shard: int, commands: tuple[KeyCommand, ...]) -> asyncio.Future[object] | KafkaError:
+        try:
+            return self._directory.host_for(shard).post(commands[0] if len(commands) == 1 else Batch(commands))
+        except KafkaError as error:
+            return error
+        except Exception:
+            log.exception("a shard could not take a request", shard=shard)
+            return UnknownServerError()
+
+    def _collect(self, result: asyncio.Future[object] | KafkaError, size: int) -> Sequence[KeyOutcome]:
+        if isinstance(result, KafkaError):
+            return [result] * size
+        if not result.done():
+            limit = self._write_timeout_ms
+            return [CoordinatorNotAvailableError(f"the store did not confirm within {limit} ms; try again")] * size
+        if result.cancelled():
+            return [NotCoordinatorError("the shard was given up; look up its owner")] * size
+        failure = result.exception()
+        if failure is not None:
+            return [failure if isinstance(failure, KafkaError) else UnknownServerError()] * size
+        reply = result.result()
+        return [cast(KeyOutcome, reply)] if size == 1 else cast("tuple[KeyOutcome, ...]", reply)
+
+    def _report(self, commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome], elapsed_ms: int) -> None:
+        if not commands:
+            return
+        if isinstance(commands[0], WriteState):
+            self._meter.wrote(len(commands), elapsed_ms)
+        elif isinstance(commands[0], ReadState):
+            self._meter.raised(sum(1 for outcome in outcomes if isinstance(outcome, StateView) and outcome.recorded))
+        fenced = sum(1 for outcome in outcomes if isinstance(outcome, FencedError))
+        if fenced:
+            self._meter.fenced(fenced)

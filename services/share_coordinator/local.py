@@ -1,0 +1,59 @@
+"""The share coordinator of this process for the persister of this process: no messages in between (P-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
+from kip932.ids import SharePartitionKey
+from shard_runtime.persister.values import Answer, Operation, Payload, StateSummary, StoredState, Value
+from share_coordinator.core import commands as core
+from share_coordinator.dispatch import Dispatcher
+
+_COMMANDS: Final[dict[Operation, Callable[[SharePartitionKey, Any], core.KeyCommand]]] = {
+    Operation.READ: lambda key, read: core.ReadState(key, read.leader_epoch, read.generation),
+    Operation.WRITE: lambda key, write: core.WriteState(key, *write),
+    Operation.INITIALIZE: lambda key, init: core.InitializeState(key, init.state_epoch, init.start_offset),
+    Operation.DELETE: core.DeleteState,
+    Operation.SUMMARY: lambda key, nothing: core.ReadSummary(key),
+}
+
+
+class LocalShareCoordinator:
+    """The LocalCoordinator that a persister is given where both live in one process."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def owns(self, shard_index: int) -> bool:
+        """Whether this process serves the shard at present."""
+        return self._dispatcher.active and self._dispatcher.serves(shard_index)
+
+    async def perform(
+        self, operation: Operation, entries: Sequence[tuple[SharePartitionKey, Payload]]
+    ) -> Sequence[Answer]:
+        """Run one operation on different keys; answers in order."""
+        if not self._dispatcher.active:
+            return [Answer(CoordinatorNotAvailableError("the share coordinator has stopped"))] * len(entries)
+        make = _COMMANDS[operation]
+        commands = [make(key, payload) for key, payload in entries]
+        outcomes = await self._dispatcher.run(commands)
+        return [
+            self._refusal(command.key, outcome) if isinstance(outcome, KafkaError) else Answer(value=_value(outcome))
+            for command, outcome in zip(commands, outcomes, strict=True)
+        ]
+
+    def _refusal(self, key: SharePartitionKey, error: KafkaError) -> Answer:
+        owner = self._dispatcher.owner(key) if isinstance(error, NotCoordinatorError) else None
+        return Answer(
+            error,
+            leader_epoch=error.leader_epoch if isinstance(error, core.StaleLeaderError) else None,
+            hint=f"{owner.host}:{owner.port}" if owner else None,
+        )
+
+
+def _value(reply: core.KeyReply) -> Value:
+    if isinstance(reply, core.StateView):
+        return StoredState(reply.state_epoch, reply.start_offset, reply.batches)
+    return None if reply is None else StateSummary(*reply)

@@ -1,0 +1,114 @@
+"""What the share coordinator counts (share-coordinator.md section 6.2); a batch at a time, never a record at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from share_coordinator.core.shard import Counts
+
+_LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class ShardOverview(Protocol):
+    """What a shard shows to metrics."""
+
+    @property
+    def keys(self) -> int:
+        """Share-partitions with state."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """What replay has seen."""
+        ...
+
+
+class CoordinatorMeter(Protocol):
+    """Whom the request path reports to."""
+
+    def wrote(self, keys: int, elapsed_ms: int) -> None:
+        """A write of so many keys was answered, refused ones included; time includes the commit."""
+        ...
+
+    def raised(self, keys: int) -> None:
+        """Reads that stored a newer leader epoch; they count as writes."""
+        ...
+
+    def fenced(self, keys: int) -> None:
+        """Keys for which a caller with an old epoch was turned away."""
+        ...
+
+
+class NoMeter:
+    """Reports to nobody."""
+
+    def wrote(self, keys: int, elapsed_ms: int) -> None:
+        """Nothing."""
+
+    def raised(self, keys: int) -> None:
+        """Nothing."""
+
+    def fenced(self, keys: int) -> None:
+        """Nothing."""
+
+
+class ShareCoordinatorMetrics:
+    """The meter for Prometheus. `shards` tells, at each scrape, which shards are served here, by index."""
+
+    def __init__(self, registry: CollectorRegistry, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:
+        self._writes = Counter(
+            "share_coordinator_writes",
+            "Writes per share-partition, and reads that stored a leader epoch (write-total).",
+            registry=registry,
+        )
+        self._fenced = Counter(
+            "share_coordinator_fenced", "Requests per share-partition refused for an old epoch.", registry=registry
+        )
+        self._latency = Histogram(
+            "share_coordinator_write_latency_seconds",
+            "A whole write request, commit included (write-latency).",
+            buckets=_LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        registry.register(_ShardCollector(shards))
+
+    def wrote(self, keys: int, elapsed_ms: int) -> None:
+        """One write request was answered."""
+        self._writes.inc(keys)
+        self._latency.observe(elapsed_ms / 1000)
+
+    def raised(self, keys: int) -> None:
+        """Reads stored newer leader epochs."""
+        self._writes.inc(keys)
+
+    def fenced(self, keys: int) -> None:
+        """Callers with an old epoch were turned away."""
+        self._fenced.inc(keys)
+
+
+class _ShardCollector(Collector):
+    """Reads the shards when asked, so that nothing is kept up to date in between."""
+
+    def __init__(self, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:
+        self._shards = shards
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # known without asking any shard
+
+    def collect(self) -> Iterable[Metric]:
+        keys = GaugeMetricFamily("share_coordinator_state_keys", "Share-partitions with state.", labels=["shard"])
+        seen = CounterMetricFamily(
+            "share_coordinator_anomalies", "Oddities seen since the shard was taken over.", labels=["shard", "kind"]
+        )
+        for index, shard in self._shards().items():
+            label = str(index)
+            keys.add_metric([label], shard.keys)
+            seen.add_metric([label, "start_offset_decrease"], shard.counts.start_offset_decreases)
+            seen.add_metric([label, "orphan_update"], shard.counts.orphan_updates)
+            seen.add_metric([label, "snapshot_epoch_mismatch"], shard.counts.epoch_mismatches)
+        return keys, seen

@@ -1,0 +1,258 @@
+"""ShareCoordinatorService: messages to commands and back (SC-10…SC-13). One handler for unary calls and the stream.
+
+Errors are per share-partition; the RPC itself always succeeds. Owns no state; `dispatch` runs the commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, KafkaError, NotCoordinatorError
+from kip932.ids import TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
+from kip932.internal.v1.delete_share_group_state_pb2 import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+)
+from kip932.internal.v1.initialize_share_group_state_pb2 import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+)
+from kip932.internal.v1.read_share_group_state_pb2 import ReadShareGroupStateRequest, ReadShareGroupStateResponse
+from kip932.internal.v1.read_share_group_state_summary_pb2 import (
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+)
+from kip932.internal.v1.state_stream_pb2 import StateStreamRequest, StateStreamResponse
+from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateRequest, WriteShareGroupStateResponse
+from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_from_message
+from share_coordinator.core.commands import (
+    DeleteState,
+    InitializeState,
+    KeyCommand,
+    KeyOutcome,
+    ReadState,
+    ReadSummary,
+    StaleLeaderError,
+    WriteState,
+)
+from share_coordinator.dispatch import Dispatcher
+
+log = structlog.get_logger(__name__)
+
+_Answers = asyncio.Queue[StateStreamResponse | None]
+
+#: Requests of one stream that are worked on at once; further ones stay unread.
+STREAM_REQUESTS_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Rpc:
+    """What is special about one RPC: its words, its command, what a success carries, and SC-11's order."""
+
+    verb: str
+    response: type[Any]
+    command: Callable[[SharePartitionKey, Any], KeyCommand]
+    fields: Callable[[Any], dict[str, Any]] = lambda reply: {}
+    emptiness_first: bool = False
+
+
+def _write_command(key: SharePartitionKey, partition: Any) -> WriteState:
+    return WriteState(
+        key=key,
+        state_epoch=partition.state_epoch,
+        leader_epoch=partition.leader_epoch,
+        generation=partition.generation,
+        start_offset=partition.start_offset,
+        delivery_complete_count=_optional(partition, "delivery_complete_count"),
+        batches=batches_from_messages(partition.state_batches),
+        stats=stats_from_message(partition.stats),
+    )
+
+
+def _optional(message: Any, field: str) -> int:
+    """An optional number, −1 when it is absent."""
+    return getattr(message, field) if message.HasField(field) else -1
+
+
+_INITIALIZE: Final = _Rpc(
+    "initialize",
+    InitializeShareGroupStateResponse,
+    lambda key, partition: InitializeState(key, partition.state_epoch, partition.start_offset),
+)
+_READ: Final = _Rpc(
+    "read",
+    ReadShareGroupStateResponse,
+    lambda key, partition: ReadState(key, partition.leader_epoch, partition.generation),
+    lambda reply: {
+        "state_epoch": reply.state_epoch,
+        "start_offset": reply.start_offset,
+        "state_batches": batches_to_messages(reply.batches),
+    },
+    emptiness_first=True,
+)
+_WRITE: Final = _Rpc("write", WriteShareGroupStateResponse, _write_command, emptiness_first=True)
+_DELETE: Final = _Rpc(
+    "delete",
+    DeleteShareGroupStateResponse,
+    lambda key, partition: DeleteState(key, _optional(partition, "state_epoch")),
+)
+_SUMMARY: Final = _Rpc(
+    "read the summary of",
+    ReadShareGroupStateSummaryResponse,
+    lambda key, partition: ReadSummary(key),
+    lambda reply: reply._asdict(),
+)
+
+
+class ShareCoordinatorService:
+    """Handlers of kip932.internal.v1.ShareCoordinatorService; each takes a request and returns its response."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    async def initialize_share_group_state(
+        self, request: InitializeShareGroupStateRequest
+    ) -> InitializeShareGroupStateResponse:
+        """Create or reset state (SC-32…SC-36)."""
+        response: InitializeShareGroupStateResponse = await self._serve(_INITIALIZE, request)
+        return response
+
+    async def read_share_group_state(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse:
+        """Read state for its leader, fencing older ones (SC-37…SC-39)."""
+        response: ReadShareGroupStateResponse = await self._serve(_READ, request)
+        return response
+
+    async def write_share_group_state(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse:
+        """Persist a leader's changes (SC-40…SC-45)."""
+        response: WriteShareGroupStateResponse = await self._serve(_WRITE, request)
+        return response
+
+    async def delete_share_group_state(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse:
+        """Delete state (SC-46…SC-49)."""
+        response: DeleteShareGroupStateResponse = await self._serve(_DELETE, request)
+        return response
+
+    async def read_share_group_state_summary(
+        self, request: ReadShareGroupStateSummaryRequest
+    ) -> ReadShareGroupStateSummaryResponse:
+        """Read start offsets and epochs, fencing nobody (SC-50)."""
+        response: ReadShareGroupStateSummaryResponse = await self._serve(_SUMMARY, request)
+        return response
+
+    async def state_stream(self, requests: AsyncIterator[StateStreamRequest]) -> AsyncIterator[StateStreamResponse]:
+        """Writes and reads on one stream (P-4); worked on side by side, answered as each is done."""
+        answers: _Answers = asyncio.Queue()
+        places = asyncio.Semaphore(STREAM_REQUESTS_MAX)
+        reader = asyncio.get_running_loop().create_task(self._read_stream(requests, answers, places))
+        try:
+            while (answer := await answers.get()) is not None:
+                yield answer
+                places.release()
+            await reader
+        finally:
+            reader.cancel()
+
+    async def _read_stream(
+        self, requests: AsyncIterator[StateStreamRequest], answers: _Answers, places: asyncio.Semaphore
+    ) -> None:
+        """Tasks begin in the order of their requests, and each reaches its shards in its first step.
+
+        A request keeps its place until its answer has left, so that a caller that does not read cannot pile answers up.
+        """
+        running: set[asyncio.Task[None]] = set()
+        try:
+            async for request in requests:
+                await places.acquire()
+                task = asyncio.get_running_loop().create_task(self._answer(request, answers))
+                running.add(task)
+                task.add_done_callback(running.discard)
+            if running:
+                await asyncio.wait(running)
+        finally:
+            for task in running:
+                task.cancel()
+            answers.put_nowait(None)
+
+    async def _answer(self, request: StateStreamRequest, answers: _Answers) -> None:
+        """An answer without a response says that the request failed here or is of an unknown kind (PL-732)."""
+        answer = StateStreamResponse(correlation_id=request.correlation_id)
+        kind = request.WhichOneof("request")
+        try:
+            if kind == "write":
+                answer.write.CopyFrom(await self.write_share_group_state(request.write))
+            elif kind == "read":
+                answer.read.CopyFrom(await self.read_share_group_state(request.read))
+        except Exception:
+            log.exception("a request on a state stream failed", kind=kind, group=getattr(request, str(kind)).group_id)
+        answers.put_nowait(answer)
+
+    async def _serve(self, rpc: _Rpc, request: Any) -> Any:
+        empty = not request.group_id or any(not topic.partitions for topic in request.topics)
+        if empty and (rpc.emptiness_first or self._dispatcher.active):
+            return rpc.response()  # SC-10: nothing asked, nothing answered
+        commands = [
+            rpc.command(SharePartitionKey(request.group_id, topic.topic_id, partition.partition), partition)
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+        if not self._dispatcher.active:
+            stopped = CoordinatorNotAvailableError("the share coordinator is not running on this node")
+            return self._respond(rpc, commands, [stopped] * len(commands))
+        return self._respond(rpc, commands, await self._run(commands))
+
+    async def _run(self, commands: list[KeyCommand]) -> Sequence[KeyOutcome]:
+        """Topic ids that are no ids never reach a shard; their key would have no text."""
+        bad = {index for index, command in enumerate(commands) if len(command.key.topic_id) != TOPIC_ID_BYTES}
+        if not bad:
+            return await self._dispatcher.run(commands)
+        good = iter(await self._dispatcher.run([c for index, c in enumerate(commands) if index not in bad]))
+        return [
+            InvalidRequestError(f"a topic id has 16 bytes; {len(command.key.topic_id)} came")
+            if index in bad
+            else next(good)
+            for index, command in enumerate(commands)
+        ]
+
+    def _respond(self, rpc: _Rpc, commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome]) -> Any:
+        response = rpc.response()
+        topics: dict[bytes, Any] = {}
+        for (topic_id, partition), (key, outcome) in _per_key(commands, outcomes).items():
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = response.results.add(topic_id=topic_id)
+            if isinstance(outcome, KafkaError):
+                self._refuse(rpc, key, topic.partitions.add(partition=partition), outcome)
+            else:
+                topic.partitions.add(partition=partition, **rpc.fields(outcome))
+        return response
+
+    def _refuse(self, rpc: _Rpc, key: SharePartitionKey, result: Any, error: KafkaError) -> None:
+        result.error_code = error.code
+        result.error_message = f"Unable to {rpc.verb} share group state: {error.message}"
+        if rpc is _SUMMARY:
+            result.start_offset = -1
+            result.delivery_complete_count = -1
+        elif isinstance(error, StaleLeaderError):
+            result.leader_epoch = error.leader_epoch
+        if isinstance(error, NotCoordinatorError):
+            owner = self._dispatcher.owner(key)
+            if owner is not None:
+                result.coordinator.node_id, result.coordinator.host, result.coordinator.port = owner
+
+
+def _per_key(
+    commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome]
+) -> dict[TopicIdPartition, tuple[SharePartitionKey, KeyOutcome]]:
+    """One outcome for each key: its first error, else its last reply (SC-13)."""
+    results: dict[TopicIdPartition, tuple[SharePartitionKey, KeyOutcome]] = {}
+    for command, outcome in zip(commands, outcomes, strict=True):
+        name = command.key.topic_partition
+        former = results.get(name)
+        if former is None or not isinstance(former[1], KafkaError):
+            results[name] = command.key, outcome
+    return results
