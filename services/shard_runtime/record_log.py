@@ -160,9 +160,8 @@ class Renewal:
     tail_ok: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """One renewal's answer, durable: `ok` false means the record is no longer ours (CM-12)."""
+class Renewed(NamedTuple):
+    """One renewal's answer, durable. `ok` false: the record is no longer ours, or `RecordLog.lost` says why else."""
 
     ok: bool
     history: str
@@ -170,7 +169,7 @@ class Renewed:
 
 
 class Appended(NamedTuple):
-    """What a flush used up. `tip` is the last id given in `shard.streams[-1]`; the owner goes on at `tip.seq + 1` there.
+    """What a flush used up. `tip` is the last id given in `shard.streams[-1]`; it goes on at `tip.seq + 1`.
 
     `noops` entries of type N, written behind a flush whose outcome had to be read back, are counted in it (CM-19). They
     lie in the log of a group or share-state shard and in the control log of a topic (CM-40).
@@ -235,7 +234,7 @@ class RecordLog(Protocol):
         ...
 
     def available_for(self, shard: ShardId) -> bool:
-        """Whether new work may be taken for a shard: its node's master is connected and checked, all flushes resolved."""
+        """Whether new work may be taken for a shard: its node's master is checked, nothing is unresolved."""
         ...
 
     @property
@@ -250,7 +249,7 @@ class RecordLog(Protocol):
     def tail_checked(self, shard: ShardId) -> str:
         """The history to send as `Renewal.tail_ok`, or "".
 
-        It is the one under which this owner's last id was found whole with nothing unresolved; never while a lossy claim
+        It is the one under which the owner's last id was found whole and nothing is unresolved; never while a lossy claim
         still awaits its repair, which the host confirms by a `tail_ok` of its own (CM-12, CM-47).
         """
         ...

@@ -1,0 +1,21 @@
+"""The in-memory twin of a Redis or Valkey store: a fake *server* with its faults, behind the real client logic.
+
+`MemoryStore` is the deployment (master, replicas, disk, network hooks); `memory_log` and `memory_cluster_store` build
+the same `StoreRecordLog` and `StoreClusterStore` that production uses, so tests and the simulator exercise the real
+judgement.
+"""
+
+from shard_runtime.redis.connection import ConnectionLostError
+
+from .server import MemoryServer
+from .store import FaultPoint, MemoryStore, Stage, memory_cluster_store, memory_log
+
+__all__ = [
+    "ConnectionLostError",
+    "FaultPoint",
+    "MemoryServer",
+    "MemoryStore",
+    "Stage",
+    "memory_cluster_store",
+    "memory_log",
+]

@@ -1,0 +1,413 @@
+"""One node of the in-memory store: it executes commands, feeds replicas and a disk, and refuses as a real one would.
+
+It never decides for a client; faults of the network are in `store.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from shard_runtime.clock import Clock
+from shard_runtime.redis.connection import Command, ErrorReply
+
+from .data import Data, Effect, Stream, StreamKey
+from .functions import ALLOW_OOM, FUNCTIONS, READ_ONLY
+
+_MAX: Final = (2**63 - 1, 2**63 - 1)
+_WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR"})
+_GROWS: Final = frozenset({"XADD", "HSET", "SET", "INCR"})
+
+
+@dataclass(slots=True)
+class Follower:
+    """A replica's or the disk's copy: it applies groups of effects in order, and may lag by holding some back."""
+
+    data: Data
+    applied: int
+    pending: deque[tuple[int, Sequence[Effect]]] = field(default_factory=deque)
+    paused: bool = False
+
+    def feed(self, offset: int, effects: Sequence[Effect]) -> None:
+        """Take a group of effects; at once, unless paused."""
+        self.pending.append((offset, effects))
+        if not self.paused:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Apply all that is held back."""
+        while self.pending:
+            self.applied, effects = self.pending.popleft()
+            for effect in effects:
+                self.data.apply(effect)
+
+
+@dataclass(slots=True)
+class Session:
+    """What a server keeps per connection."""
+
+    name: str
+    server: MemoryServer
+    queued: list[Command] | None = None
+    refused: bool = False
+    written: int = 0
+    channels: set[str] = field(default_factory=set)
+    inbox: deque[list[Any]] = field(default_factory=deque)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """A message arrived, or the connection ended."""
+    open: bool = True
+    """The client can still hear an answer."""
+    dead: bool = False
+    """The server forgot the connection: what it had not executed yet is gone."""
+
+    def end(self, dead: bool) -> None:
+        """Cut the connection; `dead`: from the server's side."""
+        self.open = False
+        self.dead = self.dead or dead
+        self.changed.set()
+
+
+class MemoryServer:
+    """A store node. `refuse` is an error code that every write is answered with (OOM, NOREPLICAS, MISCONF…)."""
+
+    def __init__(self, clock: Clock, rng: Random) -> None:
+        self.data = Data()
+        self.history = _random_history(rng)
+        self.role = "master"
+        self.offset = 0
+        self.followers: list[Follower] = []
+        self.disk = Follower(Data(), 0)
+        self.refuse: str | None = None
+        self.skew_ms = 0
+        self.sessions: list[Session] = []
+        self.loaded: set[str] = set()
+        self._clock = clock
+        self._rng = rng
+        self._effects: list[Effect] = []
+        self._acked = asyncio.Event()
+
+    # -- for functions (View) -----------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The node's own wall clock."""
+        return self._clock.wall_ms() + self.skew_ms
+
+    def effect(self, what: str, key: str, argument: object) -> None:
+        """Change something, here at once and in all copies when the command (or its MULTI) is done."""
+        effect = (what, key, argument)
+        self.data.apply(effect)
+        self._effects.append(effect)
+
+    def command(self, *args: str | bytes) -> Any:
+        """A read command."""
+        return _READS[str(args[0])](self, args)
+
+    # -- copies -------------------------------------------------------------------------------------------------------
+
+    def add_replica(self) -> Follower:
+        """Attach one more replica, in step."""
+        follower = Follower(self.data.copy(), self.offset)
+        self.followers.append(follower)
+        return follower
+
+    def new_history(self) -> None:
+        """What every restart and fail-over does."""
+        self.history = _random_history(self._rng)
+
+    def release_replicas(self) -> None:
+        """Let paused replicas and the disk go on, and wake those who WAIT."""
+        for follower in (*self.followers, self.disk):
+            follower.paused = False
+            follower.catch_up()
+        self._acked.set()
+
+    def cut_sessions(self) -> None:
+        """Forget every connection."""
+        sessions, self.sessions = self.sessions, []
+        for session in sessions:
+            session.end(dead=True)
+        self._acked.set()
+
+    def become(self, data: Data) -> None:
+        """Go on with other data under a new history: a fail-over or a restart. Replicas and disk start from it."""
+        self.data = data
+        self._effects = []
+        self.new_history()
+        for follower in (*self.followers, self.disk):
+            follower.data, follower.applied = data.copy(), self.offset
+            follower.pending.clear()
+
+    def _publish_effects(self, session: Session) -> None:
+        if self._effects:
+            self.offset += 1
+            effects, self._effects = self._effects, []
+            for follower in (*self.followers, self.disk):
+                follower.feed(self.offset, effects)
+            session.written = self.offset
+            self._acked.set()
+
+    # -- executing ----------------------------------------------------------------------------------------------------
+
+    async def execute(self, session: Session, command: Command) -> Any:
+        """Execute one command for a connection and return its reply."""
+        name = str(command[0])
+        if name == "WAIT":
+            return await self._wait(session, int(command[1]), int(command[2]))
+        if name == "MULTI":
+            session.queued, session.refused = [], False
+            return b"OK"
+        if name == "EXEC":
+            return self._exec(session)
+        if session.queued is not None:
+            refusal = self._refusal(command)
+            if refusal is not None:
+                session.refused = True
+                return refusal
+            session.queued.append(command)
+            return b"QUEUED"
+        reply = self._run(session, command)
+        self._publish_effects(session)
+        return reply
+
+    def _exec(self, session: Session) -> Any:
+        queued, session.queued = session.queued, None
+        if queued is None:
+            return ErrorReply("ERR", "EXEC without MULTI")
+        refusal = next((r for r in map(self._refusal, queued) if r is not None), None)
+        if session.refused or refusal is not None:
+            return ErrorReply("EXECABORT", "Transaction discarded because of previous errors.")
+        replies = [self._run(session, command) for command in queued]
+        self._publish_effects(session)
+        return replies
+
+    def _run(self, session: Session, command: Command) -> Any:
+        refusal = self._refusal(command)
+        if refusal is not None:
+            return refusal
+        name = str(command[0])
+        if name in _READS:
+            return _READS[name](self, command)
+        if name in _SESSION:
+            return _SESSION[name](self, session, command)
+        return _COMMANDS[name](self, command)
+
+    def _refusal(self, command: Command) -> ErrorReply | None:
+        """Why this node does not take a command now."""
+        name = str(command[0])
+        digest = str(command[1]) if name == "EVALSHA" else ""
+        writes = name in _WRITES or (name == "EVALSHA" and digest not in READ_ONLY)
+        if name == "EVALSHA" and digest not in self.loaded:
+            return ErrorReply("NOSCRIPT", "No matching script. Please use EVAL.")
+        if not writes:
+            return None
+        if self.role != "master":
+            return ErrorReply("READONLY", "You can't write against a read only replica.")
+        grows = name in _GROWS or (name == "EVALSHA" and digest not in ALLOW_OOM)
+        if self.refuse is not None and (grows or self.refuse != "OOM"):
+            return ErrorReply(self.refuse, "refused by the test")
+        return None
+
+    async def _wait(self, session: Session, replicas: int, timeout_ms: int) -> Any:
+        if self.role != "master":
+            return ErrorReply("ERR", "WAIT cannot be used with replica instances.")
+
+        def reached() -> int:
+            return sum(1 for follower in self.followers if follower.applied >= session.written)
+
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while reached() < replicas and session.open:
+                    self._acked.clear()
+                    await self._acked.wait()
+        except TimeoutError:
+            pass
+        return reached()
+
+
+def _random_history(rng: Random) -> str:
+    return f"{rng.getrandbits(160):040x}"
+
+
+def _bytes(arg: str | bytes | int) -> bytes:
+    return arg if isinstance(arg, bytes) else str(arg).encode()
+
+
+def _key(arg: str | bytes | int) -> str:
+    return arg.decode() if isinstance(arg, bytes) else str(arg)
+
+
+def _parse_id(text: str) -> StreamKey:
+    ms, _, seq = text.partition("-")
+    return int(ms), int(seq or 0)
+
+
+def _bound(arg: str | bytes | int, lower: bool) -> StreamKey:
+    text = _key(arg)
+    if text in ("-", "+"):
+        return (0, 0) if text == "-" else _MAX
+    if not text.startswith("("):
+        return _parse_id(text)
+    ms, seq = _parse_id(text[1:])
+    if lower:
+        return ms, seq + 1
+    return (ms, seq - 1) if seq else (ms - 1, _MAX[1])
+
+
+def _entry_id(entry_id: StreamKey) -> bytes:
+    return b"%d-%d" % entry_id
+
+
+def _range(server: MemoryServer, command: Sequence[str | bytes | int]) -> Any:
+    newest = str(command[0]) == "XREVRANGE"
+    first, last = _bound(command[3 if newest else 2], True), _bound(command[2 if newest else 3], False)
+    count = int(command[5]) if len(command) > 5 else len(_MAX) << 40
+    stream = server.data.streams.get(_key(command[1]), Stream())
+    found = stream.between(first, last)
+    picked = list(reversed(found[-count:])) if newest else found[:count]
+    return [[_entry_id(stream.ids[i]), list(stream.fields[i])] for i in picked]
+
+
+def _xadd(server: MemoryServer, command: Command) -> Any:
+    key, at, make = _key(command[1]), 2, True
+    if command[at] == "NOMKSTREAM":
+        at, make = 3, False
+    stream = server.data.streams.get(key)
+    if stream is None and not make:
+        return None
+    entry_id = _parse_id(_key(command[at]))
+    if entry_id <= (stream.last if stream is not None else (0, 0)):
+        return ErrorReply("ERR", "The ID specified in XADD is equal or smaller than the target stream top item")
+    server.effect("xadd", key, (entry_id, tuple(_bytes(arg) for arg in command[at + 1 :])))
+    return _entry_id(entry_id)
+
+
+def _xtrim(server: MemoryServer, command: Command) -> Any:
+    key, limit = _key(command[1]), _parse_id(_key(command[3]))
+    stream = server.data.streams.get(key, Stream())
+    count = len(stream.between((0, 0), limit)) - (1 if limit in stream.ids else 0)
+    server.effect("xtrim", key, limit)
+    return count
+
+
+def _set(server: MemoryServer, command: Command) -> Any:
+    key = _key(command[1])
+    if "NX" in command[3:] and server.data.exists(key):
+        return None
+    server.effect("set", key, _bytes(command[2]))
+    return b"OK"
+
+
+def _incr(server: MemoryServer, command: Command) -> Any:
+    key = _key(command[1])
+    value = int(server.data.strings.get(key, b"0")) + 1
+    server.effect("set", key, b"%d" % value)
+    return value
+
+
+def _del(server: MemoryServer, command: Command) -> Any:
+    there = [key for key in map(_key, command[1:]) if server.data.exists(key)]
+    for key in there:
+        server.effect("del", key, None)
+    return len(there)
+
+
+def _hset(server: MemoryServer, command: Command) -> Any:
+    values = [_bytes(arg) for arg in command[2:]]
+    server.effect("hset", _key(command[1]), dict(zip(values[::2], values[1::2], strict=True)))
+    return len(values) // 2
+
+
+def _hdel(server: MemoryServer, command: Command) -> Any:
+    there = server.data.hashes.get(_key(command[1]), {})
+    names = [name for name in map(_bytes, command[2:]) if name in there]
+    for name in names:
+        server.effect("hdel", _key(command[1]), name)
+    return len(names)
+
+
+def _hmget(server: MemoryServer, command: Sequence[str | bytes | int]) -> Any:
+    value = server.data.hashes.get(_key(command[1]), {})
+    return [value.get(_bytes(name)) for name in command[2:]]
+
+
+def _hgetall(server: MemoryServer, command: Sequence[str | bytes | int]) -> Any:
+    value = server.data.hashes.get(_key(command[1]), {})
+    return [word for pair in value.items() for word in pair]
+
+
+def _info(server: MemoryServer, _command: Sequence[str | bytes | int]) -> Any:
+    replicas = len(server.followers)
+    return (
+        f"# Replication\r\nrole:{server.role}\r\nconnected_slaves:{replicas}\r\nmaster_replid:{server.history}\r\n"
+    ).encode()
+
+
+def _role(server: MemoryServer, _command: Sequence[str | bytes | int]) -> Any:
+    return [server.role.encode(), server.offset, []]
+
+
+def _get(server: MemoryServer, command: Sequence[str | bytes | int]) -> Any:
+    return server.data.strings.get(_key(command[1]))
+
+
+def _ping(_server: MemoryServer, _command: Sequence[str | bytes | int]) -> Any:
+    return b"PONG"
+
+
+def _script(server: MemoryServer, command: Command) -> Any:
+    digest = hashlib.sha1(_bytes(command[2]), usedforsecurity=False).hexdigest()
+    server.loaded.add(digest)
+    return digest.encode()
+
+
+def _evalsha(server: MemoryServer, command: Command) -> Any:
+    count = int(command[2])
+    keys = [_key(arg) for arg in command[3 : 3 + count]]
+    return FUNCTIONS[str(command[1])](server, keys, [_bytes(arg) for arg in command[3 + count :]])
+
+
+def _publish(server: MemoryServer, _session: Session, command: Command) -> Any:
+    channel, heard = _key(command[1]), 0
+    for session in server.sessions:
+        if channel in session.channels:
+            session.inbox.append([b"message", channel.encode(), _bytes(command[2])])
+            session.changed.set()
+            heard += 1
+    return heard
+
+
+def _subscribe(_server: MemoryServer, session: Session, command: Command) -> Any:
+    session.channels.add(_key(command[1]))
+    return [b"subscribe", _bytes(command[1]), len(session.channels)]
+
+
+_READS: Final[dict[str, Callable[[MemoryServer, Sequence[str | bytes | int]], Any]]] = {
+    "XRANGE": _range,
+    "XREVRANGE": _range,
+    "HMGET": _hmget,
+    "HGETALL": _hgetall,
+    "INFO": _info,
+    "ROLE": _role,
+    "GET": _get,
+    "PING": _ping,
+}
+_COMMANDS: Final[dict[str, Callable[[MemoryServer, Command], Any]]] = {
+    "XADD": _xadd,
+    "XTRIM": _xtrim,
+    "SET": _set,
+    "INCR": _incr,
+    "DEL": _del,
+    "HSET": _hset,
+    "HDEL": _hdel,
+    "SCRIPT": _script,
+    "EVALSHA": _evalsha,
+}
+_SESSION: Final[dict[str, Callable[[MemoryServer, Session, Command], Any]]] = {
+    "PUBLISH": _publish,
+    "SUBSCRIBE": _subscribe,
+}

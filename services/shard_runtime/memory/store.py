@@ -1,0 +1,268 @@
+"""The in-memory deployment: a master with replicas and a disk, the connections of its clients, and the faults of both.
+
+A *hook* sees every pipeline at three stages and may hold it (await), change the store, or lose it (raise
+ConnectionLostError): when it is sent, before each command, and when the replies travel back. A pipeline whose client
+has gone away is still executed, unless the server forgot the connection: that is what makes outcomes unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from shard_runtime.clock import Clock
+from shard_runtime.redis.cluster_store import StoreClusterStore
+from shard_runtime.redis.connection import Command, ConnectionLostError, Reply, StoreConnection, StoreSettings
+from shard_runtime.redis.log import StoreRecordLog
+
+from .data import Data
+from .server import MemoryServer, Session
+
+NODE = "memory"
+
+
+class Stage(StrEnum):
+    """Where a pipeline is when a hook sees it."""
+
+    SEND = "send"
+    COMMAND = "command"
+    REPLY = "reply"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPoint:
+    """A moment of a pipeline. At COMMAND, `index` is the command about to be executed."""
+
+    client: str
+    stage: Stage
+    commands: Sequence[Command]
+    index: int = -1
+
+    def has(self, word: str) -> bool:
+        """Whether a command's name, key, script name or argument contains the word."""
+        commands = self.commands if self.index < 0 else self.commands[self.index : self.index + 1]
+        return any(word in arg for command in commands for arg in command if isinstance(arg, str))
+
+
+Hook = Callable[[FaultPoint], Awaitable[None]]
+
+
+class MemoryStore:
+    """A deployment of one master. All faults are methods or attributes; nothing happens by chance."""
+
+    def __init__(self, clock: Clock, rng: Random | None = None, replicas: int = 0) -> None:
+        self.clock = clock
+        self.rng = rng or Random(0)
+        self.master = MemoryServer(clock, self.rng)
+        self.hook: Hook | None = None
+        self.reachable = True
+        self._routes: dict[str, MemoryServer] = {}
+        self._cut_off: set[str] = set()
+        self._tasks: set[asyncio.Task[list[Reply]]] = set()
+        for _ in range(replicas):
+            self.master.add_replica()
+
+    def client(self, name: str) -> MemoryClient:
+        """The store as the process `name` sees it."""
+        return MemoryClient(self, name)
+
+    def server_for(self, name: str) -> MemoryServer:
+        """The node that a client reaches now. Raises ConnectionLostError."""
+        if not self.reachable or name in self._cut_off:
+            raise ConnectionLostError(f"the in-memory store cannot be reached by {name}")
+        return self._routes.get(name, self.master)
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def restart(self, lose_unsynced: bool = False) -> None:
+        """Restart the master: a new history, no connections, no loaded functions; perhaps without what no disk has."""
+        master = self.master
+        if not lose_unsynced:
+            master.disk.catch_up()
+        data = master.disk.data.copy()
+        master.loaded.clear()
+        master.cut_sessions()
+        master.become(data)
+
+    def fail_over(self, replica: int = 0, keep_connections: bool = False) -> None:
+        """Promote a replica: what it had not applied is lost.
+
+        `keep_connections`: the old master was demoted and promoted again, and its clients noticed nothing (CM-11a).
+        """
+        data = self.master.followers[replica].data.copy()
+        if not keep_connections:
+            self.master.cut_sessions()
+        self.master.become(data)
+
+    def split(self, *names: str) -> None:
+        """Fail over while some clients still reach the old master, which does not know yet."""
+        old = MemoryServer(self.clock, self.rng)
+        old.data, old.history, old.offset = self.master.data.copy(), self.master.history, self.master.offset
+        old.loaded = set(self.master.loaded)
+        for name in names:
+            self._routes[name] = old
+        old.sessions = [session for session in self.master.sessions if session.name in names]
+        self.master.sessions = [session for session in self.master.sessions if session.name not in names]
+        for session in old.sessions:
+            session.server = old
+        self.fail_over()
+
+    def heal(self) -> None:
+        """End every split and cut: former masters lose their connections."""
+        for server in set(self._routes.values()):
+            server.role = "slave"
+            server.cut_sessions()
+        self._routes.clear()
+        self._cut_off.clear()
+        self.reachable = True
+
+    def cut_off(self, name: str) -> None:
+        """A client loses its connections and gets no new ones, until `heal`."""
+        self._cut_off.add(name)
+        for server in {self.master, *self._routes.values()}:
+            for session in [session for session in server.sessions if session.name == name]:
+                server.sessions.remove(session)
+                session.end(dead=False)
+
+    def cut_all(self) -> None:
+        """Every connection breaks; new ones may be made at once."""
+        self.master.cut_sessions()
+
+    def wipe(self) -> None:
+        """An empty store at the same address."""
+        self.master.cut_sessions()
+        self.master.loaded.clear()
+        self.master.become(Data())
+
+    async def close(self) -> None:
+        """End what still runs on behalf of clients that went away."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- for connections ----------------------------------------------------------------------------------------------
+
+    async def deliver(self, session: Session, commands: Sequence[Command]) -> list[Reply]:
+        """Execute a pipeline for a session, with the hook at each stage."""
+        hook = self.hook
+        if hook is not None:
+            await hook(FaultPoint(session.name, Stage.SEND, commands))
+        replies: list[Reply] = []
+        for index, command in enumerate(commands):
+            if hook is not None:
+                await hook(FaultPoint(session.name, Stage.COMMAND, commands, index))
+            if session.dead:
+                raise ConnectionLostError("the in-memory store closed the connection")
+            replies.append(await session.server.execute(session, command))
+        if hook is not None:
+            await hook(FaultPoint(session.name, Stage.REPLY, commands))
+        return replies
+
+    def start(self, session: Session, commands: Sequence[Command]) -> asyncio.Task[list[Reply]]:
+        """Execute a pipeline in a task of its own, which outlives its client."""
+        task = asyncio.get_running_loop().create_task(self.deliver(session, commands))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[list[Reply]]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+
+class MemoryClient:
+    """`Store` for one process."""
+
+    clustered = False
+
+    def __init__(self, store: MemoryStore, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def node_of(self, key: str) -> str | None:
+        """There is one node."""
+        return NODE
+
+    async def refresh(self) -> None:
+        """Nothing to learn."""
+
+    async def connect(self, node: str) -> StoreConnection:
+        """A connection to whatever this process reaches now."""
+        await asyncio.sleep(0)
+        server = self._store.server_for(self._name)
+        session = Session(self._name, server)
+        server.sessions.append(session)
+        return MemoryConnection(self._store, session)
+
+
+class MemoryConnection:
+    """`StoreConnection` to a server in this process."""
+
+    def __init__(self, store: MemoryStore, session: Session) -> None:
+        self._store = store
+        self._session = session
+
+    async def run(self, commands: Sequence[Command], timeout_ms: int) -> list[Reply]:
+        """Run a pipeline; ends at once when the connection is cut, while the server may still be executing it."""
+        session = self._session
+        await asyncio.sleep(0)
+        if not session.open:
+            raise ConnectionLostError("the connection to the in-memory store is closed")
+        task = self._store.start(session, commands)
+        cut = asyncio.ensure_future(self._ended())
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await asyncio.wait({task, cut}, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            session.end(dead=False)
+        finally:
+            cut.cancel()
+        if not task.done() or not session.open:
+            raise ConnectionLostError("the connection to the in-memory store broke")
+        try:
+            return task.result()
+        except ConnectionLostError:
+            session.end(dead=False)
+            raise
+
+    async def _ended(self) -> None:
+        while self._session.open:
+            self._session.changed.clear()
+            await self._session.changed.wait()
+
+    async def message(self) -> list[Reply]:
+        """The next message of a subscribed channel."""
+        session = self._session
+        while not session.inbox:
+            if not session.open:
+                raise ConnectionLostError("the connection to the in-memory store is closed")
+            session.changed.clear()
+            await session.changed.wait()
+        return session.inbox.popleft()
+
+    async def close(self) -> None:
+        """Close it. What was sent may still be executed."""
+        self._session.end(dead=False)
+        if self._session in self._session.server.sessions:
+            self._session.server.sessions.remove(self._session)
+
+
+def memory_log(
+    store: MemoryStore, name: str = "node", settings: StoreSettings | None = None, clock: Clock | None = None
+) -> StoreRecordLog:
+    """A record log of the process `name` on an in-memory store."""
+    return StoreRecordLog(
+        store.client(name), settings or StoreSettings(), clock or store.clock, Random(store.rng.random())
+    )
+
+
+def memory_cluster_store(
+    store: MemoryStore, name: str = "node", settings: StoreSettings | None = None
+) -> StoreClusterStore:
+    """The cluster-wide keys of an in-memory store, as the process `name` uses them."""
+    return StoreClusterStore(store.client(name), settings or StoreSettings())

@@ -1,0 +1,138 @@
+"""What a connection, and each held shard on it, must show before anything is written there (CM-19, CM-20).
+
+Reads and judges; never writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from shard_runtime.record_log import ShardLostError, StreamDeletedError, TailLostError
+
+from . import lease, scripts
+from .codec import entries, stream_id
+from .connection import (
+    INFO_REPLICATION,
+    Command,
+    ConnectionLostError,
+    ErrorReply,
+    Reply,
+    Store,
+    StoreConnection,
+    parse_replication,
+)
+from .held import HeldShard
+from .keys import META_CLUSTER_ID
+
+_SHARDS_PER_LOOK: Final = 64
+
+
+class NotCheckedError(Exception):
+    """The connection may not be written on: its node is no master, of another cluster, or changed meanwhile."""
+
+
+async def check_connection(
+    connection: StoreConnection, store: Store, node: str, cluster_id: str | None, timeout_ms: int
+) -> str:
+    """Load the functions, and require a master of our cluster. Returns its history."""
+    local = store.node_of(META_CLUSTER_ID) == node
+    commands: list[Command] = [("SCRIPT", "LOAD", script.source) for script in scripts.ALL]
+    commands.append(("GET", META_CLUSTER_ID) if local else ("PING",))
+    commands.append(INFO_REPLICATION)
+    replies = await connection.run(commands, timeout_ms)
+    replication = parse_replication(replies[-1])
+    if replication.role != "master":
+        raise NotCheckedError(f"the store node {node} is {replication.role or replies[-1]!r}, expected a master")
+    for reply in replies[: len(scripts.ALL)]:
+        if isinstance(reply, ErrorReply):
+            raise NotCheckedError(f"the store node {node} refused a function: {reply}")
+    if cluster_id is not None:
+        found = replies[-2] if local else await _cluster_id(store, timeout_ms)
+        require_cluster(node, found, cluster_id)
+    return replication.history
+
+
+async def _cluster_id(store: Store, timeout_ms: int) -> Reply:
+    """Ask the node that holds the cluster id."""
+    node = store.node_of(META_CLUSTER_ID)
+    if node is None:
+        raise ConnectionLostError("no node of the store is known yet")
+    connection = await store.connect(node)
+    try:
+        return (await connection.run([("GET", META_CLUSTER_ID)], timeout_ms))[0]
+    finally:
+        await connection.close()
+
+
+def require_cluster(node: str, found: Reply, expected: str) -> None:
+    """A wiped or wrong store is never mistaken for an empty one (CM-20)."""
+    if isinstance(found, ErrorReply) or found is None:
+        raise NotCheckedError(
+            f"the store node {node} has no cluster id ({found}), expected {expected}: it may be wiped"
+        )
+    if found.decode() != expected:
+        raise NotCheckedError(f"the store node {node} belongs to cluster {found.decode()}, expected {expected}")
+
+
+async def check_shards(connection: StoreConnection, held: Sequence[HeldShard], history: str, timeout_ms: int) -> None:
+    """Look at the owner record and the own tail of each shard; resolve flushes of unknown outcome by reading back.
+
+    Raises NotCheckedError when the history changed while looking: then nothing seen counts.
+    """
+    for start in range(0, len(held), _SHARDS_PER_LOOK):
+        group = held[start : start + _SHARDS_PER_LOOK]
+        asked = [_questions(shard) for shard in group]
+        commands = [command for questions in asked for command in questions]
+        replies = await connection.run([*commands, INFO_REPLICATION], timeout_ms)
+        if parse_replication(replies[-1]) != ("master", history):
+            raise NotCheckedError("the store's history changed while its logs were checked")
+        for reply in replies:
+            if isinstance(reply, ErrorReply):
+                raise NotCheckedError(f"the store refused to show a log: {reply}")
+        at = 0
+        for shard, questions in zip(group, asked, strict=True):
+            error = _judge(shard, replies[at : at + len(questions)])
+            at += len(questions)
+            if error is not None:
+                shard.lose(error)
+                continue
+            shard.checked_on, shard.whole_under = connection, history
+
+
+def _questions(held: HeldShard) -> list[Command]:
+    asked = [lease.owner_query(held.shard)]
+    for stream in held.shard.streams:
+        last = held.last[stream].id
+        if last < held.trimmed_below(stream):
+            asked.append(("EVALSHA", scripts.STREAM_TIP.digest, 1, stream))
+        else:
+            asked.append(("XRANGE", stream, str(last), str(last)))
+    if held.flush is not None and held.flush.needs_read_back:
+        asked += held.flush.read_back()
+    return asked
+
+
+def _judge(held: HeldShard, replies: Sequence[Reply]) -> ShardLostError | None:
+    where = f"shard {held.shard.tag}, epoch {held.epoch}"
+    if not lease.is_owner(replies[0], held.incarnation, held.epoch):
+        return ShardLostError(f"{where}: its owner record is no longer ours")
+    at = 1
+    for stream in held.shard.streams:
+        last, reply = held.last[stream], replies[at]
+        at += 1
+        if last.id < held.trimmed_below(stream):
+            if reply is None:
+                return StreamDeletedError(f"{where}: the stream {stream} is gone")
+            if stream_id(reply[0]) < last.id:
+                return TailLostError(
+                    f"{where}: {stream} ends at {reply[0].decode()}, this owner had confirmed {last.id}"
+                )
+            continue
+        found = entries(reply)
+        if found != [last]:
+            what = "holds other bytes there" if found else "has no such entry"
+            return TailLostError(f"{where}: this owner had confirmed {last.id} in {stream}, the store {what}")
+    if held.flush is not None and held.flush.needs_read_back:
+        return held.flush.resolve(replies[at:])
+    return None

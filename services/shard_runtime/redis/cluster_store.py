@@ -1,0 +1,285 @@
+"""The store's cluster-wide keys: node list, metadata log, hints, constants, wake channel (CM-1…4, CM-14, CM-20).
+
+None of them carries a shard's truth. Calls are safe to repeat, and are repeated for a bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+from shard_runtime.record_log import LogError, NodeRecord, ShardKind, StoreUnavailableError
+
+from . import scripts
+from .codec import entries
+from .connection import (
+    INFO_REPLICATION,
+    TOO_SMALL,
+    Command,
+    ConnectionLostError,
+    ErrorReply,
+    Reply,
+    Store,
+    StoreSettings,
+    parse_replication,
+)
+from .keys import (
+    META_CLUSTER_ID,
+    META_LOG,
+    META_TOUCH,
+    NODE_NAMES,
+    NODE_NEXT_ID,
+    NODES,
+    WAKE_CHANNEL,
+    owners_key,
+)
+from .line import Answered, Lines
+
+_METADATA_TYPE: Final = "V"
+
+
+class StoreClusterStore:
+    """`ClusterStore` over any store. The cluster id is read here, so connections are checked for a master only."""
+
+    def __init__(self, store: Store, settings: StoreSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._lines = Lines(store, settings, None)
+        self._closing = asyncio.Event()
+
+    # -- constants ----------------------------------------------------------------------------------------------------
+
+    async def cluster_id(self) -> str | None:
+        """The cluster id, None while the store is not initialised."""
+        found = await self._one(META_CLUSTER_ID, ("GET", META_CLUSTER_ID))
+        return None if found is None else str(found.decode())
+
+    async def init_cluster(self, cluster_id: str) -> str:
+        """Set the cluster id unless there is one; the id in force."""
+        return await self.constant(META_CLUSTER_ID, cluster_id)
+
+    async def constant(self, key: str, value: str) -> str:
+        """Set a constant once and for all; the value in force."""
+        answered = await self._lines.repeat(
+            key, (("SET", key, value, "NX"), ("GET", key)), self._settings.append_replicas
+        )
+        for reply in answered.replies:
+            _require(key, reply)
+        found = answered.replies[1]
+        if found is None:
+            raise LogError(f"constant {key}: the store has no value right after it was set to {value}")
+        return str(found.decode())
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    async def register_node(
+        self, name: str, incarnation: int, dead: frozenset[int], record: NodeRecord, ttl_ms: int
+    ) -> NodeRecord:
+        """Give a name its stable node id and enter it in the list (CM-1)."""
+        reply = await self._one(
+            NODES,
+            (
+                "EVALSHA",
+                scripts.NODE_REGISTER.digest,
+                3,
+                NODES,
+                NODE_NAMES,
+                NODE_NEXT_ID,
+                name,
+                str(incarnation),
+                ttl_ms,
+                _pack(record),
+                *(str(old) for old in sorted(dead)),
+            ),
+            self._settings.append_replicas,
+        )
+        if reply[0] == b"TAKEN":
+            raise LogError(
+                f"node name {name}: it is held by incarnation {reply[2].decode()} (node {reply[1].decode()}) for another "
+                f"{int(reply[3])} ms; stop that process, wait, or start this one under another --node-name"
+            )
+        return _with(record, int(reply[1]), incarnation)
+
+    async def renew_node(self, record: NodeRecord, ttl_ms: int) -> list[NodeRecord]:
+        """Renew the entry and answer the live nodes. Raises LogError when another incarnation holds it (CM-1)."""
+        reply = await self._one(NODES, self._renewal(record, ttl_ms, "renew"))
+        if reply[0] == b"TAKEN":
+            raise LogError(
+                f"node {record.node_id} ({record.name}): its entry is held by incarnation {reply[1].decode()}, "
+                f"this process is {record.incarnation}; register again only if the store's history changed"
+            )
+        return [_unpack(int(reply[i]), reply[i + 1]) for i in range(1, len(reply), 2)]
+
+    async def remove_node(self, record: NodeRecord) -> None:
+        """Take the entry out, if it is still this incarnation's."""
+        await self._one(NODES, self._renewal(record, 1, "remove"))
+
+    @staticmethod
+    def _renewal(record: NodeRecord, ttl_ms: int, mode: str) -> Command:
+        return (
+            "EVALSHA",
+            scripts.NODE_RENEW.digest,
+            1,
+            NODES,
+            record.node_id,
+            str(record.incarnation),
+            ttl_ms,
+            _pack(record),
+            mode,
+        )
+
+    # -- metadata log -------------------------------------------------------------------------------------------------
+
+    async def append_metadata(self, version: int, payload: bytes) -> bool:
+        """Append entry `1-<version>`: the id is the compare-and-set (CM-20). Payloads carry a random change id.
+
+        After a lost reply the same entry is sent again, found there, and proved by a write behind it with its own WAIT.
+        """
+        add: Command = ("XADD", META_LOG, f"1-{version}", "t", _METADATA_TYPE, "r", payload)
+        look: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
+        touch: Command = ("SET", META_TOUCH, version)
+        try:
+            async with asyncio.timeout(self._settings.call_ms / 1000):
+                return await self._appended((INFO_REPLICATION, add, touch, look), payload)
+        except TimeoutError:
+            raise StoreUnavailableError(
+                f"metadata version {version}: no durable answer in time; it may be in force, read the log before retrying"
+            ) from None
+
+    async def _appended(self, commands: tuple[Command, ...], payload: bytes) -> bool:
+        """Repeat until the entry stands on enough replicas under one history, or is somebody else's."""
+        wait, pause_ms = self._settings.append_replicas, self._settings.backoff_ms
+        while True:
+            try:
+                answered = await self._lines.once(META_LOG, commands, wait)
+            except StoreUnavailableError:
+                await asyncio.sleep(pause_ms / 1000)
+                pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
+                continue
+            before, added, _, found = answered.replies
+            if isinstance(added, ErrorReply) and TOO_SMALL not in added.message:
+                _require(META_LOG, added)
+            if isinstance(found, ErrorReply) or [entry.record for entry in entries(found)] != [payload]:
+                return False
+            if answered.acked >= wait and parse_replication(before).history == answered.history:
+                return True
+
+    async def read_metadata(self, after_version: int, count: int) -> list[tuple[int, bytes]]:
+        """Entries above a version, in order."""
+        reply = await self._one(META_LOG, ("XRANGE", META_LOG, f"(1-{after_version}", "+", "COUNT", count))
+        return [(entry.id.seq, entry.record) for entry in entries(reply)]
+
+    async def trim_metadata(self, below_version: int) -> None:
+        """Drop entries below a version."""
+        await self._one(META_LOG, ("XTRIM", META_LOG, "MINID", f"1-{below_version}"))
+
+    # -- hints and wake-ups -------------------------------------------------------------------------------------------
+
+    async def put_hints(self, kind: ShardKind, hints: Mapping[str, tuple[int, int]]) -> None:
+        """Remember owners for look-ups."""
+        if hints:
+            words = [word for name, (node, epoch) in hints.items() for word in (name, f"{node} {epoch}")]
+            await self._one(owners_key(kind), ("HSET", owners_key(kind), *words))
+
+    async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:
+        """All hints of a kind."""
+        reply = await self._one(owners_key(kind), ("HGETALL", owners_key(kind)))
+        pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+        found = {}
+        for name, value in pairs:
+            node, _, epoch = value.partition(b" ")
+            found[name.decode()] = (int(node), int(epoch))
+        return found
+
+    async def wake(self, reason: str) -> None:
+        """PUBLISH on the wake channel."""
+        await self._one(WAKE_CHANNEL, ("PUBLISH", WAKE_CHANNEL, reason))
+
+    async def wakes(self) -> AsyncIterator[str]:
+        """Reasons published. A broken connection is made again, and then yields "reconnected": something was missed."""
+        pause_ms, again = self._settings.backoff_ms, False
+        while not self._closing.is_set():
+            try:
+                async for reason in self._subscribed(again):
+                    pause_ms, again = self._settings.backoff_ms, True
+                    yield reason
+            except ConnectionLostError:
+                again = True
+                await asyncio.sleep(pause_ms / 1000)
+                pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
+
+    async def _subscribed(self, again: bool) -> AsyncIterator[str]:
+        node = self._store.node_of(WAKE_CHANNEL)
+        if node is None:
+            await self._store.refresh()
+            node = self._store.node_of(WAKE_CHANNEL)
+        if node is None:
+            raise ConnectionLostError("no store node is known")
+        connection = await self._store.connect(node)
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            replication = await connection.run([INFO_REPLICATION], self._settings.reply_ms)
+            if parse_replication(replication[0]).role != "master":
+                raise ConnectionLostError(f"store node {node} is no master")
+            await connection.run([("SUBSCRIBE", WAKE_CHANNEL)], self._settings.reply_ms)
+            if again:
+                yield "reconnected"
+            while True:
+                message = asyncio.ensure_future(connection.message())
+                await asyncio.wait({message, closing}, return_when=asyncio.FIRST_COMPLETED)
+                if not message.done():
+                    message.cancel()
+                    await asyncio.gather(message, return_exceptions=True)
+                    return
+                yield message.result()[2].decode()
+        finally:
+            closing.cancel()
+            await connection.close()
+
+    async def close(self) -> None:
+        """Close every connection, and end `wakes`."""
+        self._closing.set()
+        await self._lines.close()
+
+    async def _one(self, key: str, command: Command, wait: int = 0) -> Reply:
+        answered: Answered = await self._lines.repeat(key, (command,), wait)
+        _require(key, answered.replies[0])
+        return answered.replies[0]
+
+
+def _require(key: str, reply: Reply) -> None:
+    if isinstance(reply, ErrorReply):
+        raise StoreUnavailableError(f"{key}: the store refused: {reply}")
+
+
+def _pack(record: NodeRecord) -> str:
+    return json.dumps(
+        {
+            "incarnation": str(record.incarnation),
+            "name": record.name,
+            "address": record.address,
+            "roles": sorted(record.roles),
+            "rack": record.rack,
+            "state": record.state,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _unpack(node_id: int, data: bytes) -> NodeRecord:
+    found = json.loads(data)
+    return NodeRecord(
+        node_id=node_id,
+        incarnation=int(found["incarnation"]),
+        name=found["name"],
+        address=found["address"],
+        roles=frozenset(found["roles"]),
+        rack=found["rack"],
+        state=found["state"],
+    )
+
+
+def _with(record: NodeRecord, node_id: int, incarnation: int) -> NodeRecord:
+    return NodeRecord(node_id, incarnation, record.name, record.address, record.roles, record.rack, record.state)

@@ -1,0 +1,135 @@
+"""What a store is to this package: connections that take commands and give replies, and a map from keys to nodes.
+
+Nothing here retries, pools or judges. Real stores implement it in `resp.py` and `topology.py`, the in-memory twin in
+`shard_runtime.memory`; both are driven by the same writer and logs, which hold all the judgement (CM-13, CM-19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+Arg = str | bytes | int
+Command = tuple[Arg, ...]
+Reply = Any
+"""bytes, int, None, a list of replies, or an ErrorReply. (Any: replies are taken apart where they are judged.)"""
+
+
+class ConnectionLostError(Exception):
+    """The connection broke or did not answer in time: what was sent on it may or may not have been executed."""
+
+
+class ErrorReply(NamedTuple):
+    """An error the store answered, as a value: the other replies of its pipeline still count."""
+
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.message}".strip()
+
+
+REROUTE_CODES: Final = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOSCRIPT"})
+"""Refusals that say: not here, or not now. Nothing was executed; look again where the key lives (CM-19)."""
+
+TOO_SMALL: Final = "equal or smaller"
+"""In the message of a refused XADD: the id is not above the stream's last one. This is the fence (CM-13)."""
+
+
+class StoreConnection(Protocol):
+    """One connection. Commands run in the order sent; at most one `run` may be outstanding."""
+
+    async def run(self, commands: Sequence[Command], timeout_ms: int) -> list[Reply]:
+        """Send all commands in one write and read one reply each. Raises ConnectionLostError; then it is closed."""
+        ...
+
+    async def message(self) -> list[Reply]:
+        """The next message pushed to a subscribed connection. Raises ConnectionLostError."""
+        ...
+
+    async def close(self) -> None:
+        """Close it; safe to repeat."""
+        ...
+
+
+class Store(Protocol):
+    """A store's nodes. A node is named by the address of its master, or by a word that stands for 'the master'."""
+
+    @property
+    def clustered(self) -> bool:
+        """Whether keys are spread over nodes, so that a command may touch one hash tag only."""
+        ...
+
+    def node_of(self, key: str) -> str | None:
+        """The node that holds a key, as far as known; None before the first `refresh` of a cluster."""
+        ...
+
+    async def refresh(self) -> None:
+        """Learn again which node holds what. Raises ConnectionLostError when no node answers."""
+        ...
+
+    async def connect(self, node: str) -> StoreConnection:
+        """Open a connection to a node. Raises ConnectionLostError, in words a person can use."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How this process uses its store. Times in milliseconds."""
+
+    cluster_id: str | None = None
+    """The cluster this process belongs to; a store that says otherwise, or nothing, is not written to (CM-20)."""
+    replicas: int = 0
+    """Replicas per master, as configured (not as connected)."""
+    min_insync_replicas: int = 1
+    """Copies, the master's included, that a flush needs to be committed (SR-19)."""
+    wait_ms: int = 1_000
+    """How long one WAIT may block the write connection."""
+    reply_ms: int = 5_000
+    """How long a pipeline may go unanswered, beyond its WAIT, before its connection counts as lost."""
+    call_ms: int = 2_000
+    """How long a claim, renewal, release, compaction or read may take, repetitions included."""
+    backoff_ms: int = 50
+    backoff_max_ms: int = 2_000
+    turn_bytes: int = 16 * 1024 * 1024
+    """A pipeline takes no further flush once it carries this much."""
+    turn_jobs: int = 1_024
+    """A pipeline carries at most this many flushes and calls."""
+
+    @property
+    def claim_replicas(self) -> int:
+        """Replicas a claim or renewal must reach to count (CM-12)."""
+        return max((self.replicas + 1) // 2, self.append_replicas)
+
+    @property
+    def append_replicas(self) -> int:
+        """Replicas a flush must reach to be committed (SR-19)."""
+        return self.min_insync_replicas - 1
+
+
+class Replication(NamedTuple):
+    """What INFO replication says of a node: the two words that every judgement needs."""
+
+    role: str
+    history: str
+
+
+def parse_replication(reply: Reply) -> Replication:
+    """Role and history of an INFO replication reply; an error reply gives empty words, which match nothing."""
+    if isinstance(reply, str):
+        reply = reply.encode()
+    if not isinstance(reply, bytes):
+        return Replication("", "")
+    return Replication(_field(reply, b"role:"), _field(reply, b"master_replid:"))
+
+
+def _field(info: bytes, name: bytes) -> str:
+    start = info.find(name)
+    if start < 0:
+        return ""
+    end = info.find(b"\r\n", start)
+    return info[start + len(name) : end if end >= 0 else None].decode()
+
+
+INFO_REPLICATION: Final[Command] = ("INFO", "replication")

@@ -1,0 +1,247 @@
+"""One flush: a MULTI…EXEC of one shard, from its first sending to its commit (CM-13, CM-19, SR-9, SR-19, SR-21).
+
+    NEW ──EXEC──▶ STANDS ──WAIT, same history──▶ committed
+     │               │
+     └──── lost ─────┴──▶ UNKNOWN ──read back──▶ absent: NEW again, the same ids and bytes
+                             ▲                └▶ there: NOOP ──XADD──▶ STANDS on this connection
+                             └─────── lost ───────────┘
+
+A flush is never rolled back once its outcome was unknown, and its ids never carry other bytes. It never talks to the
+store: a writer sends what `commands` says, `check.py` reads back what `read_back` asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Final
+
+from shard_runtime.record_log import (
+    NOOP_TYPE,
+    Appended,
+    AppendRefusedError,
+    Entry,
+    ShardLostError,
+    StreamAppend,
+    StreamDeletedError,
+    StreamId,
+)
+
+from .codec import entries, noop_record, xadd
+from .connection import REROUTE_CODES, TOO_SMALL, Command, ErrorReply, Reply
+from .held import HeldShard
+from .jobs import Next, Turn, seen
+
+_ENTRY_OVERHEAD: Final = 64
+
+
+class Phase(Enum):
+    """Where a flush stands; see the drawing above."""
+
+    NEW = auto()
+    UNKNOWN = auto()
+    NOOP = auto()
+    STANDS = auto()
+
+
+class FlushJob:
+    """A flush as a writer's job."""
+
+    def __init__(
+        self, held: HeldShard, appends: Sequence[StreamAppend], replicas: int, wall_ms: Callable[[], int]
+    ) -> None:
+        self.key = held.shard.owner_key
+        self.wait = replicas
+        self.size = sum(len(e.record) + len(e.batch) + _ENTRY_OVERHEAD for append in appends for e in append.entries)
+        self.answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self.answer.add_done_callback(seen)
+        self._held = held
+        self._appends = [append for append in appends if append.entries]
+        self._wall_ms = wall_ms
+        self._phase = Phase.NEW
+        self._ever_unknown = False
+        self._refused_as_old = False
+        self._short = False
+        self._noops: list[Entry] = []
+
+    # -- what a writer asks -------------------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Committed, refused, lost or dropped."""
+        return self.answer.done()
+
+    @property
+    def unresolved(self) -> bool:
+        """Its outcome is unknown, or it stands on too few replicas: no new work meanwhile (CM-15, SR-21)."""
+        return not self.done and (self._ever_unknown or self._short)
+
+    @property
+    def needs_read_back(self) -> bool:
+        """Nothing may be sent for it before its ids were looked at."""
+        return self._phase is Phase.UNKNOWN
+
+    @property
+    def shards(self) -> Sequence[HeldShard]:
+        """The shard it belongs to."""
+        return (self._held,)
+
+    def commands(self) -> Sequence[Command]:
+        """The whole flush, the no-op that proves a read-back one, or nothing while only the WAIT is short."""
+        if self._phase is Phase.STANDS:
+            return ()
+        noop_stream = self._held.shard.streams[-1]
+        if self._phase is Phase.NOOP:
+            return (xadd(noop_stream, self._noops[-1]),)
+        sent: list[Command] = [("MULTI",)]
+        for append in self._appends:
+            stream = append.stream
+            sent += [xadd(stream, entry) for entry in append.entries]
+        sent += [xadd(noop_stream, noop) for noop in self._noops]
+        sent.append(("EXEC",))
+        return sent
+
+    def behind(self) -> Sequence[Command]:
+        """Nothing."""
+        return ()
+
+    def fail(self, error: Exception) -> None:
+        """Answer the caller with an error, and free the shard's place for the next flush."""
+        if self._held.flush is self:
+            self._held.flush = None
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def lost(self) -> None:
+        """The connection broke: whatever stood or was sent must be read back on a new one."""
+        self._phase, self._ever_unknown = Phase.UNKNOWN, True
+
+    def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
+        """Judge the replies by what the flush had been through before (CM-13)."""
+        if self.done:
+            return Next.DONE
+        if self._phase is Phase.STANDS:
+            return self._settle_wait(turn)
+        results = replies if self._phase is Phase.NOOP else replies[-1]
+        if isinstance(results, ErrorReply):  # of EXEC: nothing of the MULTI was executed
+            return self._refused(_cause(replies), results)
+        if not isinstance(results, (list, tuple)):
+            return self._lose(ShardLostError(f"{self._where}: EXEC answered {results!r}, expected one id per entry"))
+        for result in results:
+            if isinstance(result, ErrorReply):
+                return self._settle_error(result, turn)
+        if not turn.intact:
+            self.lost()
+            return Next.RECHECK
+        if any(result is None for result in results):
+            return self._lose(StreamDeletedError(f"{self._where}: the stream was deleted"))
+        self._phase = Phase.STANDS
+        return self._settle_wait(turn)
+
+    # -- judgements ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        return f"shard {self._held.shard.tag}, epoch {self._held.epoch}"
+
+    def _settle_wait(self, turn: Turn) -> Next:
+        if not turn.intact:
+            self.lost()
+            return Next.RECHECK
+        if turn.acked < self.wait:
+            self._short = True
+            return Next.AGAIN
+        self._commit(turn.history)
+        return Next.DONE
+
+    def _commit(self, history: str) -> None:
+        held = self._held
+        for append in self._appends:
+            held.last[append.stream] = append.entries[-1]
+        noop_stream = held.shard.streams[-1]
+        if self._noops:
+            held.last[noop_stream] = self._noops[-1]
+        held.flush = None
+        held.whole_under = history
+        if not self.answer.done():
+            self.answer.set_result(Appended(held.last[noop_stream].id, len(self._noops)))
+
+    def _refused(self, cause: ErrorReply, outcome: ErrorReply) -> Next:
+        """A refused MULTI. On the first sending the ids are free again; later the first may still arrive."""
+        if cause.code in REROUTE_CODES:
+            return Next.RECHECK
+        if self._ever_unknown:
+            return Next.RECHECK if cause.code == "READONLY" else Next.LATER
+        self.fail(AppendRefusedError(f"{self._where}: the store refused the append: {cause}"))
+        return Next.RECHECK if cause.code == "READONLY" or outcome.code != "EXECABORT" else Next.DONE
+
+    def _settle_error(self, error: ErrorReply, turn: Turn) -> Next:
+        """An error from inside the EXEC, or of a no-op."""
+        if self._phase is Phase.NOOP and (error.code in REROUTE_CODES or error.code == "READONLY"):
+            return Next.RECHECK
+        if TOO_SMALL in error.message:
+            if self._ever_unknown and not self._refused_as_old:
+                self._refused_as_old = True  # the first sending may have arrived meanwhile: look (SR-9)
+                self._phase = Phase.UNKNOWN
+                return Next.RECHECK
+            return self._lose(ShardLostError(f"{self._where}: another owner has claimed it: {error}"))
+        if self._phase is Phase.NOOP:
+            return (
+                Next.LATER
+            )  # refused for a while (OOM, NOREPLICAS…): the flush itself stands, so the no-op must follow
+        return self._lose(ShardLostError(f"{self._where}: the append was answered {error}, which no owner expects"))
+
+    def _lose(self, error: ShardLostError) -> Next:
+        self._held.lose(error)
+        return Next.DONE
+
+    # -- read back (SR-9) ---------------------------------------------------------------------------------------------
+
+    def read_back(self) -> Sequence[Command]:
+        """Ranges that show whether the flush, and the no-ops sent behind it, are in the log."""
+        asked: list[Command] = [
+            ("XRANGE", append.stream, str(append.entries[0].id), str(append.entries[-1].id)) for append in self._appends
+        ]
+        if self._noops:
+            stream = self._held.shard.streams[-1]
+            asked.append(("XRANGE", stream, str(self._noops[0].id), str(self._noops[-1].id)))
+        return asked
+
+    def resolve(self, replies: Sequence[Reply]) -> ShardLostError | None:
+        """Decide from the ranges what is to be sent next; an error when the ids carry other bytes, or none can land."""
+        found = [entries(reply) for reply in replies]
+        wanted = [list(append.entries) for append in self._appends]
+        noops = found.pop() if self._noops else []
+        if found == wanted and noops == self._noops[: len(noops)]:
+            if len(noops) == len(self._noops):
+                self._noops.append(self._next_noop())
+            elif self._refused_as_old:
+                return ShardLostError(f"{self._where}: another owner has claimed it")
+            self._phase, self._refused_as_old = Phase.NOOP, False
+            return None
+        if any(found) or noops:
+            return ShardLostError(f"{self._where}: other bytes stand at ids of this owner's flush")
+        if self._refused_as_old:
+            return ShardLostError(f"{self._where}: another owner has claimed it, and the flush had not landed")
+        self._phase = Phase.NEW
+        return None
+
+    def _next_noop(self) -> Entry:
+        """The next id of the no-op stream: behind the last no-op, this flush, or what stood before it there."""
+        stream = self._held.shard.streams[-1]
+        last = self._held.last[stream].id
+        for append in self._appends:
+            if append.stream == stream:
+                last = append.entries[-1].id
+        if self._noops:
+            last = self._noops[-1].id
+        return Entry(StreamId(last.epoch, last.seq + 1), NOOP_TYPE, noop_record(self._wall_ms()))
+
+
+def _cause(replies: Sequence[Reply]) -> ErrorReply:
+    """Why a MULTI was refused: the first error while its commands were queued, else the error of EXEC itself."""
+    for reply in replies:
+        if isinstance(reply, ErrorReply):
+            return reply
+    raise AssertionError("a refused MULTI has an error among its replies")

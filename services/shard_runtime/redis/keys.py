@@ -1,0 +1,34 @@
+"""Names of keys that belong to no single shard, and where a key lies in a Redis Cluster (CM-2, CM-10, CM-14, CM-20)."""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from typing import Final
+
+from shard_runtime.record_log import ShardKind
+
+NODES: Final = "{nodes}"
+NODE_NAMES: Final = "{nodes}:names"
+NODE_NEXT_ID: Final = "{nodes}:next"
+META_LOG: Final = "{meta}:log"
+META_CLUSTER_ID: Final = "{meta}:cluster"
+META_TOUCH: Final = "{meta}:touch"
+"""Written behind a metadata entry that had to be read back: WAIT proves only what its own connection wrote (CM-19)."""
+WAKE_CHANNEL: Final = "{meta}:wake"
+
+SLOTS: Final = 16384
+
+
+def owners_key(kind: ShardKind) -> str:
+    """The hash of ownership hints of a kind (CM-14)."""
+    return "{owners}:" + kind.value
+
+
+def slot_of(key: str) -> int:
+    """The Redis Cluster slot of a key: CRC-16 of its hash tag if it has one that is not empty, else of all of it."""
+    start = key.find("{")
+    if start >= 0:
+        end = key.find("}", start + 1)
+        if end > start + 1:
+            key = key[start + 1 : end]
+    return crc_hqx(key.encode(), 0) % SLOTS

@@ -1,0 +1,197 @@
+"""A connection for calls that rest on no held shard: reads of logs, the node list, the metadata log.
+
+Calls that arrive while one pipeline is in flight form the next (P-9). It never retries: a call whose connection broke
+fails with StoreUnavailableError, and its caller knows whether it may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shard_runtime.record_log import StoreUnavailableError
+
+from .check import NotCheckedError, check_connection
+from .connection import (
+    INFO_REPLICATION,
+    REROUTE_CODES,
+    Command,
+    ConnectionLostError,
+    ErrorReply,
+    Reply,
+    Store,
+    StoreConnection,
+    StoreSettings,
+    parse_replication,
+)
+from .jobs import seen
+
+
+class Answered(NamedTuple):
+    """Replies of one call, the replicas that have everything before them, and the history behind them."""
+
+    replies: list[Reply]
+    acked: int
+    history: str
+
+
+class _Call(NamedTuple):
+    commands: Sequence[Command]
+    wait: int
+    answer: asyncio.Future[Answered]
+
+
+class Line:
+    """One connection to one store node. `cluster_id` None: the node's cluster id is not looked at."""
+
+    def __init__(self, node: str, store: Store, settings: StoreSettings, cluster_id: str | None) -> None:
+        self._node = node
+        self._store = store
+        self._settings = settings
+        self._cluster_id = cluster_id
+        self._connection: StoreConnection | None = None
+        self._calls: deque[_Call] = deque()
+        self._wake = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"store-line-{node}")
+
+    async def call(self, commands: Sequence[Command], wait: int = 0) -> Answered:
+        """Run commands together, then WAIT for `wait` replicas. Error replies are values, except those that reroute."""
+        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(seen)
+        self._calls.append(_Call(commands, wait, answer))
+        self._wake.set()
+        return await answer
+
+    async def close(self) -> None:
+        """End the task and the connection; unanswered calls fail."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._fail(list(self._calls), "this process closed its store connection before an answer came")
+        self._calls.clear()
+        await self._disconnect()
+
+    async def _run(self) -> None:
+        while True:
+            while not self._calls:
+                await self._wake.wait()
+                self._wake.clear()
+            batch = [self._calls.popleft() for _ in range(min(len(self._calls), self._settings.turn_jobs))]
+            batch = [call for call in batch if not call.answer.done()]
+            try:
+                await self._turn(batch)
+            except (ConnectionLostError, NotCheckedError) as error:
+                await self._disconnect()
+                self._fail(batch, f"store node {self._node}: {error}")
+            except BaseException:
+                self._fail(batch, "this process closed its store connection before an answer came")
+                raise
+
+    async def _turn(self, batch: Sequence[_Call]) -> None:
+        settings = self._settings
+        if self._connection is None:
+            connection = await self._store.connect(self._node)
+            self._connection = connection
+            await check_connection(connection, self._store, self._node, self._cluster_id, settings.reply_ms)
+        wait = max((call.wait for call in batch), default=0)
+        commands = [command for call in batch for command in call.commands]
+        if wait:
+            commands.append(("WAIT", wait, settings.wait_ms))
+        commands.append(INFO_REPLICATION)
+        replies = await self._connection.run(commands, settings.reply_ms + (settings.wait_ms if wait else 0))
+        replication = parse_replication(replies[-1])
+        acked = replies[-2] if wait and isinstance(replies[-2], int) else 0
+        at = 0
+        stale = replication.role != "master"
+        for call in batch:
+            ours = replies[at : at + len(call.commands)]
+            at += len(call.commands)
+            stale = self._answer(call, Answered(ours, acked, replication.history), stale) or stale
+        if stale:
+            await self._disconnect()
+
+    def _answer(self, call: _Call, answered: Answered, stale: bool) -> bool:
+        """Answer one call. Returns whether its node must be looked up and checked again."""
+        rerouted = next(
+            (r for r in answered.replies if isinstance(r, ErrorReply) and r.code in REROUTE_CODES | {"READONLY"}), None
+        )
+        if rerouted is not None or stale:
+            self._fail([call], f"store node {self._node}: {rerouted or 'it is no master any more'}")
+            return True
+        if not call.answer.done():
+            call.answer.set_result(answered)
+        return False
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    @staticmethod
+    def _fail(calls: Sequence[_Call], why: str) -> None:
+        for call in calls:
+            if not call.answer.done():
+                call.answer.set_exception(StoreUnavailableError(why))
+
+
+class Lines:
+    """Lines to the nodes of a store, found by key; repeats calls that may be repeated, for a bounded time."""
+
+    def __init__(self, store: Store, settings: StoreSettings, cluster_id: str | None) -> None:
+        self._store = store
+        self._settings = settings
+        self._cluster_id = cluster_id
+        self._lines: dict[str, Line] = {}
+        self._closed = False
+
+    async def once(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
+        """One call on the node of `key`. Raises StoreUnavailableError; its commands may have been executed then."""
+        if self._closed:
+            raise StoreUnavailableError("the store client is closed")
+        node = self._store.node_of(key)
+        try:
+            if node is None:
+                await self._store.refresh()
+                node = self._store.node_of(key)
+        except ConnectionLostError as error:
+            raise StoreUnavailableError(str(error)) from error
+        if node is None:
+            raise StoreUnavailableError(f"no store node holds {key}")
+        line = self._lines.get(node)
+        if line is None:
+            line = self._lines[node] = Line(node, self._store, self._settings, self._cluster_id)
+        return await line.call(commands, wait)
+
+    async def repeat(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
+        """As `once`, for commands that may run twice: repeated until `call_ms` have passed."""
+        pause_ms = self._settings.backoff_ms
+        last = StoreUnavailableError(f"no answer about {key} within {self._settings.call_ms} ms")
+        try:
+            async with asyncio.timeout(self._settings.call_ms / 1000):
+                while True:
+                    try:
+                        return await self.once(key, commands, wait)
+                    except StoreUnavailableError as error:
+                        last = error
+                    if self._closed:
+                        raise last
+                    await asyncio.sleep(pause_ms / 1000)
+                    pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
+                    await self._look_again()
+        except TimeoutError:
+            raise last from None
+
+    async def _look_again(self) -> None:
+        if self._store.clustered:
+            try:
+                await self._store.refresh()
+            except ConnectionLostError:
+                return  # the next call says what is wrong
+
+    async def close(self) -> None:
+        """Close all lines."""
+        self._closed = True
+        lines, self._lines = list(self._lines.values()), {}
+        for line in lines:
+            await line.close()

@@ -1,0 +1,302 @@
+"""The logs and owner records of one store: `RecordLog` over any `Store`, the real ones and the in-memory twin alike.
+
+It holds what this process has claimed, hands writes to the writer of the right node and reads to a line of their own. How
+replies are judged stands in `jobs.py`, `flush.py` and `check.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from shard_runtime.clock import Clock
+from shard_runtime.record_log import (
+    CLAIM_TYPE,
+    Appended,
+    ClaimAnswer,
+    Claimed,
+    ClaimRequest,
+    Entry,
+    LogError,
+    Renewal,
+    Renewed,
+    ShardId,
+    ShardLostError,
+    StoreUnavailableError,
+    StreamAppend,
+    StreamId,
+    StreamTip,
+)
+
+from . import scripts
+from .codec import claim_record, entries, index_entries, stream_id
+from .connection import Command, ErrorReply, Reply, Store, StoreConnection, StoreSettings
+from .flush import FlushJob
+from .held import HeldShard
+from .jobs import AnswerT, Call, ClaimJob, CompactJob, Job, PlainJob, ReleaseJob, RenewJob
+from .keys import META_CLUSTER_ID
+from .line import Lines
+from .writer import Writer
+
+_UNROUTED: Final = ""
+_RENEWALS_PER_CALL: Final = 500
+
+
+class StoreRecordLog:
+    """`RecordLog` over a store."""
+
+    def __init__(self, store: Store, settings: StoreSettings, clock: Clock, rng: Random | None = None) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng or Random()
+        self._held: dict[ShardId, HeldShard] = {}
+        self._writers: dict[str, Writer] = {}
+        self._lines = Lines(store, settings, settings.cluster_id)
+        self._closed = False
+
+    async def open(self) -> None:
+        """Connect to the store's (first) node. Raises StoreUnavailableError, with the cause, when that takes too long."""
+        await self._call(PlainJob(META_CLUSTER_ID, ()), "opening the log")
+
+    # -- state --------------------------------------------------------------------------------------------------------
+
+    @property
+    def available(self) -> bool:
+        """Whether every node in use may be written to, with nothing unresolved (CM-15)."""
+        used = [writer for writer in self._writers.values() if not writer.idle or writer.connected]
+        return bool(used) and all(writer.available for writer in used)
+
+    def available_for(self, shard: ShardId) -> bool:
+        """Whether new work may be taken for a shard."""
+        writer = self._writer_of(shard.owner_key)
+        return writer is not None and writer.available
+
+    @property
+    def history(self) -> str:
+        """The history of the node that holds the cluster id; of the only node, without cluster mode."""
+        writer = self._writer_of(META_CLUSTER_ID)
+        return "" if writer is None else writer.history
+
+    def history_of(self, shard: ShardId) -> str:
+        """The history of the node that holds a shard."""
+        writer = self._writer_of(shard.owner_key)
+        return "" if writer is None else writer.history
+
+    def tail_checked(self, shard: ShardId) -> str:
+        """The history for `Renewal.tail_ok`, or ""."""
+        held = self._held.get(shard)
+        return "" if held is None else held.tail_checked()
+
+    def lost(self, shard: ShardId) -> ShardLostError | None:
+        """Why a shard may not be used any more."""
+        held = self._held.get(shard)
+        return None if held is None else held.lost
+
+    # -- ownership ----------------------------------------------------------------------------------------------------
+
+    async def claim(self, request: ClaimRequest) -> ClaimAnswer:
+        """Try to own a shard (CM-12). A lost reply is answered by the same claim sent again."""
+        record = claim_record(
+            request.node_id, request.incarnation, request.address, request.nonce, self._clock.wall_ms()
+        )
+        job = ClaimJob(request, record, self._settings.claim_replicas, self._clock, self._hold)
+        return await self._call(job, f"claiming {request.shard.tag}")
+
+    def _hold(self, request: ClaimRequest, claimed: Claimed, record: bytes, connection: StoreConnection) -> None:
+        shard = request.shard
+        before = self._held.get(shard)
+        if before is not None:
+            before.lose(ShardLostError(f"shard {shard.tag} was claimed again by this process"))
+        entry = Entry(StreamId(claimed.epoch, 0), CLAIM_TYPE, record)
+        self._held[shard] = HeldShard(
+            shard=shard,
+            incarnation=request.incarnation,
+            epoch=claimed.epoch,
+            last=dict.fromkeys(shard.streams, entry),
+            lossy=claimed.lossy,
+            whole_under=claimed.history,
+            checked_on=connection,
+        )
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed | None]:
+        """Renew leases, many per call, one per call in cluster mode (CM-3)."""
+        size = 1 if self._store.clustered else _RENEWALS_PER_CALL
+        jobs: list[RenewJob] = []
+        for start in range(0, len(renewals), size):
+            group = renewals[start : start + size]
+            held = [held for renewal in group if (held := self._held.get(renewal.shard)) is not None]
+            jobs.append(
+                RenewJob(group, held, self._settings.claim_replicas, self._clock, self._cluster_id_for(group[0].shard))
+            )
+        for job in jobs:
+            self._submit(job)
+        if jobs:
+            await asyncio.wait([job.answer for job in jobs], timeout=self._settings.call_ms / 1000)
+        answers: list[Renewed | None] = []
+        for start, job in zip(range(0, len(renewals), size), jobs, strict=True):
+            answers += self._renewed(job, renewals[start : start + size])
+        return answers
+
+    def _cluster_id_for(self, shard: ShardId) -> str | None:
+        """The cluster id, if the shard's node is the one that holds it: then a renewal looks at it (CM-19)."""
+        same = self._store.node_of(META_CLUSTER_ID) == self._store.node_of(shard.owner_key)
+        return self._settings.cluster_id if same else None
+
+    def _renewed(self, job: RenewJob, renewals: Sequence[Renewal]) -> list[Renewed | None]:
+        answer = job.answer
+        if not answer.done():
+            answer.cancel()
+        if answer.cancelled() or answer.exception() is not None:
+            return [None] * len(renewals)
+        return [self._noted(*pair) for pair in zip(renewals, answer.result(), strict=True)]
+
+    def _noted(self, renewal: Renewal, renewed: Renewed) -> Renewed:
+        """A renewal's answer, noted. A shard whose tail is lost is not renewed for its host: it must claim again."""
+        held = self._held.get(renewal.shard)
+        if held is None or held.epoch != renewal.epoch:
+            return renewed
+        if not renewed.ok:
+            held.lose(ShardLostError(f"shard {renewal.shard.tag}: its renewal was refused, others own it"))
+        elif renewal.tail_ok and renewal.tail_ok == renewed.history:
+            held.lossy = False
+        return renewed if held.lost is None else renewed._replace(ok=False)
+
+    async def release(self, shard: ShardId, incarnation: int, epoch: int) -> bool:
+        """Give a shard up; whatever the answer, this process never serves under that epoch again."""
+        await self.drop(shard)
+        return await self._call(ReleaseJob(shard, incarnation, epoch), f"releasing {shard.tag}")
+
+    async def drop(self, shard: ShardId) -> None:
+        """Forget a shard."""
+        held = self._held.pop(shard, None)
+        if held is not None:
+            held.lose(ShardLostError(f"shard {shard.tag} was dropped by this process"))
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def append(self, shard: ShardId, epoch: int, appends: Sequence[StreamAppend]) -> Appended:
+        """One atomic flush; returns once committed. Cancelling the caller does not cancel the flush."""
+        held = self._usable(shard, epoch)
+        if held.flush is not None:
+            raise LogError(f"shard {shard.tag}: a flush is outstanding, and at most one may be")
+        filled = [append for append in appends if append.entries]
+        if not filled:
+            return Appended(held.last[shard.streams[-1]].id, 0)
+        for append in filled:
+            _require_order(held, append)
+        job = FlushJob(held, filled, self._settings.append_replicas, self._clock.wall_ms)
+        held.flush = job
+        self._submit(job)
+        return await asyncio.shield(job.answer)
+
+    async def compact(self, shard: ShardId, incarnation: int, epoch: int, stream: str, before: StreamId) -> bool:
+        """Move `replay_from` (main log only), then trim."""
+        held = self._held.get(shard)
+        if held is None or held.epoch != epoch or held.incarnation != incarnation or held.lost is not None:
+            return False
+        job = CompactJob(held, stream, before, self._settings.claim_replicas)
+        return await self._call(job, f"compacting {stream}")
+
+    async def delete_streams(self, shard: ShardId) -> None:
+        """Remove a deleted topic's streams and owner record."""
+        await self.drop(shard)
+        job = PlainJob(shard.owner_key, [("DEL", *shard.streams, shard.owner_key)])
+        await self._call(job, f"deleting the streams of {shard.tag}")
+
+    def _usable(self, shard: ShardId, epoch: int) -> HeldShard:
+        held = self._held.get(shard)
+        if held is None or held.epoch != epoch:
+            found = "no claim" if held is None else f"epoch {held.epoch}"
+            raise ShardLostError(f"shard {shard.tag}: asked to write in epoch {epoch}, this process holds {found}")
+        if held.lost is not None:
+            raise held.lost
+        return held
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def read(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
+        """A page of a stream."""
+        reply = await self._read(stream, ("XRANGE", stream, f"({after}", _end(through), "COUNT", count))
+        return entries(reply)
+
+    async def index(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
+        """A page without batches."""
+        call: Command = (
+            "EVALSHA", scripts.LOG_INDEX.digest, 1, stream, f"({after}", _end(through), count, "oldest",
+        )  # fmt: skip
+        return index_entries(await self._read(stream, call))
+
+    async def read_back(self, stream: str, before: StreamId, count: int) -> list[Entry]:
+        """A page backwards, without batches."""
+        call: Command = ("EVALSHA", scripts.LOG_INDEX.digest, 1, stream, f"({before}", "-", count, "newest")
+        return index_entries(await self._read(stream, call))
+
+    async def tip(self, stream: str) -> StreamTip | None:
+        """Where a stream stands."""
+        reply = await self._read(stream, ("EVALSHA", scripts.STREAM_TIP.digest, 1, stream))
+        if reply is None:
+            return None
+        return StreamTip(stream_id(reply[0]), int(reply[1]), int(reply[2]), stream_id(reply[3]))
+
+    async def _read(self, stream: str, command: Command) -> Reply:
+        """Read under the history the writer has checked: a read must not mix two pasts of a log."""
+        answered = await self._lines.repeat(stream, (command,))
+        writer = self._writer_of(stream)
+        if writer is not None and writer.connected and answered.history != writer.history:
+            raise StoreUnavailableError(f"the store's history changed while {stream} was read; read again")
+        reply = answered.replies[0]
+        if isinstance(reply, ErrorReply):
+            raise LogError(f"reading {stream}: the store answered {reply}")
+        return reply
+
+    # -- writers ------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close everything."""
+        self._closed = True
+        writers, self._writers = list(self._writers.values()), {}
+        for writer in writers:
+            await writer.close()
+        await self._lines.close()
+
+    async def _call(self, job: Call[AnswerT], what: str) -> AnswerT:
+        self._submit(job)  # type: ignore[arg-type]  # every subclass of Call is a Job
+        try:
+            async with asyncio.timeout(self._settings.call_ms / 1000):
+                return await job.answer
+        except TimeoutError:
+            writer = self._writer_of(job.key)
+            cause = writer.trouble if writer is not None and writer.trouble else "it did not answer"
+            raise StoreUnavailableError(f"{what}: no durable answer of the store in time: {cause}") from None
+
+    def _submit(self, job: Job) -> None:
+        if self._closed:
+            job.fail(StoreUnavailableError("the log is closed"))
+            return
+        node = self._store.node_of(job.key) or _UNROUTED
+        writer = self._writers.get(node)
+        if writer is None:
+            writer = self._writers[node] = Writer(
+                node, self._store, self._settings, self._rng, self._submit, self._held_on
+            )
+        writer.submit(job)
+
+    def _writer_of(self, key: str) -> Writer | None:
+        return self._writers.get(self._store.node_of(key) or _UNROUTED)
+
+    def _held_on(self, node: str) -> list[HeldShard]:
+        return [held for held in self._held.values() if self._store.node_of(held.shard.owner_key) == node]
+
+
+def _end(through: StreamId | None) -> str:
+    return "+" if through is None else str(through)
+
+
+def _require_order(held: HeldShard, append: StreamAppend) -> None:
+    """A flush whose ids cannot be this owner's next ones would be taken for a lost shard: say so at once."""
+    first, last = append.entries[0].id, held.last[append.stream].id
+    if first.epoch != held.epoch or first <= last:
+        raise ValueError(f"{append.stream}: entry {first} cannot follow {last} in epoch {held.epoch}")

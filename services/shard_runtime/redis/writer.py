@@ -1,0 +1,283 @@
+"""The one connection that writes to a store node: its checks, its pipelines, its reconnects (CM-15, CM-19, P-9).
+
+One pipeline is in flight; all that arrives meanwhile forms the next. A pipeline is the commands of all its jobs, one WAIT,
+the history behind it, and what jobs want to look at behind the WAIT. It never decides what a reply means: jobs do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+
+import structlog
+
+from shard_runtime.record_log import ShardLostError, StoreUnavailableError
+
+from .check import NotCheckedError, check_connection, check_shards
+from .connection import (
+    INFO_REPLICATION,
+    Command,
+    ConnectionLostError,
+    Reply,
+    Store,
+    StoreConnection,
+    StoreSettings,
+    parse_replication,
+)
+from .held import HeldShard
+from .jobs import Job, Next, Turn
+
+_log = structlog.get_logger(__name__)
+
+
+class Writer:
+    """Writes to one store node. `route` hands back jobs whose key lives elsewhere now; `held_on` lists a node's shards."""
+
+    def __init__(
+        self,
+        node: str,
+        store: Store,
+        settings: StoreSettings,
+        rng: Random,
+        route: Callable[[Job], None],
+        held_on: Callable[[str], Sequence[HeldShard]],
+    ) -> None:
+        self.node = node
+        self.history = ""
+        self.trouble = ""
+        self._store = store
+        self._settings = settings
+        self._rng = rng
+        self._route = route
+        self._held_on = held_on
+        self._connection: StoreConnection | None = None
+        self._queue: deque[Job] = deque()
+        self._waiting: list[Job] = []
+        self._parked: set[asyncio.TimerHandle] = set()
+        self._parked_jobs: set[Job] = set()
+        self._attempt = 0
+        self._wake = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"store-writer-{node}")
+
+    @property
+    def connected(self) -> bool:
+        """A checked master is at the other end."""
+        return self._connection is not None
+
+    @property
+    def available(self) -> bool:
+        """Connected, and no flush is unresolved (CM-15)."""
+        return self.connected and not any(job.unresolved for job in (*self._waiting, *self._parked_jobs))
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to do and nothing held: a node in this state need not be reachable."""
+        return not (self._waiting or self._queue or self._parked_jobs or self._held_on(self.node))
+
+    def submit(self, job: Job) -> None:
+        """Take a job; it leaves with the next pipeline."""
+        self._queue.append(job)
+        self._wake.set()
+
+    async def close(self) -> None:
+        """End the task and the connection; unanswered jobs fail."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for handle in self._parked:
+            handle.cancel()
+        for job in (*self._waiting, *self._queue, *self._parked_jobs):
+            job.fail(StoreUnavailableError("this process closed its store connection before an answer came"))
+        self._waiting, self._parked_jobs = [], set()
+        self._queue.clear()
+        await self._disconnect()
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            while self.idle:
+                await self._woken()
+            try:
+                await self._connect()
+                await self._serve()
+            except (ConnectionLostError, NotCheckedError) as error:
+                if self._attempt == 0 or str(error) != self.trouble:
+                    _log.warning("store_connection_in_trouble", node=self.node, cause=str(error))
+                self.trouble = str(error)
+            except Exception:  # a fault of ours must not end the only writer: its jobs would wait for ever
+                _log.exception("store_writer_failed", node=self.node)
+            await self._disconnect()
+            await asyncio.sleep(self._back_off())
+            self._attempt += 1
+            await self._reroute()
+
+    def _back_off(self) -> float:
+        """Seconds until the next attempt: none at first, then doubling up to a cap, half of it random."""
+        if self._attempt == 0:
+            return 0.0
+        bound = min(self._settings.backoff_max_ms, self._settings.backoff_ms << min(self._attempt - 1, 16))
+        return bound * (0.5 + self._rng.random() / 2) / 1000
+
+    async def _woken(self) -> None:
+        await self._wake.wait()
+        self._wake.clear()
+
+    async def _connect(self) -> None:
+        """Connect and check the node, then every shard held on it, before the first write (CM-19)."""
+        settings = self._settings
+        connection = await self._store.connect(self.node)
+        try:
+            history = await check_connection(connection, self._store, self.node, settings.cluster_id, settings.reply_ms)
+            await check_shards(connection, self._usable(), history, settings.reply_ms)
+        except BaseException:
+            await connection.close()
+            raise
+        if history != self.history:
+            _log.info("store_history", node=self.node, history=history, before=self.history)
+        self._connection, self.history = connection, history
+
+    def _usable(self) -> list[HeldShard]:
+        return [held for held in self._held_on(self.node) if held.lost is None]
+
+    async def _disconnect(self) -> None:
+        """Close the connection; what had been read back on it, or stood on it without its WAIT, is unknown again."""
+        connection, self._connection = self._connection, None
+        for job in (*self._waiting, *self._queue, *self._parked_jobs):
+            if job.unresolved:
+                job.lost()
+        if connection is not None:
+            await connection.close()
+
+    async def _reroute(self) -> None:
+        """Ask where keys live now, and hand over the jobs that belong elsewhere."""
+        if not self._store.clustered:
+            return
+        try:
+            await self._store.refresh()
+        except ConnectionLostError as error:
+            self.trouble = str(error)
+            return
+        jobs = [*self._waiting, *self._queue]
+        self._waiting = []
+        self._queue.clear()
+        for job in jobs:
+            if self._store.node_of(job.key) in (self.node, None):
+                self._queue.append(job)
+            else:
+                self._route(job)
+
+    async def _serve(self) -> None:
+        while True:
+            batch = self._take()
+            if not batch:
+                await self._woken()
+                continue
+            await self._look_first(batch)
+            await self._turn([job for job in batch if not job.done])
+
+    def _take(self) -> list[Job]:
+        """Jobs for the next pipeline: those that wait for replicas, then what is queued, up to the bounds."""
+        self._waiting = [job for job in self._waiting if not job.done]
+        size = sum(job.size for job in self._waiting)
+        while self._queue and size <= self._settings.turn_bytes and len(self._waiting) < self._settings.turn_jobs:
+            job = self._queue.popleft()
+            if not job.done:
+                self._waiting.append(job)
+                size += job.size
+        return self._waiting
+
+    async def _look_first(self, batch: Sequence[Job]) -> None:
+        """Shards that came to this connection later (a slot that moved) are looked at before their first write here."""
+        connection = self._connection
+        if connection is None:
+            raise ConnectionLostError("the connection was closed")
+        unseen = {
+            id(held): held
+            for job in batch
+            for held in job.shards
+            if held.checked_on is not connection and held.lost is None
+        }
+        if unseen:
+            await check_shards(connection, list(unseen.values()), self.history, self._settings.reply_ms)
+
+    async def _turn(self, batch: Sequence[Job]) -> None:
+        """One pipeline, and the judgement of each of its jobs."""
+        connection = self._connection
+        if connection is None:
+            raise ConnectionLostError("the connection was closed")
+        parts = [job.commands() for job in batch]
+        looks = [job.behind() for job in batch]
+        commands: list[Command] = [command for part in parts for command in part]
+        wait = max((job.wait for job in batch), default=0)
+        timeout_ms = self._settings.reply_ms
+        if wait:
+            commands.append(("WAIT", wait, self._settings.wait_ms))
+            timeout_ms += self._settings.wait_ms
+        commands.append(INFO_REPLICATION)
+        commands += [command for look in looks for command in look]
+        try:
+            replies = await connection.run(commands, timeout_ms)
+        except BaseException:
+            for job, part in zip(batch, parts, strict=True):
+                if part:
+                    job.lost()
+            raise
+        self._settle(batch, parts, looks, replies, wait, connection)
+
+    def _settle(
+        self,
+        batch: Sequence[Job],
+        parts: Sequence[Sequence[Command]],
+        looks: Sequence[Sequence[Command]],
+        replies: Sequence[Reply],
+        wait: int,
+        connection: StoreConnection,
+    ) -> None:
+        at = sum(map(len, parts))
+        acked = replies[at] if wait and isinstance(replies[at], int) else 0
+        at += 1 if wait else 0
+        intact = parse_replication(replies[at]) == ("master", self.history)
+        turn = Turn(connection, acked, self.history, intact)
+        look_at, at = at + 1, 0
+        recheck = not intact
+        kept: list[Job] = []
+        for job, part, look in zip(batch, parts, looks, strict=True):
+            ours, behind = replies[at : at + len(part)], replies[look_at : look_at + len(look)]
+            at, look_at = at + len(part), look_at + len(look)
+            verdict = _judged(job, ours, behind, turn)
+            recheck = recheck or verdict is Next.RECHECK
+            if verdict is Next.LATER:
+                self._park(job)
+            elif not job.done:
+                kept.append(job)
+        self._waiting = kept
+        if recheck:
+            raise NotCheckedError(f"the store node {self.node} must be checked again")
+        self._attempt = 0
+        self.trouble = ""
+
+    def _park(self, job: Job) -> None:
+        """Put a job aside for a back-off."""
+
+        def due() -> None:
+            self._parked.discard(handle)
+            self._parked_jobs.discard(job)
+            self.submit(job)
+
+        handle = asyncio.get_running_loop().call_later(self._settings.backoff_ms * 4 / 1000, due)
+        self._parked.add(handle)
+        self._parked_jobs.add(job)
+
+
+def _judged(job: Job, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
+    """A job's judgement; a reply it cannot take apart loses its shard, never the writer (CM-13)."""
+    try:
+        return job.settle(replies, behind, turn)
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError, UnicodeDecodeError) as error:
+        lost = ShardLostError(f"{job.key}: the store answered {list(replies)!r:.200}, which cannot be read: {error}")
+        job.fail(lost)
+        for held in job.shards:
+            held.lose(lost)
+        return Next.DONE
