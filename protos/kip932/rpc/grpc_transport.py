@@ -1,0 +1,166 @@
+"""The Transport over gRPC: one long-lived channel per address, used by client and services alike.
+
+It depends on grpcio and protobuf only. It never retries by itself: heartbeats, fetches and acknowledgements are
+repeated by callers that hold their epochs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Generic
+
+import grpc
+from grpc import aio
+
+from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
+
+MESSAGE_MAX_BYTES: Final = 64 * 1024 * 1024
+#: Keepalive is equal on both sides; the server refuses pings that come more often than half of it.
+KEEPALIVE_MS: Final = 20_000
+KEEPALIVE_TIMEOUT_MS: Final = 10_000
+
+_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_MAX_BYTES),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A node that restarts is back within a second; gRPC's own back-off would grow to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),  # this transport's connections are its own: sessions hang on them (PL-524)
+)
+_STATUSES: Final = {status.value: status for status in TransportStatus}
+
+
+class GrpcTransport:
+    """`kip932.rpc.transport.Transport` over grpc.aio. Belongs to the event loop it is first used on.
+
+    `credentials` turns TLS on for every peer; `metadata` yields per-call metadata such as a bearer token.
+    """
+
+    def __init__(
+        self,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Callable[[], tuple[tuple[str, str], ...]] | None = None,
+    ) -> None:
+        self._credentials = credentials
+        self._metadata = metadata
+        self._channels: dict[str, aio.Channel] = {}
+        self._calls: dict[tuple[str, str], Any] = {}
+        self._closed = False
+
+    async def call(
+        self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+    ) -> ResponseT:
+        """One unary call. Raises TransportError."""
+        try:
+            response: ResponseT = await self._callable(address, method)(
+                request, timeout=timeout_s, metadata=self._call_metadata()
+            )
+        except aio.AioRpcError as error:
+            raise _error(address, error) from None
+        except aio.UsageError as error:
+            raise TransportError(TransportStatus.CANCELLED, address, str(error)) from None
+        except asyncio.CancelledError:
+            if self._closed:
+                raise TransportError(TransportStatus.CANCELLED, address, "the transport is closed") from None
+            raise
+        return response
+
+    async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
+        """Open a duplex stream. A peer that cannot be reached shows at the first read or write."""
+        return _GrpcStream(address, self._callable(address, method)(metadata=self._call_metadata()))
+
+    async def close(self) -> None:
+        """Close every channel; what is in flight fails with CANCELLED."""
+        self._closed = True
+        channels, self._channels = list(self._channels.values()), {}
+        self._calls.clear()
+        for channel in channels:
+            await channel.close()
+
+    def _call_metadata(self) -> tuple[tuple[str, str], ...]:
+        return self._metadata() if self._metadata is not None else ()
+
+    def _callable(self, address: str, method: Method[Any, Any]) -> Any:
+        key = (address, method.path)
+        found = self._calls.get(key)
+        if found is None:
+            if self._closed:
+                raise TransportError(TransportStatus.CANCELLED, address, "the transport is closed")
+            channel = self._channel(address)
+            make: Callable[..., Any] = channel.stream_stream if method.streaming else channel.unary_unary
+            found = self._calls[key] = make(
+                method.path,
+                request_serializer=method.request_type.SerializeToString,
+                response_deserializer=method.response_type.FromString,
+            )
+        return found
+
+    def _channel(self, address: str) -> aio.Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            if self._credentials is None:
+                channel = aio.insecure_channel(address, options=_OPTIONS)
+            else:
+                channel = aio.secure_channel(address, self._credentials, options=_OPTIONS)
+            self._channels[address] = channel
+        return channel
+
+
+class _GrpcStream(Generic[RequestT, ResponseT]):
+    """The client's end of one stream; gRPC takes one write at a time, so writes queue on a lock."""
+
+    __slots__ = ("_address", "_call", "_closed", "_write_lock")
+
+    def __init__(self, address: str, call: Any) -> None:
+        self._address = address
+        self._call = call
+        self._closed = False
+        self._write_lock = asyncio.Lock()
+
+    async def write(self, message: RequestT) -> None:
+        """Send one message."""
+        try:
+            async with self._write_lock:
+                await self._call.write(message)
+        except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError, asyncio.CancelledError) as error:
+            raise await self._ended(error) from None
+
+    async def read(self) -> ResponseT | None:
+        """The next message; None when the peer closed in good order."""
+        try:
+            message = await self._call.read()
+        except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError, asyncio.CancelledError) as error:
+            raise await self._ended(error) from None
+        return None if message is aio.EOF else message
+
+    async def close(self) -> None:
+        """End the stream; the peer's handler is cancelled."""
+        self._closed = True
+        self._call.cancel()
+
+    async def _ended(self, error: BaseException) -> BaseException:
+        """The TransportError for a broken stream; a cancellation of the caller's own task stays what it is."""
+        if isinstance(error, aio.AioRpcError):
+            return _error(self._address, error)
+        if self._closed:
+            return TransportError(TransportStatus.CANCELLED, self._address, "the stream is closed on this side")
+        if isinstance(error, asyncio.CancelledError) and not self._call.cancelled():
+            return error
+        if self._call.done():
+            code, details = await self._call.code(), await self._call.details()
+            return TransportError(_status(code), self._address, details or "the stream has ended")
+        return TransportError(TransportStatus.UNAVAILABLE, self._address, str(error))
+
+
+def _status(code: grpc.StatusCode) -> TransportStatus:
+    return _STATUSES.get(code.name, TransportStatus.UNKNOWN)
+
+
+def _error(address: str, error: aio.AioRpcError) -> TransportError:
+    return TransportError(_status(error.code()), address, error.details() or "")

@@ -1,0 +1,91 @@
+"""Where each key's newest self-contained copy lies, and so how much of a stream is needed at all. Pure (CM-18, SR-13).
+
+Holds positions of *confirmed* entries only, because only those justify a trim (SR-15). It plans; the host writes the
+cold copies and asks the log to trim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shard_runtime.record_log import StreamId
+from shard_runtime.shard import Anchor
+
+
+class Position(NamedTuple):
+    """An entry's place: how many entries this host had counted before it, and its id."""
+
+    ordinal: int
+    id: StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionLimits:
+    """When a stream is compacted (CM-18), and in what steps (SR-17)."""
+
+    entries_min: int = 5_000
+    entries_per_key: int = 4
+    slice_keys: int = 500
+    retry_ms: int = 1_000
+
+
+class Positions:
+    """Positions of the newest copies of all live keys of one stream, oldest first."""
+
+    def __init__(self, limits: CompactionLimits) -> None:
+        self._limits = limits
+        self._newest: dict[Hashable, Position] = {}  # insertion order is position order
+        self._entries = 0
+        self._start = 0
+        self._last = StreamId(0, 0)
+
+    @property
+    def live_keys(self) -> int:
+        """Keys that have a self-contained copy and no later tombstone."""
+        return len(self._newest)
+
+    @property
+    def entries(self) -> int:
+        """Entries since `replay_from`, as far as this host counted them: what a take-over would replay."""
+        return self._entries - self._start
+
+    def note(self, entry: StreamId, anchor: Anchor | None) -> None:
+        """Count one confirmed entry."""
+        if anchor is not None:
+            self._newest.pop(anchor.key, None)
+            if anchor.alive:
+                self._newest[anchor.key] = Position(self._entries, entry)
+        self._entries += 1
+        self._last = entry
+
+    def due(self) -> bool:
+        """Whether the stream has grown past max(entries_min, entries_per_key × live keys)."""
+        return self.entries > max(self._limits.entries_min, self._limits.entries_per_key * len(self._newest))
+
+    def stale(self) -> list[Sequence[Hashable]]:
+        """Keys to rewrite, oldest first, in slices: those whose newest copy lies in the older half of the stream.
+
+        A busy key has a younger copy already, so copying it would save nothing.
+        """
+        half = self._entries - self.entries // 2
+        keys = []
+        for key, position in self._newest.items():
+            if position.ordinal >= half:
+                break
+            keys.append(key)
+        size = self._limits.slice_keys
+        return [keys[first : first + size] for first in range(0, len(keys), size)]
+
+    def alive(self, keys: Sequence[Hashable]) -> list[Hashable]:
+        """Those of `keys` that still have a confirmed copy."""
+        return [key for key in keys if key in self._newest]
+
+    def needed_from(self) -> Position:
+        """The smallest position that is still some key's newest; without keys, the last entry's."""
+        return next(iter(self._newest.values()), Position(max(self._entries - 1, 0), self._last))
+
+    def trimmed(self, to: Position) -> None:
+        """`replay_from` is now `to`, in the store too."""
+        self._start = max(self._start, to.ordinal)

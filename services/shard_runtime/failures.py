@@ -1,0 +1,43 @@
+"""From what went wrong below a shard to the Kafka error its caller gets (GC-5, SC-15).
+
+The table is the coordinators'; a host takes the mapping as a parameter, so that a leader can bring its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kip932 import errors
+from shard_runtime.record_log import AppendRefusedError, ShardLostError, StoreUnavailableError, StreamDeletedError
+
+FailureMapping = Callable[[BaseException], errors.KafkaError]
+
+_KAFKA: Final[dict[type[errors.KafkaError], type[errors.KafkaError]]] = {
+    errors.NetworkError: errors.CoordinatorLoadInProgressError,
+    errors.NotEnoughReplicasError: errors.CoordinatorNotAvailableError,
+    errors.NotEnoughReplicasAfterAppendError: errors.CoordinatorNotAvailableError,
+    errors.RequestTimedOutError: errors.CoordinatorNotAvailableError,
+    errors.NotLeaderOrFollowerError: errors.NotCoordinatorError,
+    errors.KafkaStorageError: errors.NotCoordinatorError,
+    errors.MessageTooLargeError: errors.UnknownServerError,
+}
+
+_LOG: Final[tuple[tuple[type[Exception], type[errors.KafkaError]], ...]] = (
+    (StreamDeletedError, errors.NotCoordinatorError),
+    (ShardLostError, errors.NotCoordinatorError),
+    (AppendRefusedError, errors.CoordinatorNotAvailableError),
+    (StoreUnavailableError, errors.CoordinatorNotAvailableError),
+    (TimeoutError, errors.CoordinatorNotAvailableError),
+)
+
+
+def coordinator_failure(error: BaseException) -> errors.KafkaError:
+    """The error a coordinator answers. KafkaErrors outside SC-15's table stay as they are, with their message."""
+    if isinstance(error, errors.KafkaError):
+        mapped = _KAFKA.get(type(error))
+        return error if mapped is None else mapped(error.message)
+    for kind, answer in _LOG:
+        if isinstance(error, kind):
+            return answer(str(error) or None)
+    return errors.UnknownServerError()

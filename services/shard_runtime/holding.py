@@ -1,0 +1,148 @@
+"""What a host holds while it owns its shard: the shard, its lease, the queue, the flush in flight, the next id.
+
+Bookkeeping only, no I/O: `shard_host` decides when things happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
+
+from kip932.errors import KafkaError, NotCoordinatorError
+from shard_runtime.compaction import CompactionLimits, Positions
+from shard_runtime.lease import Lease
+from shard_runtime.record_log import Appended, Entry, StreamId
+from shard_runtime.shard import Anchor, CommandT, RecordT, Shard
+
+
+class Operation:
+    """One command from its decision to its answer."""
+
+    __slots__ = ("anchors", "cold", "effects", "entries", "failure", "future", "reply", "tokens")
+
+    def __init__(self, future: asyncio.Future[object] | None, cold: bool = False) -> None:
+        self.future = future
+        self.cold = cold
+        self.reply: object = None
+        self.failure: KafkaError | None = None
+        self.effects: Sequence[object] = ()
+        self.entries: list[tuple[str, bytes]] = []
+        self.tokens: list[object] = []
+        self.anchors: list[Anchor | None] = []
+
+    def fail(self, failure: KafkaError) -> None:
+        """Let the answer be `failure`, and drop what a decision may have left."""
+        self.failure = failure
+        self.effects = ()
+
+    def settle(self, lease_valid: bool) -> None:
+        """Answer. Past the lease nobody gets an answer but NOT_COORDINATOR, though the records are durable (CM-3)."""
+        if self.future is None or self.future.done():
+            return
+        if not lease_valid:
+            self.future.set_exception(NotCoordinatorError("the lease of this node has lapsed; look up the owner"))
+        elif self.failure is not None:
+            self.future.set_exception(self.failure)
+        else:
+            self.future.set_result(self.reply)
+
+
+@dataclass(slots=True)
+class FlushBatch:
+    """Operations that are appended as one and answered together, in order."""
+
+    operations: list[Operation] = field(default_factory=list)
+
+
+class Holding(Generic[CommandT, RecordT]):
+    """One owner's time with one shard."""
+
+    def __init__(self, shard: Shard[CommandT, RecordT], lease: Lease, limits: CompactionLimits) -> None:
+        self.shard = shard
+        self.lease = lease
+        self.positions = Positions(limits)
+        self.pending: deque[Operation] = deque()
+        self.in_flight: FlushBatch | None = None
+        self.flusher: asyncio.Task[None] | None = None
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.last = StreamId(lease.epoch, 0)
+        self.interrupted = False
+        self.pauses_seen = lease.pauses
+        self.copying = 0
+        self.trim_due = False
+        self.retry_ms = limits.retry_ms
+        self._slices: deque[Sequence[Hashable]] = deque()
+        self._compact_after_ms = 0
+
+    @property
+    def waiting(self) -> int:
+        """Operations not answered yet."""
+        return len(self.pending) + (len(self.in_flight.operations) if self.in_flight else 0)
+
+    def take(self, records_max: int) -> FlushBatch:
+        """Move operations from the queue into the flush: all, up to `records_max` records, at least one."""
+        batch = FlushBatch()
+        records = 0
+        while self.pending and (not batch.operations or records + len(self.pending[0].entries) <= records_max):
+            operation = self.pending.popleft()
+            batch.operations.append(operation)
+            records += len(operation.entries)
+        self.in_flight = batch
+        return batch
+
+    def number(self, batch: FlushBatch) -> list[Entry]:
+        """The batch's stream entries, with the next consecutive ids of this epoch (SR-7)."""
+        epoch, seq = self.last
+        numbered = []
+        for operation in batch.operations:
+            for kind, data in operation.entries:
+                seq += 1
+                numbered.append(Entry(StreamId(epoch, seq), kind, data))
+        return numbered
+
+    def committed(self, batch: FlushBatch, entries: list[Entry], appended: Appended) -> None:
+        """The batch is durable: its ids, and those of no-ops behind it, are used up; its positions count."""
+        self.in_flight = None
+        self.last = appended.tip
+        anchors = (anchor for operation in batch.operations for anchor in operation.anchors)
+        for entry, anchor in zip(entries, anchors, strict=True):
+            self.positions.note(entry.id, anchor)
+        for _ in range(appended.noops):
+            self.positions.note(appended.tip, None)
+        if self.copying:
+            self.copying -= sum(operation.cold for operation in batch.operations)
+            if not self.copying:
+                self.slice_done()
+
+    def abandon(self) -> list[Operation]:
+        """All operations not answered yet, oldest first; none is held any longer."""
+        operations = [*(self.in_flight.operations if self.in_flight else ()), *self.pending]
+        self.in_flight = None
+        self.pending.clear()
+        return operations
+
+    def plan_compaction(self, now_ms: int) -> bool:
+        """Whether there is a slice to copy now; plans the slices when the stream has grown past its limit."""
+        if not self._slices and not self.trim_due and now_ms >= self._compact_after_ms and self.positions.due():
+            self._slices.extend(self.positions.stale())
+            self.trim_due = not self._slices
+        return bool(self._slices)
+
+    def next_slice(self) -> list[Hashable]:
+        """Keys of the next slice that are still alive."""
+        return self.positions.alive(self._slices.popleft())
+
+    def slice_done(self) -> None:
+        """All copies of the slice are confirmed; after the last slice the trim is due."""
+        self.trim_due = not self._slices
+
+    def stop_compaction(self, not_before_ms: int) -> None:
+        """Forget the plan; a new one may be made from `not_before_ms` on."""
+        self._slices.clear()
+        self.copying = 0
+        self.trim_due = False
+        self._compact_after_ms = not_before_ms

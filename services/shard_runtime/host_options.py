@@ -1,0 +1,67 @@
+"""A host's states, bounds and meter: the words around `shard_host`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from shard_runtime.compaction import CompactionLimits
+
+
+class HostState(StrEnum):
+    """Where a host stands with its shard; the names are those of the `num-partitions` metric (GC-153)."""
+
+    IDLE = "idle"
+    LOADING = "loading"
+    ACTIVE = "active"
+    RELEASING = "releasing"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """Bounds of one host; times in milliseconds."""
+
+    write_timeout_ms: int = 5_000
+    release_timeout_ms: int = 5_000
+    waiting_max: int = 10_000
+    flush_records_max: int = 5_000
+    page_entries: int = 500
+    compaction: CompactionLimits = field(default_factory=CompactionLimits)
+
+
+class HostMeter(Protocol):
+    """What a host reports, once per batch or event (P-6)."""
+
+    def flushed(self, records: int, elapsed_ms: int) -> None:
+        """One flush was committed."""
+        ...
+
+    def refused(self, records: int) -> None:
+        """One flush was refused and undone."""
+        ...
+
+    def loaded(self, entries: int, unknown: int, elapsed_ms: int) -> None:
+        """A log was replayed; `unknown` entries were of a type or version this build does not know (SC-51)."""
+        ...
+
+    def trimmed(self, entries_left: int) -> None:
+        """The stream was compacted; a take-over would now replay `entries_left`."""
+        ...
+
+
+class NoMeter:
+    """Reports to nobody."""
+
+    def flushed(self, records: int, elapsed_ms: int) -> None:
+        """Nothing."""
+
+    def refused(self, records: int) -> None:
+        """Nothing."""
+
+    def loaded(self, entries: int, unknown: int, elapsed_ms: int) -> None:
+        """Nothing."""
+
+    def trimmed(self, entries_left: int) -> None:
+        """Nothing."""

@@ -1,0 +1,394 @@
+"""Keeps the leases of all shards of one process, claims what targets it, hands over what does not (CM-3, CM-4, CM-12).
+
+The decisions are `ownership_core`'s; this module sends and waits. It serves nothing itself: hosts and leaders do,
+behind the `Lease` that each of them is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+
+from shard_runtime.clock import Clock
+from shard_runtime.lease import Lease
+from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore, Phase
+from shard_runtime.placement import candidates
+from shard_runtime.record_log import (
+    Claimed,
+    ClaimRefused,
+    ClaimRequest,
+    ClusterStore,
+    LogError,
+    NodeRecord,
+    RecordLog,
+    ShardId,
+    ShardKind,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class ShardOwner(Protocol):
+    """Who serves one shard while it is owned here: a `ShardHost`, or a partition leader."""
+
+    @property
+    def demand(self) -> int:
+        """Requests that were turned away for want of this shard; those with most are replayed first (CM-12)."""
+        ...
+
+    async def gained(self, claimed: Claimed, lease: Lease) -> None:
+        """The claim is durable: replay, make a lost tail good (CM-47), then serve behind `lease`.
+
+        May be cancelled, when the shard is lost meanwhile; may raise, then the shard is dropped and claimed anew later.
+        """
+        ...
+
+    def lost(self, reason: str) -> None:
+        """The shard is gone: answer nothing more for it but NOT_COORDINATOR or NOT_LEADER_OR_FOLLOWER."""
+        ...
+
+    async def releasing(self) -> None:
+        """Stop taking work, finish the last flush and outgoing calls, forget the shard; returns when done (CM-4)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipOptions:
+    """Bounds of ownership; times in milliseconds."""
+
+    tick_ms: int = 1_000
+    claims_max: int = 128
+    loads_max: int = 4
+    release_timeout_ms: int = 10_000
+
+
+class Ownership:
+    """The shards of this process.
+
+    `shards` lists the shards that exist of the kinds this process has owners for; `owner_of` gives the owner of one;
+    `nodes` the live nodes as last seen; `deleted` says that a shard's topic is known deleted, so that its streams are
+    removed instead of released (CM-21).
+    """
+
+    def __init__(
+        self,
+        record_log: RecordLog,
+        store: ClusterStore,
+        clock: Clock,
+        identity: OwnerIdentity,
+        *,
+        shards: Callable[[], Collection[ShardId]],
+        owner_of: Callable[[ShardId], ShardOwner],
+        nodes: Callable[[], Sequence[NodeRecord]],
+        deleted: Callable[[ShardId], bool] = lambda shard: False,
+        terms: LeaseTerms | None = None,
+        options: OwnershipOptions | None = None,
+    ) -> None:
+        self.core = OwnershipCore(identity, terms or LeaseTerms())
+        self._log = record_log
+        self._store = store
+        self._clock = clock
+        self._shards = shards
+        self._owner_of = owner_of
+        self._nodes = nodes
+        self._deleted = deleted
+        self._options = options or OwnershipOptions()
+        self._leases: dict[ShardId, Lease] = {}
+        self._claims: dict[ShardId, Claimed] = {}
+        self._loads: dict[ShardId, asyncio.Task[None]] = {}
+        self._away: set[ShardId] = set()
+        self._hints: dict[ShardKind, dict[str, tuple[int, int]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._releases: set[asyncio.Task[None]] = set()
+        self._forgetting: dict[ShardId, asyncio.Task[None]] = {}
+        self._claiming = 0
+        self._renewing = False
+        self._renewed_ms = 0
+        self._wake = asyncio.Event()
+        self._runner: asyncio.Task[None] | None = None
+        self._leaving = False
+
+    # ---- for others
+
+    def lease(self, shard: ShardId) -> Lease | None:
+        """The lease of a shard that is held here."""
+        return self._leases.get(shard)
+
+    def serving(self) -> list[ShardId]:
+        """Shards whose replay is done and whose owners serve them."""
+        return [tenure.shard for tenure in self.core.held() if tenure.phase is Phase.SERVING]
+
+    def settled(self) -> bool:
+        """Whether every shard that targets this node is served: for readiness, and for tests."""
+        return self.core.settled(self._shards())
+
+    def wake(self) -> None:
+        """Something changed (a release, the metadata, the nodes): reconcile now, not at the next tick."""
+        self.core.woken()
+        self._wake.set()
+
+    def start(self) -> None:
+        """Begin to claim and renew."""
+        self._runner = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Hand every shard over and end (CM-4). The caller has set its node state to `leaving` before."""
+        self._leaving = True
+        for shard in self.core.release_all():
+            self._start_release(shard)
+        await asyncio.gather(*self._releases, return_exceptions=True)
+        if self._runner is not None:
+            self._runner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._runner
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for shard in list(self._leases):
+            self._drop(shard, "the process ends", continued=False)
+
+    # ---- the loop
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                self._tick()
+            except Exception:
+                log.exception("ownership tick failed")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s()):
+                    await self._wake.wait()
+
+    def _pause_s(self) -> float:
+        now_ms = self._clock.now_ms()
+        next_try_ms = self.core.next_try_ms(now_ms)
+        wait_ms = self._options.tick_ms if next_try_ms is None else next_try_ms - now_ms
+        return min(max(wait_ms, 5), self._options.tick_ms) / 1000
+
+    def _tick(self) -> None:
+        self._look_at_store()
+        if not self._renewing and self._renewals_due():
+            self._renewing = True
+            self._spawn(self._renew())
+        if not self._leaving:
+            self._reconcile()
+        self._start_loads()
+        if self._hints:
+            hints, self._hints = self._hints, {}
+            self._spawn(self._put_hints(hints))
+
+    def _renewals_due(self) -> bool:
+        now_ms = self._clock.now_ms()
+        if now_ms - self._renewed_ms < self._options.tick_ms * 9 // 10 or not self._leases:
+            return False
+        self._renewed_ms = now_ms
+        return True
+
+    def _look_at_store(self) -> None:
+        """Drop what the log found lost; count an interruption when the store goes away, and when it is back."""
+        for shard, lease in list(self._leases.items()):
+            failure = self._log.lost(shard)
+            if failure is not None:
+                self._drop(shard, str(failure), continued=True)
+            elif self._log.available_for(shard) == (shard in self._away):
+                lease.paused()
+                self._away ^= {shard}
+
+    def _reconcile(self) -> None:
+        nodes = self._nodes()
+        if not nodes:
+            return
+        by_kind = {kind: candidates(nodes, kind) for kind in ShardKind}
+        plan = self.core.reconcile(
+            frozenset(self._shards()),
+            by_kind,
+            self._clock.now_ms(),
+            history_of=self._log.history_of,
+            claims_max=self._options.claims_max - self._claiming,
+        )
+        for request in plan.claims:
+            self._claiming += 1
+            self._spawn(self._claim(request))
+        for shard in plan.releases:
+            self._start_release(shard)
+
+    def _start_loads(self) -> None:
+        queued = self.core.queued()
+        if len(queued) > 1:
+            queued.sort(key=lambda tenure: -self._owner_of(tenure.shard).demand)
+        for tenure in queued[: max(0, self._options.loads_max - len(self._loads))]:
+            self.core.loading(tenure.shard)
+            self._loads[tenure.shard] = self._spawn(self._load(tenure.shard, tenure.epoch))
+
+    # ---- renew
+
+    async def _renew(self) -> None:
+        renewals = self.core.renewals(self._log.tail_checked)
+        try:
+            answers = await self._log.renew(renewals) if renewals else []
+        except LogError as error:
+            log.warning("leases not renewed", shards=len(renewals), why=str(error))
+            return
+        finally:
+            self._renewing = False
+        now_ms = self._clock.now_ms()
+        for renewal, answer in zip(renewals, answers, strict=True):
+            outcome = self.core.renewed(renewal, answer, now_ms)
+            lease = self._leases.get(renewal.shard)
+            if outcome.drop:
+                self._drop(renewal.shard, outcome.drop, continued=False)
+            elif outcome.deadline_ms and lease is not None and lease.epoch == renewal.epoch:
+                if outcome.paused:
+                    log.warning("lease had lapsed and is renewed", shard=renewal.shard.tag, epoch=renewal.epoch)
+                    lease.paused()
+                lease.extend(outcome.deadline_ms)
+
+    # ---- claim, replay
+
+    async def _claim(self, request: ClaimRequest) -> None:
+        shard = request.shard
+        try:
+            if forgetting := self._forgetting.get(shard):
+                await asyncio.wait([forgetting])
+            answer = await self._log.claim(request)
+        except LogError as error:
+            log.warning("claim without an answer; it is repeated", shard=shard.tag, why=str(error))
+            self.core.claim_unknown(shard, self._clock.now_ms())
+            return
+        finally:
+            self._claiming -= 1
+            self._wake.set()
+        if isinstance(answer, ClaimRefused):
+            log.warning("claim refused", shard=shard.tag, why=answer.reason)
+        if self.core.claim_answered(shard, answer, self._clock.now_ms()) and isinstance(answer, Claimed):
+            self._gained(shard, answer)
+
+    def _gained(self, shard: ShardId, claimed: Claimed) -> None:
+        identity = self.core.identity
+        if claimed.lossy:
+            log.error("the store may have lost this shard's tail", shard=shard.tag, epoch=claimed.epoch)
+        self._claims[shard] = claimed
+        self._leases[shard] = Lease(
+            shard,
+            identity.incarnation,
+            claimed.epoch,
+            deadline_ms=claimed.sent_ms + self.core.terms.lease_ms,
+            clock=self._clock,
+            give_up=partial(self._given_up, shard, claimed.epoch),
+        )
+        self._hints.setdefault(shard.kind, {})[shard.name] = (identity.node_id, claimed.epoch)
+
+    async def _load(self, shard: ShardId, epoch: int) -> None:
+        owner = self._owner_of(shard)
+        try:
+            await owner.gained(self._claims[shard], self._leases[shard])
+        except Exception as error:
+            log.exception("shard not loaded", shard=shard.tag, epoch=epoch)
+            lease = self._leases.get(shard)
+            if lease is not None and lease.epoch == epoch:
+                self._drop(shard, f"not loaded: {error}", continued=True)
+            return
+        finally:
+            if self._loads.get(shard) is asyncio.current_task():
+                del self._loads[shard]
+            self._wake.set()
+        self.core.loaded(shard, epoch)
+
+    # ---- endings
+
+    def _given_up(self, shard: ShardId, epoch: int, reason: str, above_epoch: int) -> None:
+        lease = self._leases.get(shard)
+        if lease is not None and lease.epoch == epoch:
+            self._drop(shard, reason, continued=True, above_epoch=above_epoch)
+
+    def _drop(self, shard: ShardId, reason: str, *, continued: bool, above_epoch: int = 0) -> None:
+        """Stop serving now; the next reconcile claims again like anyone else."""
+        log.warning("shard dropped", shard=shard.tag, why=reason)
+        self.core.dropped(shard, self._clock.now_ms(), continued=continued, above_epoch=above_epoch)
+        self._end_lease(shard)
+        self._cancel_load(shard)
+        self._owner_of(shard).lost(reason)
+        self._forgetting[shard] = self._spawn(self._forget(shard))
+        self._wake.set()
+
+    def _end_lease(self, shard: ShardId) -> None:
+        lease = self._leases.pop(shard, None)
+        if lease is not None:
+            lease.revoke()
+        self._claims.pop(shard, None)
+        self._away.discard(shard)
+
+    def _cancel_load(self, shard: ShardId) -> None:
+        load = self._loads.pop(shard, None)
+        if load is not None and load is not asyncio.current_task():
+            load.cancel()
+
+    async def _forget(self, shard: ShardId) -> None:
+        try:
+            await self._log.drop(shard)
+        finally:
+            self._forgetting.pop(shard, None)
+
+    def _start_release(self, shard: ShardId) -> None:
+        task = self._spawn(self._release(shard))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _release(self, shard: ShardId) -> None:
+        """Hand one shard over: the owner stops answering before anything is sent (CM-12)."""
+        lease, owner = self._leases.get(shard), self._owner_of(shard)
+        load = self._loads.get(shard)
+        self._cancel_load(shard)
+        if load is not None:
+            await asyncio.wait([load])
+        try:
+            async with asyncio.timeout(self._options.release_timeout_ms / 1000):
+                await owner.releasing()
+        except TimeoutError:
+            log.warning("shard handed over with work unfinished", shard=shard.tag)
+        except Exception:
+            log.exception("owner failed to release", shard=shard.tag)
+        if lease is not None and self._leases.get(shard) is lease:
+            self._end_lease(shard)
+            owner.lost("it moves to another node")
+            await self._give_back(shard, lease)
+        self.core.released(shard)
+        self._wake.set()
+
+    async def _give_back(self, shard: ShardId, lease: Lease) -> None:
+        try:
+            if self._deleted(shard):
+                await self._log.delete_streams(shard)
+            else:
+                await self._log.release(shard, lease.incarnation, lease.epoch)
+            await self._log.drop(shard)
+        except LogError as error:
+            log.warning("release not confirmed; the lease runs out by itself", shard=shard.tag, why=str(error))
+
+    async def _put_hints(self, hints: dict[ShardKind, dict[str, tuple[int, int]]]) -> None:
+        for kind, values in hints.items():
+            try:
+                await self._store.put_hints(kind, values)
+            except LogError as error:
+                log.warning("hints not written; they follow at the next tick", kind=kind.value, why=str(error))
+                self._hints.setdefault(kind, {}).update(
+                    {name: hint for name, hint in values.items() if name not in self._hints.get(kind, {})}
+                )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("ownership task failed", exc_info=error)

@@ -1,0 +1,43 @@
+"""Which node a shard belongs to: a rendezvous hash over the live nodes of a role (CM-11). Pure.
+
+Placement is a wish, never a right: safety rests on the owner record alone (CM-2, CM-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final
+
+from shard_runtime.record_log import NodeRecord, ShardId, ShardKind
+
+ROLE_GROUP_COORDINATOR: Final = "group_coordinator"
+ROLE_SHARE_COORDINATOR: Final = "share_coordinator"
+ROLE_PARTITION_LEADER: Final = "partition_leader"
+ROLES: Final = frozenset({ROLE_GROUP_COORDINATOR, ROLE_SHARE_COORDINATOR, ROLE_PARTITION_LEADER})
+
+#: The role whose nodes own the shards of a kind.
+ROLE_OF_KIND: Final = {
+    ShardKind.GROUP: ROLE_GROUP_COORDINATOR,
+    ShardKind.SHARE_STATE: ROLE_SHARE_COORDINATOR,
+    ShardKind.TOPIC: ROLE_PARTITION_LEADER,
+}
+
+NODE_LIVE: Final = "live"
+NODE_LEAVING: Final = "leaving"
+
+
+def weight(shard: ShardId, node_id: int) -> bytes:
+    """How much a node wants a shard: the same 8 bytes on every platform, compared as bytes."""
+    return blake2b(f"{shard.kind.value}|{shard.name}|{node_id}".encode(), digest_size=8).digest()
+
+
+def target(shard: ShardId, node_ids: Iterable[int]) -> int | None:
+    """The node with the highest weight; None without nodes. A joining or leaving node moves only its own share."""
+    return max(node_ids, key=lambda node_id: (weight(shard, node_id), node_id), default=None)
+
+
+def candidates(nodes: Iterable[NodeRecord], kind: ShardKind) -> frozenset[int]:
+    """Ids of the nodes that shards of a kind may be placed on: live ones of its role; a leaving node never (CM-4)."""
+    role = ROLE_OF_KIND[kind]
+    return frozenset(node.node_id for node in nodes if node.state == NODE_LIVE and role in node.roles)

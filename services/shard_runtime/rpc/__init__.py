@@ -1,0 +1,1 @@
+"""The server side of gRPC: services as plain objects, health, reflection, drain."""

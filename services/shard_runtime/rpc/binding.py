@@ -1,0 +1,86 @@
+"""From a service descriptor and a plain object to its handlers: which RPCs the object serves, and under which path.
+
+A service is any object whose async methods are named in snake_case after the RPCs: `ShareFetch` is
+`share_fetch(request, context) -> response`, `ShareStream` is `share_stream(stream)`. RPCs it has no method for are
+UNIMPLEMENTED.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+
+from kip932.rpc.transport import Method, service_methods
+
+UnaryHandler = Callable[[Any, "CallContext"], Awaitable[Message]]
+StreamHandler = Callable[["ServerStream"], Awaitable[None]]
+
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(slots=True)
+class CallContext:
+    """Who calls. `connection_id` is the same for all calls and streams of one connection (PL-524)."""
+
+    peer: str
+    connection_id: str
+    time_remaining: Callable[[], float | None]
+    principal: str | None = None
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Seconds until the caller gives up; None when it never does."""
+        return self.time_remaining()
+
+
+class ServerStream(Protocol):
+    """The server's end of a duplex stream.
+
+    When the connection goes, the handler is cancelled: it cleans up in `finally`. Ending the handler ends the stream.
+    """
+
+    @property
+    def context(self) -> CallContext:
+        """Who opened the stream."""
+        ...
+
+    async def read(self) -> Any:
+        """The next message; None when the client closed in good order."""
+        ...
+
+    async def write(self, message: Message) -> None:
+        """Send one message; safe from several tasks, in the order of the calls."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BoundMethod:
+    """One RPC and the method that serves it: a UnaryHandler, or a StreamHandler when `method.streaming`."""
+
+    method: Method[Message, Message]
+    handler: Callable[..., Awaitable[Any]]
+
+
+def snake_case(name: str) -> str:
+    """`ShareGroupHeartbeat` → `share_group_heartbeat`."""
+    return _WORD.sub("_", name).lower()
+
+
+def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
+    """The RPCs of `descriptor` that `service` has a method for. Raises TypeError when it has none: a wrong pairing."""
+    bound = []
+    for name, method in service_methods(descriptor).items():
+        handler = getattr(service, snake_case(name), None)
+        if handler is not None:
+            bound.append(BoundMethod(method, handler))
+    if not bound:
+        raise TypeError(
+            f"{type(service).__name__} has no method of {descriptor.full_name}; expected names such as "
+            f"{snake_case(next(iter(service_methods(descriptor))))!r}"
+        )
+    return bound

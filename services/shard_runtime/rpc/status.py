@@ -1,0 +1,74 @@
+"""What a caller is told when a call has no response: transport status, Kafka's name of the error, when to retry.
+
+What the KIP gives an error code travels inside responses and never comes here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
+from google.rpc import code_pb2, error_details_pb2, status_pb2  # type: ignore[import-untyped]  # it ships no types
+
+from kip932.errors import InvalidRequestError, KafkaError, RetriableError
+from kip932.rpc.transport import TransportStatus
+
+ERROR_DOMAIN: Final = "sharegroups"
+_RETRY_MS: Final = 100
+
+
+class RpcFailureError(Exception):
+    """A handler's way to end a call with a status instead of a response."""
+
+    def __init__(self, status: TransportStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def invalid_argument(message: str) -> RpcFailureError:
+    """The request cannot be what the message format says, such as a topic id that is not 16 bytes."""
+    return RpcFailureError(TransportStatus.INVALID_ARGUMENT, message)
+
+
+def failure_status(error: BaseException) -> tuple[TransportStatus, str]:
+    """Status and text for an exception that left a handler; its details stay in the server's log."""
+    match error:
+        case RpcFailureError():
+            return error.status, str(error)
+        case DecodeError():
+            return TransportStatus.INVALID_ARGUMENT, f"the request bytes cannot be decoded: {error}"
+        case InvalidRequestError():
+            return TransportStatus.INVALID_ARGUMENT, error.message
+        case RetriableError():
+            return TransportStatus.UNAVAILABLE, error.message
+        case KafkaError():
+            return TransportStatus.ABORTED, error.message
+        case _:
+            return TransportStatus.INTERNAL, f"the server met an unexpected {type(error).__name__}; its log tells more"
+
+
+def expected(error: BaseException) -> bool:
+    """Whether the exception is a way of answering rather than a fault to log with its trace."""
+    return isinstance(error, RpcFailureError | DecodeError | KafkaError)
+
+
+def rich_status(error: BaseException) -> status_pb2.Status:
+    """google.rpc.Status with ErrorInfo (Kafka's error name and number) and, where a retry helps, RetryInfo."""
+    status, message = failure_status(error)
+    details = []
+    if isinstance(error, KafkaError):
+        info = error_details_pb2.ErrorInfo(
+            reason=error.name, domain=ERROR_DOMAIN, metadata={"kafka_error_code": str(error.code)}
+        )
+        details.append(_packed(info))
+    if isinstance(error, RetriableError):
+        delay = duration_pb2.Duration(nanos=_RETRY_MS * 1_000_000)
+        details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
+    return status_pb2.Status(code=code_pb2.Code.Value(status.value), message=message, details=details)
+
+
+def _packed(message: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed

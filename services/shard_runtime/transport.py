@@ -1,0 +1,268 @@
+"""The Transport inside one process: services by address, serialised copies of messages, no sockets (P-12).
+
+`up` and the tests run on it; it keeps gRPC's contract: bytes are copied, a handler is cancelled when its caller goes,
+statuses are gRPC's. A stopped address fails its open calls and streams as UNAVAILABLE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+
+from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
+from shard_runtime.rpc.binding import BoundMethod, CallContext, bind
+from shard_runtime.rpc.status import expected, failure_status
+
+log = structlog.get_logger(__name__)
+
+_STREAM_MESSAGES_MAX: Final = 1_024
+
+
+class InMemoryNetwork:
+    """All addresses of one process, or of one simulated cluster."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {}
+        self._connections = itertools.count(1)
+
+    def serve(self, address: str, descriptor: ServiceDescriptor, service: object) -> None:
+        """Serve the RPCs that `service` has methods for at `address`, beside what is served there already."""
+        node = self._nodes.setdefault(address, _Node())
+        for bound in bind(descriptor, service):
+            node.methods[bound.method.path] = bound
+
+    def stop(self, address: str) -> None:
+        """Serve nothing at `address` any more; open calls and streams break."""
+        node = self._nodes.pop(address, None)
+        if node is not None:
+            node.stop()
+
+    def transport(self, peer: str = "127.0.0.1") -> InMemoryTransport:
+        """A transport whose calls come from the host `peer`; its connections are its own."""
+        return InMemoryTransport(self, peer)
+
+    def node(self, address: str) -> _Node | None:
+        """What is served at `address`."""
+        return self._nodes.get(address)
+
+    def new_connection(self) -> str:
+        """A connection id never given before."""
+        return f"memory:{next(self._connections)}"
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.methods: dict[str, BoundMethod] = {}
+        self.stopped = False
+        self.calls: set[asyncio.Timeout] = set()
+        self.streams: set[_Stream[Any, Any]] = set()
+
+    def stop(self) -> None:
+        self.stopped = True
+        for scope in self.calls:
+            scope.reschedule(asyncio.get_running_loop().time())
+        for stream in list(self.streams):
+            stream.abort(TransportStatus.UNAVAILABLE, "the node stopped")
+
+
+class InMemoryTransport:
+    """`Transport` over an `InMemoryNetwork`."""
+
+    def __init__(self, network: InMemoryNetwork, peer: str) -> None:
+        self._network = network
+        self._peer = peer
+        self._connections: dict[str, str] = {}
+        self._streams: set[_Stream[Any, Any]] = set()
+
+    async def call(
+        self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+    ) -> ResponseT:
+        """One unary call, run inside the caller's task."""
+        node, bound = self._find(address, method)
+        data = request.SerializeToString()
+        until = asyncio.get_running_loop().time() + timeout_s
+        context = self._context(address, lambda: until - asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout(timeout_s) as scope:
+                node.calls.add(scope)
+                try:
+                    response: Message = await bound.handler(method.request_type.FromString(data), context)
+                    return method.response_type.FromString(response.SerializeToString())
+                finally:
+                    node.calls.discard(scope)
+        except TimeoutError:
+            if scope.expired():
+                status = TransportStatus.UNAVAILABLE if node.stopped else TransportStatus.DEADLINE_EXCEEDED
+                raise TransportError(status, address, f"{method.name} not answered") from None
+            raise _failure(address, method, TimeoutError("in the handler")) from None
+        except TransportError as error:  # the handler's own call to somebody else failed
+            raise _failure(address, method, error) from error
+        except Exception as error:
+            raise _failure(address, method, error) from error
+
+    async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
+        """Open a duplex stream; its handler runs in a task of its own."""
+        node, bound = self._find(address, method)
+        stream = _Stream(address, method, self._context(address, lambda: None))
+        for streams in (node.streams, self._streams):
+            streams.add(stream)
+            stream.on_end(streams.discard)
+        stream.run(bound)
+        return stream
+
+    async def close(self) -> None:
+        """Close every stream."""
+        for stream in list(self._streams):
+            await stream.close()
+
+    def _find(self, address: str, method: Method[Any, Any]) -> tuple[_Node, BoundMethod]:
+        node = self._network.node(address)
+        if node is None:
+            raise TransportError(TransportStatus.UNAVAILABLE, address, "nothing listens there")
+        bound = node.methods.get(method.path)
+        if bound is None:
+            raise TransportError(TransportStatus.UNIMPLEMENTED, address, f"{method.path} is not served")
+        return node, bound
+
+    def _context(self, address: str, remaining: Callable[[], float | None]) -> CallContext:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = self._network.new_connection()
+        return CallContext(self._peer, connection, remaining)
+
+
+class _Stream(ClientStream[RequestT, ResponseT]):
+    """Both ends of one stream: the client's is this object, the server's is `_ServerEnd`."""
+
+    def __init__(self, address: str, method: Method[RequestT, ResponseT], context: CallContext) -> None:
+        self._address = address
+        self._method = method
+        self._context = context
+        self._up = _Pipe()
+        self._down = _Pipe()
+        self._ended = False
+        self._failure: TransportError | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._on_end: list[Callable[[_Stream[RequestT, ResponseT]], None]] = []
+
+    def on_end(self, callback: Callable[[_Stream[RequestT, ResponseT]], None]) -> None:
+        self._on_end.append(callback)
+
+    def run(self, bound: BoundMethod) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._serve(bound))
+
+    def abort(self, status: TransportStatus, why: str) -> None:
+        self._end(TransportError(status, self._address, why))
+        if self._task is not None:
+            self._task.cancel()
+
+    async def write(self, message: RequestT) -> None:
+        if self._ended:
+            raise self._failure or TransportError(TransportStatus.CANCELLED, self._address, "the stream has ended")
+        await self._up.put(message.SerializeToString())
+
+    async def read(self) -> ResponseT | None:
+        data = await self._down.get()
+        if data is not None:
+            return self._method.response_type.FromString(data)
+        if self._failure is not None:
+            raise self._failure
+        return None
+
+    async def close(self) -> None:
+        self.abort(TransportStatus.CANCELLED, "closed on this side")
+        if self._task is not None and self._task is not asyncio.current_task():
+            await asyncio.wait([self._task])
+
+    async def _serve(self, bound: BoundMethod) -> None:
+        failure: TransportError | None = None
+        try:
+            await bound.handler(_ServerEnd(self._method, self._context, self._up, self._down))
+        except Exception as error:
+            failure = _failure(self._address, self._method, error)
+        finally:
+            self._end(failure)
+
+    def _end(self, failure: TransportError | None) -> None:
+        if not self._ended:
+            self._failure = failure
+            self._ended = True
+            self._up.end()
+            self._down.end()
+            for callback in self._on_end:
+                callback(self)
+
+
+class _ServerEnd:
+    __slots__ = ("_down", "_parse", "_up", "context")
+
+    def __init__(self, method: Method[Any, Any], context: CallContext, up: _Pipe, down: _Pipe) -> None:
+        self.context = context
+        self._parse = method.request_type.FromString
+        self._up = up
+        self._down = down
+
+    async def read(self) -> Any:
+        data = await self._up.get()
+        return None if data is None else self._parse(data)
+
+    async def write(self, message: Message) -> None:
+        await self._down.put(message.SerializeToString())
+
+
+class _Pipe:
+    """A bounded queue with an end, for one reader."""
+
+    __slots__ = ("_ended", "_items", "_reader", "_writers")
+
+    def __init__(self) -> None:
+        self._items: deque[bytes] = deque()
+        self._ended = False
+        self._reader: asyncio.Future[None] | None = None
+        self._writers: deque[asyncio.Future[None]] = deque()
+
+    async def put(self, item: bytes) -> None:
+        """Add an item; waits while the pipe is full, drops it when the pipe has ended."""
+        while len(self._items) >= _STREAM_MESSAGES_MAX and not self._ended:
+            waiter = asyncio.get_running_loop().create_future()
+            self._writers.append(waiter)
+            await waiter
+        self._items.append(item)
+        self._wake(self._reader)
+
+    async def get(self) -> bytes | None:
+        """The next item; None when the pipe has ended and nothing is left."""
+        while not self._items:
+            if self._ended:
+                return None
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        if self._writers:
+            self._wake(self._writers.popleft())
+        return self._items.popleft()
+
+    def end(self) -> None:
+        """No more items come."""
+        self._ended = True
+        for waiter in (self._reader, *self._writers):
+            self._wake(waiter)
+        self._writers.clear()
+
+    @staticmethod
+    def _wake(waiter: asyncio.Future[None] | None) -> None:
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+def _failure(address: str, method: Method[Any, Any], error: Exception) -> TransportError:
+    if not expected(error):
+        log.error("call failed", method=method.path, exc_info=error)
+    status, message = failure_status(error)
+    return TransportError(status, address, message)
