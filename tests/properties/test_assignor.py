@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from group_coordinator.core.assignor import GroupSpec, MemberSpec, SimpleAssignor, check_targets, desired_sizes
-from group_coordinator.core.views import Assignment, canonical
 from hypothesis import given
 from hypothesis import strategies as st
+
+from group_coordinator.core.assignor import GroupSpec, MemberSpec, SimpleAssignor, check_targets, desired_sizes
+from group_coordinator.core.views import Assignment, canonical
 
 TOPICS = [bytes([number]) * 16 for number in (1, 2, 3)]
 

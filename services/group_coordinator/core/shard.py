@@ -172,7 +172,8 @@ class GroupShard:
         group = self._groups.get(command.group_id)
         if group is None:
             return _NOTHING
-        return _decision(upkeep.repaired(group, command, self._context(command.group_id, now_ms, wall_ms)))
+        draft = upkeep.repaired(group, command, self._context(command.group_id, now_ms, wall_ms))
+        return Decision(draft.records, sum(len(order.partitions) for order in draft.effects), draft.effects)
 
     def _repair_check(self, command: c.RepairCheck, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del wall_ms

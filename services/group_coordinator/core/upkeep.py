@@ -71,13 +71,14 @@ def repaired(group: Group, repair: Repair, context: Context) -> Draft:
     """Lost partitions go back to initialising, from offset 0 (GC-82).
 
     A group epoch that moved since the summaries were read may have come with state of its own: then nothing is done,
-    and the next look decides.
+    and the next look decides. A topic that is gone has no state to restore; the sweep drops it.
     """
     draft = Draft(group)
     if repair.group_epoch != group.epoch:
         return draft
     attempt = context.next_attempt(context.now_ms)
-    states = group.states.sent_back(repair.lost, context.now_ms, attempt)
+    lost = [partition for partition in repair.lost if context.view.by_id(partition.topic_id) is not None]
+    states = group.states.sent_back(lost, context.now_ms, attempt)
     _write_states(draft, states)
     if draft.records:
         draft.effects.append(InitializeState(group.group_id, attempt, group.epoch, states.requests(attempt)))

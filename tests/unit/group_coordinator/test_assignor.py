@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from group_coordinator.core.assignor import (
     AssignorError,
     GroupSpec,
@@ -40,26 +41,26 @@ def _assign(names: str, partitions: int, previous: str) -> dict[str, Assignment]
 
 @pytest.mark.rule("GC-52", "GC-54", "GC-55", "GC-56", "GC-56a")
 @pytest.mark.parametrize(
-    ("names", "partitions", "previous", "sharing", "desired", "result"),
+    ("names", "partitions", "previous", "sizes", "result"),
     [
-        ("A", 3, "", 1, [3], "A:0,1,2"),
-        ("AB", 5, "", 1, [3, 2], "A:0,2,4 B:1,3"),
-        ("ABC", 1, "", 3, [1, 1, 1], "A:0 B:0 C:0"),
-        ("A..D", 2, "", 2, [1, 1, 1, 1], "A:0 B:0 C:1 D:1"),
-        ("A..E", 3, "", 2, [2, 1, 1, 1, 1], "A:0,2 B:0 C:1 D:1 E:2"),
-        ("A..F", 4, "", 2, [2, 1, 1, 2, 1, 1], "A:0,3 B:0 C:1 D:1,3 E:2 F:2"),
-        ("AB", 4, "A:0,1,2,3", 1, [2, 2], "A:2,3 B:0,1"),
-        ("ABC", 4, "A:0,2 B:1,3", 1, [2, 1, 1], "A:0,2 B:3 C:1"),
-        ("B", 4, "A:0,2 B:1,3", 1, [4], "B:0,1,2,3"),
-        ("AB", 2, "A:0,1 B:0 C:1", 1, [1, 1], "A:1 B:0"),
-        ("A..D", 2, "A:0,1 B:0 C:1", 2, [1, 1, 1, 1], "A:1 B:0 C:1 D:0"),
-        ("AB", 4, "A:0 B:1", 1, [2, 2], "A:0,2 B:1,3"),
+        ("A", 3, "", (1, [3]), "A:0,1,2"),
+        ("AB", 5, "", (1, [3, 2]), "A:0,2,4 B:1,3"),
+        ("ABC", 1, "", (3, [1, 1, 1]), "A:0 B:0 C:0"),
+        ("A..D", 2, "", (2, [1, 1, 1, 1]), "A:0 B:0 C:1 D:1"),
+        ("A..E", 3, "", (2, [2, 1, 1, 1, 1]), "A:0,2 B:0 C:1 D:1 E:2"),
+        ("A..F", 4, "", (2, [2, 1, 1, 2, 1, 1]), "A:0,3 B:0 C:1 D:1,3 E:2 F:2"),
+        ("AB", 4, "A:0,1,2,3", (1, [2, 2]), "A:2,3 B:0,1"),
+        ("ABC", 4, "A:0,2 B:1,3", (1, [2, 1, 1]), "A:0,2 B:3 C:1"),
+        ("B", 4, "A:0,2 B:1,3", (1, [4]), "B:0,1,2,3"),
+        ("AB", 2, "A:0,1 B:0 C:1", (1, [1, 1]), "A:1 B:0"),
+        ("A..D", 2, "A:0,1 B:0 C:1", (2, [1, 1, 1, 1]), "A:1 B:0 C:1 D:0"),
+        ("AB", 4, "A:0 B:1", (1, [2, 2]), "A:0,2 B:1,3"),
     ],
 )
 def test_homogeneous_examples(
-    names: str, partitions: int, previous: str, sharing: int, desired: list[int], result: str
+    names: str, partitions: int, previous: str, sizes: tuple[int, list[int]], result: str
 ) -> None:
-    assert desired_sizes(len(_members(names)), partitions) == (sharing, desired)
+    assert desired_sizes(len(_members(names)), partitions) == sizes
     assert _assign(names, partitions, previous) == _held(result)
 
 

@@ -1,0 +1,96 @@
+"""Log ends from the partition leaders, by ListOffsets: one call per leader, a few retries, an error per partition.
+
+`leader_of` answers from the node's metadata; a wrong answer costs one of the retries (GC-115, GC-117, CM-14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
+
+from kip932 import errors
+from kip932.api.v1 import list_offsets_pb2 as pb
+from kip932.api.v1 import partition_leader_service_pb2 as service_pb
+from kip932.ids import OFFSET_LATEST, TopicIdPartition
+from kip932.rpc.transport import Method, Transport, TransportError
+
+RETRIES_MAX: Final = 5
+RETRY_PAUSE_S: Final = 0.1
+CALL_TIMEOUT_S: Final = 5.0
+_ANY_EPOCH: Final = -1
+_LIST_OFFSETS: Final[Method[pb.ListOffsetsRequest, pb.ListOffsetsResponse]] = Method(
+    f"/{service_pb.DESCRIPTOR.services_by_name['PartitionLeaderService'].full_name}/ListOffsets",
+    pb.ListOffsetsRequest,
+    pb.ListOffsetsResponse,
+)
+_MOVED: Final = (errors.NotLeaderOrFollowerError, errors.LeaderNotAvailableError, errors.NetworkError)
+
+EndOffset = int | errors.KafkaError
+
+
+class EndOffsets:
+    """Asks partition leaders where their logs end. `leader_of` answers `host:port`, None without a live leader."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        leader_of: Callable[[TopicIdPartition], str | None],
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._leader_of = leader_of
+        self._pause = pause
+
+    async def latest(self, partitions: Collection[TopicIdPartition]) -> dict[TopicIdPartition, EndOffset]:
+        """The next offset to be written of each partition, read uncommitted, or why it is not to be had."""
+        found: dict[TopicIdPartition, EndOffset] = {}
+        left = list(partitions)
+        for attempt in range(1 + RETRIES_MAX):
+            if attempt and left:
+                await self._pause(RETRY_PAUSE_S)
+            found.update(await self._ask_leaders(left))
+            left = [partition for partition in left if isinstance(found[partition], _MOVED)]
+            if not left:
+                break
+        return found
+
+    async def _ask_leaders(self, partitions: Collection[TopicIdPartition]) -> dict[TopicIdPartition, EndOffset]:
+        found: dict[TopicIdPartition, EndOffset] = {}
+        by_leader: dict[str, list[TopicIdPartition]] = {}
+        for partition in partitions:
+            address = self._leader_of(partition)
+            if address is None:
+                found[partition] = errors.LeaderNotAvailableError(f"partition {partition.text} has no live leader")
+            else:
+                by_leader.setdefault(address, []).append(partition)
+        for answers in await asyncio.gather(*(self._ask(address, asked) for address, asked in by_leader.items())):
+            found.update(answers)
+        return found
+
+    async def _ask(self, address: str, partitions: list[TopicIdPartition]) -> dict[TopicIdPartition, EndOffset]:
+        try:
+            response = await self._transport.call(address, _LIST_OFFSETS, _request(partitions), CALL_TIMEOUT_S)
+        except TransportError as error:
+            failure: errors.KafkaError = (
+                errors.NetworkError(str(error)) if error.retriable else errors.UnknownServerError(str(error))
+            )
+            return dict.fromkeys(partitions, failure)
+        found: dict[TopicIdPartition, EndOffset] = {
+            TopicIdPartition(topic.topic_id, result.partition_index): errors.error_for(
+                result.error_code, result.error_message
+            )
+            or result.offset
+            for topic in response.topics
+            for result in topic.partitions
+        }
+        missing = errors.UnknownServerError(f"the leader at {address} answered nothing for this partition")
+        return {partition: found.get(partition, missing) for partition in partitions}
+
+
+def _request(partitions: list[TopicIdPartition]) -> pb.ListOffsetsRequest:
+    topics: dict[bytes, pb.ListOffsetsRequest.Topic] = {}
+    for topic_id, index in partitions:
+        topic = topics.setdefault(topic_id, pb.ListOffsetsRequest.Topic(topic_id=topic_id))
+        topic.partitions.add(partition_index=index, current_leader_epoch=_ANY_EPOCH, timestamp=OFFSET_LATEST)
+    return pb.ListOffsetsRequest(topics=list(topics.values()))

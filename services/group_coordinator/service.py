@@ -1,0 +1,297 @@
+"""GroupCoordinatorService: membership, descriptions and lists, between messages and commands (GC-5…GC-28, GC-120…129).
+
+It checks what needs no group, asks the shard that owns the group, and puts errors into responses. It keeps nothing.
+Offsets are in `service_offsets`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from group_coordinator.core import commands as c
+from group_coordinator.core.validation import check_heartbeat, check_member_id
+from group_coordinator.core.views import Assignment, TopicsView
+from group_coordinator.doors import (
+    ALTER_CONFIGS,
+    CLUSTER,
+    CLUSTER_NAME,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    READ,
+    TOPIC,
+    Access,
+    Caller,
+    Endpoint,
+    Shards,
+)
+from kip932 import errors
+from kip932.api.v1 import common_pb2 as common
+from kip932.api.v1 import list_groups_pb2 as list_pb
+from kip932.api.v1 import share_group_describe_pb2 as describe_pb
+from kip932.api.v1 import share_group_heartbeat_pb2 as heartbeat_pb
+from kip932.api.v1.error_code_pb2 import ErrorCode
+from kip932.ids import shard_index
+from shard_runtime.failures import coordinator_failure
+
+log = structlog.get_logger(__name__)
+
+SHARE: Final = "share"
+NO_OPERATIONS: Final = -(1 << 31)
+GROUPS_MAX: Final = 1_000
+_OPERATIONS: Final = (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the edge needs of its node. `owner_of` answers a shard's owner for hints, None when unknown (CM-14).
+
+    `enabled`: the feature gate (GC-8). `client_id_of`: what a caller calls itself, "" when it does not say.
+    """
+
+    shards: Shards
+    topics: Callable[[], TopicsView]
+    access: Access
+    owner_of: Callable[[int], Endpoint | None]
+    enabled: Callable[[], bool] = lambda: True
+    client_id_of: Callable[[Caller], str] = lambda _: ""
+
+    def shard_of(self, group_id: str) -> int:
+        """GC-1."""
+        return shard_index(group_id, self.shards.count)
+
+    async def ask(self, group_id: str, command: c.Command) -> object:
+        """Run a command on the group's shard. Raises KafkaError, whatever went wrong (GC-5)."""
+        return await self.shards.submit(self.shard_of(group_id), command)
+
+    def require_enabled(self) -> None:
+        """GC-8, GC-10."""
+        if not self.enabled():
+            raise errors.UnsupportedVersionError
+
+    def require_group(self, caller: Caller, operation: int, group_id: str) -> None:
+        """Access to the group (GC-139); it hides everything about topics (GC-149)."""
+        if not self.access.allowed(caller, operation, GROUP, group_id):
+            raise errors.GroupAuthorizationFailedError(f"Not authorized to access group {group_id}.")
+
+    def sees_topic(self, caller: Caller, name: str) -> bool:
+        """DESCRIBE on the topic."""
+        return self.access.allowed(caller, DESCRIBE, TOPIC, name)
+
+    def coordinator_hint(self, error: errors.KafkaError, group_id: str) -> common.NodeEndpoint | None:
+        """The owner to go to, with NOT_COORDINATOR only (CM-14)."""
+        if not isinstance(error, errors.NotCoordinatorError):
+            return None
+        owner = self.owner_of(self.shard_of(group_id))
+        return None if owner is None else common.NodeEndpoint(node_id=owner.node_id, host=owner.host, port=owner.port)
+
+
+def failure(error: Exception) -> tuple[errors.KafkaError, str | None]:
+    """The error to answer and its text; an unexpected one has none, the log has it (GC-5)."""
+    if not isinstance(error, errors.KafkaError):
+        log.error("request failed", exc_info=error)
+    answer = coordinator_failure(error)
+    hidden = isinstance(answer, errors.UnknownServerError) and answer.message == type(answer).__doc__
+    return answer, None if hidden else answer.message
+
+
+def error_code(error: errors.KafkaError) -> ErrorCode.ValueType:
+    """The enum value with Kafka's number."""
+    return ErrorCode.ValueType(error.code)
+
+
+def host_text(peer: str) -> str:
+    """A caller's host as Kafka writes it: `/10.0.0.7` (GC-24b)."""
+    return f"/{peer}"
+
+
+class GroupCoordinator:
+    """The handlers. `rebalanced` is called for each heartbeat that bumped a group epoch (GC-152)."""
+
+    def __init__(self, around: Surroundings, rebalanced: Callable[[], None] = lambda: None) -> None:
+        self._around = around
+        self._rebalanced = rebalanced
+
+    async def share_group_heartbeat(
+        self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: Caller
+    ) -> heartbeat_pb.ShareGroupHeartbeatResponse:
+        """Join, keep up or leave (GC-10…GC-35)."""
+        try:
+            command = self._heartbeat_command(request, context)
+            reply = await self._around.ask(request.group_id, command)
+            assert isinstance(reply, c.HeartbeatReply)
+        except Exception as error:
+            answer, text = failure(error)
+            return heartbeat_pb.ShareGroupHeartbeatResponse(
+                error_code=error_code(answer),
+                error_message=text,
+                coordinator=self._around.coordinator_hint(answer, request.group_id),
+            )
+        if reply.rebalanced:
+            self._rebalanced()
+        return heartbeat_pb.ShareGroupHeartbeatResponse(
+            member_id=reply.member_id,
+            member_epoch=reply.member_epoch,
+            heartbeat_interval_ms=reply.heartbeat_interval_ms,
+            assignment=None if reply.assignment is None else _heartbeat_assignment(reply.assignment),
+        )
+
+    async def share_group_describe(
+        self, request: describe_pb.ShareGroupDescribeRequest, context: Caller
+    ) -> describe_pb.ShareGroupDescribeResponse:
+        """Describe groups, each by its own shard (GC-7, GC-125…GC-129)."""
+        group_ids = list(request.group_ids)
+        groups = await asyncio.gather(
+            *(
+                self._describe(group_id, request.include_authorized_operations, context)
+                for group_id in group_ids[:GROUPS_MAX]
+            )
+        )
+        if len(group_ids) > GROUPS_MAX:
+            text = f"{len(group_ids)} groups were asked for; at most {GROUPS_MAX} are described by one request."
+            too_many = errors.InvalidRequestError(text)
+            groups += [self._undescribed(group_id, too_many) for group_id in group_ids[GROUPS_MAX:]]
+        return describe_pb.ShareGroupDescribeResponse(groups=groups)
+
+    async def list_groups(self, request: list_pb.ListGroupsRequest, context: Caller) -> list_pb.ListGroupsResponse:
+        """List this node's groups (GC-120…GC-123)."""
+        try:
+            groups = await self._list()
+        except Exception as error:
+            answer, text = failure(error)
+            return list_pb.ListGroupsResponse(error_code=error_code(answer), error_message=text)
+        states = {value.strip().lower() for value in request.states_filter.values}
+        types = {value.lower() for value in request.types_filter.values}
+        everything = self._around.access.allowed(context, DESCRIBE, CLUSTER, CLUSTER_NAME)
+        return list_pb.ListGroupsResponse(
+            groups=[
+                list_pb.ListGroupsResponse.ListedGroup(
+                    group_id=group.group_id, protocol_type=SHARE, group_state=group.state, group_type=SHARE
+                )
+                for group in sorted(groups)
+                if (not types or SHARE in types)
+                and (not states or group.state.lower() in states)
+                and (everything or self._around.access.allowed(context, DESCRIBE, GROUP, group.group_id))
+            ]
+        )
+
+    # ---- heartbeat
+
+    def _heartbeat_command(self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: Caller) -> c.Heartbeat:
+        """GC-10…GC-18, in that order."""
+        around = self._around
+        around.require_enabled()
+        around.require_group(context, READ, request.group_id)
+        check_member_id(request.member_id)
+        names = tuple(request.subscribed_topic_names.values) if request.HasField("subscribed_topic_names") else None
+        if names and not all(around.sees_topic(context, name) for name in names):
+            raise errors.TopicAuthorizationFailedError
+        command = c.Heartbeat(
+            request.group_id,
+            request.member_id,
+            request.member_epoch,
+            request.rack_id if request.HasField("rack_id") else None,
+            names,
+            around.client_id_of(context),
+            host_text(context.peer),
+        )
+        check_heartbeat(command)
+        return command
+
+    # ---- describe, list
+
+    async def _describe(
+        self, group_id: str, with_operations: bool, context: Caller
+    ) -> describe_pb.ShareGroupDescribeResponse.DescribedGroup:
+        around = self._around
+        try:
+            around.require_enabled()
+            around.require_group(context, DESCRIBE, group_id)
+            if not group_id:
+                raise errors.InvalidGroupIdError("The group id must not be empty.")
+            group = await around.ask(group_id, c.Describe(group_id))
+            assert isinstance(group, c.DescribedGroup)
+            if not all(around.sees_topic(context, name) for name in group.topic_names.values()):
+                raise errors.TopicAuthorizationFailedError(
+                    "The group has described topic(s) that the client is not authorized to describe."
+                )
+        except Exception as error:
+            return self._undescribed(group_id, error)
+        operations = self._operations(context, group_id) if with_operations else NO_OPERATIONS
+        return _described(group, operations)
+
+    def _undescribed(self, group_id: str, error: Exception) -> describe_pb.ShareGroupDescribeResponse.DescribedGroup:
+        answer, text = failure(error)
+        return describe_pb.ShareGroupDescribeResponse.DescribedGroup(
+            group_id=group_id,
+            error_code=error_code(answer),
+            error_message=text,
+            authorized_operations=NO_OPERATIONS,
+            coordinator=self._around.coordinator_hint(answer, group_id),
+        )
+
+    def _operations(self, context: Caller, group_id: str) -> int:
+        """GC-128."""
+        access = self._around.access
+        return sum(1 << code for code in _OPERATIONS if access.allowed(context, code, GROUP, group_id))
+
+    async def _list(self) -> list[c.ListedGroup]:
+        shards = self._around.shards
+        answers = await asyncio.gather(
+            *(shards.submit(index, c.ListAll()) for index in range(shards.count)), return_exceptions=True
+        )
+        groups: list[c.ListedGroup] = []
+        for answer in answers:
+            if isinstance(answer, list):
+                groups.extend(answer)
+            elif isinstance(answer, Exception) and not isinstance(answer, errors.NotCoordinatorError):
+                raise answer
+        return groups
+
+
+def _heartbeat_assignment(assignment: Assignment) -> heartbeat_pb.ShareGroupHeartbeatResponse.Assignment:
+    response = heartbeat_pb.ShareGroupHeartbeatResponse
+    return response.Assignment(
+        topic_partitions=[
+            response.TopicPartitions(topic_id=topic_id, partitions=indexes) for topic_id, indexes in assignment.items()
+        ]
+    )
+
+
+def _described(group: c.DescribedGroup, operations: int) -> describe_pb.ShareGroupDescribeResponse.DescribedGroup:
+    response = describe_pb.ShareGroupDescribeResponse
+    members = [
+        response.Member(
+            member_id=member.member_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=member.subscribed,
+            assignment=response.Assignment(
+                topic_partitions=[
+                    response.TopicPartitions(
+                        topic_id=topic_id, topic_name=group.topic_names[topic_id], partitions=indexes
+                    )
+                    for topic_id, indexes in member.assigned.items()
+                    if topic_id in group.topic_names
+                ]
+            ),
+        )
+        for member in group.members
+    ]
+    return response.DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor_name,
+        members=members,
+        authorized_operations=operations,
+    )
