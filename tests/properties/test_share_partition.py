@@ -1,0 +1,480 @@
+"""A share-partition against a naive model: one entry per offset, a coordinator that keeps the higher rank, fail-overs.
+
+The machine acquires, acknowledges, renews, releases, lets locks run out, moves the log start, loses writes and their
+answers, and starts new leaders from what the coordinator holds. After every step it checks the invariants.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kip932.errors import CoordinatorNotAvailableError, RequestTimedOutError
+from kip932.state_batches import StateBatch
+from partition_leader.core import effects as fx
+from partition_leader.core import events as ev
+from partition_leader.core.share_partition import SharePartition
+from partition_leader.core.status import Status
+
+LOCK_MS = 1_000
+MAX_EXAMPLES = int(os.environ.get("SHARE_PARTITION_EXAMPLES", "60"))
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
+TERMINAL = (ACKNOWLEDGED, ARCHIVED)
+MEMBERS = ("A", "B", "C")
+members = st.sampled_from(MEMBERS)
+
+
+class Coordinator:
+    """What the share coordinator stores: start offset and, per offset, the highest rank written (SC-104, SC-107)."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.ranks: dict[int, tuple[int, int]] = {}
+        self.dcc = 0
+        self.generation = 0
+
+    def write(self, write: fx.Persist) -> bool:
+        if write.generation < self.generation:
+            return False
+        self.generation = write.generation
+        if write.start_offset > self.start or (write.start_offset == self.start):
+            same = write.start_offset == self.start
+            self.dcc = max(self.dcc, write.delivery_complete_count) if same else write.delivery_complete_count
+        self.start = max(self.start, write.start_offset)
+        for first, last, state, count in write.state_batches:
+            for offset in range(first, last + 1):
+                self.ranks[offset] = max(self.ranks.get(offset, (-1, -1)), (count, state))
+        self.ranks = {offset: rank for offset, rank in self.ranks.items() if offset >= self.start}
+        return True
+
+    def read(self, generation: int) -> tuple[int, tuple[StateBatch, ...]]:
+        self.generation = max(self.generation, generation)
+        batches = [StateBatch(o, o, state, count) for o, (count, state) in sorted(self.ranks.items())]
+        return self.start, tuple(batches)
+
+
+class SharePartitionMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.coordinator = Coordinator()
+        self.log: list[ev.LogBatch] = []
+        self.log_end = 0
+        self.log_start = 0
+        self.holders: dict[int, tuple[str, int]] = {}  # offset -> last (member, lock end), this leader
+        self.done: set[int] = set()  # terminal and answered NONE: durable (PL-1209)
+        self.committed: set[int] = set()  # what this leader has answered as terminal
+        self.claims: dict[int, tuple[str, tuple[tuple[int, int, tuple[int, ...]], ...]]] = {}
+        self.late: list[fx.Persist] = []  # unanswered writes that may still land
+        self.op = 0
+        self.generation = 0
+
+    # The host.
+
+    @initialize(
+        spans=st.lists(st.tuples(st.integers(1, 8), st.sampled_from([0, 0, 0, 3])), min_size=3, max_size=12),
+        limit=st.sampled_from([2, 3, 5]),
+        max_locks=st.sampled_from([5, 20, 100]),
+        dlq=st.booleans(),
+    )
+    def begin(self, spans: list[tuple[int, int]], limit: int, max_locks: int, dlq: bool) -> None:
+        self.settings = ev.GroupSettings(LOCK_MS, limit, max_locks, True, dlq)
+        for size, hole in spans:
+            self.append(size, hole)
+        self.new_leader()
+
+    def new_leader(self) -> None:
+        self.generation += 1
+        self.core = SharePartition(self.generation)
+        self.write: fx.Persist | None = None
+        self.read_back: fx.ReadBackWanted | None = None
+        self.dead: list[fx.DeadLetter] = []
+        self.holders.clear()
+        self.claims.clear()
+        self.committed = set(self.done)
+        self.spso = 0
+        start, batches = self.coordinator.read(self.generation)
+        assert start >= self.stored_start()
+        self.do(ev.Initialized(1, start, batches, False, self.settings))
+        assert self.core.status is Status.ACTIVE
+        self.do(ev.LogStartMoved(self.log_start))
+
+    def stored_start(self) -> int:
+        previous = getattr(self, "_stored_start", 0)
+        self._stored_start = self.coordinator.start
+        return previous
+
+    def do(self, event: ev.Event) -> list[fx.Effect]:
+        effects = self.core.handle(event, self.now)
+        for effect in effects:
+            if isinstance(effect, fx.Persist):
+                assert self.write is None
+                assert self.read_back is None
+                self.write = effect
+                self.check_write(effect)
+            elif isinstance(effect, fx.Reply):
+                self.replied(effect)
+            elif isinstance(effect, fx.ReadBackWanted):
+                self.read_back = effect
+            elif isinstance(effect, fx.DeadLetter):
+                self.dead.append(effect)
+            elif isinstance(effect, fx.Dropped):
+                self.generation = effect.generation
+        return effects
+
+    def pending(self) -> set[int]:
+        """Offsets with an acknowledgement or release that is not answered yet; renewals take effect at once."""
+        return {
+            offset
+            for _, acks in self.claims.values()
+            for first, last, types in acks
+            for offset in range(first, last + 1)
+            if types[offset - first] != 4
+        }
+
+    def replied(self, reply: fx.Reply) -> None:
+        member, acks = self.claims.pop(reply.op_id, ("", ()))
+        if reply.error is not None:
+            return
+        for first, last, types in acks:
+            for offset in range(first, last + 1):
+                if types[offset - first] in (0, 1):
+                    self.done.add(offset)
+                    self.committed.add(offset)
+
+    def check_write(self, write: fx.Persist) -> None:
+        previous = -1
+        for batch in write.state_batches:
+            assert batch.first_offset > previous, "state batches ascending, disjoint"
+            assert batch.first_offset >= write.start_offset
+            assert batch.delivery_state != ACQUIRED
+            previous = batch.last_offset
+
+    def append(self, size: int, hole: int) -> None:
+        base = self.log_end + hole
+        self.log.append(ev.LogBatch(base, base + size - 1))
+        self.log_end = base + size
+
+    # What may happen.
+
+    @rule(size=st.integers(1, 8), hole=st.sampled_from([0, 0, 0, 2]))
+    def produce(self, size: int, hole: int) -> None:
+        if self.log_end < 150:
+            self.append(size, hole)
+
+    @rule(
+        member=members,
+        budget=st.integers(1, 20),
+        mode=st.integers(0, 1),
+        batch_size=st.integers(1, 10),
+        reads=st.integers(1, 6),
+    )
+    def fetch(self, member: str, budget: int, mode: int, batch_size: int, reads: int) -> None:
+        if not self.core.take_fetch_lock(9, self.settings):
+            return
+        offset = self.core.next_fetch_offset()
+        assert offset >= self.core.start_offset
+        if offset < self.log_start:
+            self.do(ev.LogStartMoved(self.log_start))
+            offset = self.core.next_fetch_offset()
+        batches = tuple(b for b in self.log if b.last_offset >= max(offset, self.log_start))[:reads]
+        last = batches[-1].last_offset if batches else -1
+        event = ev.Acquire(9, member, mode, batch_size, budget, offset, batches, last, False, (), self.settings)
+        before, pending = self.states(), self.pending()
+        effects = self.do(event)
+        self.core.release_fetch_lock(9)
+        (acquired,) = [e for e in effects if isinstance(e, fx.Acquired)]
+        free = {o for o, state in before.items() if state == AVAILABLE}
+        previous = -1
+        for first, last, count in acquired.ranges:
+            assert previous < first <= last
+            assert count >= 1
+            previous = last
+            for at in range(first, last + 1):
+                assert at in free or at not in before, f"{at} is {before[at]}, held by {self.holders.get(at)} (PL-1201)"
+                assert at not in pending, f"{at} is being written (PL-002)"
+                assert at not in self.committed, f"{at} was finished and came again (PL-1204)"
+                self.holders[at] = (member, self.now + LOCK_MS)
+        if mode == 1:
+            assert acquired.record_count <= max(budget, 0)
+
+    @rule(data=st.data(), member=members)
+    def acknowledge(self, data: st.DataObject, member: str) -> None:
+        mine = self.held_by(member)
+        if not mine:
+            return
+        acks = []
+        for first, last in runs(mine)[: data.draw(st.integers(1, 4))]:
+            low = data.draw(st.integers(first, last))
+            high = data.draw(st.integers(low, last))
+            if data.draw(st.booleans()):
+                types = (data.draw(st.integers(0, 4)),) * (high - low + 1)
+            else:
+                types = tuple(data.draw(st.lists(st.integers(0, 4), min_size=high - low + 1, max_size=high - low + 1)))
+            acks.append((low, high, types))
+        self.op += 1
+        self.claims[self.op] = (member, tuple(acks))
+        batches = tuple(ev.AckBatch(low, high, t[:1] if len(set(t)) == 1 else t) for low, high, t in acks)
+        before = self.core.start_offset
+        effects = self.do(ev.Acknowledge(self.op, member, batches, self.settings))
+        errors = [e.error for e in effects if isinstance(e, fx.Reply) and e.op_id == self.op]
+        assert errors in ([], [None]), (errors, acks, before)
+        for low, high, types in acks:
+            for offset in range(low, high + 1):
+                if types[offset - low] == 4 and offset in self.holders:
+                    self.holders[offset] = (member, self.now + LOCK_MS)
+
+    @rule(data=st.data(), member=members)
+    def acknowledge_what_is_not_mine(self, data: st.DataObject, member: str) -> None:
+        first = data.draw(st.integers(max(0, self.core.start_offset - 3), self.core.speo + 3))
+        last = first + data.draw(st.integers(0, 4))
+        if last < self.core.start_offset:
+            return
+        offsets = [o for o in range(first, last + 1) if o >= self.core.start_offset]
+        held, known = self.held_by(member), self.states()
+        if all(o in held or o not in known for o in offsets):
+            return
+        before = self.core.overview().records
+        self.op += 1
+        effects = self.do(ev.Acknowledge(self.op, member, (ev.AckBatch(first, last, (1,)),), self.settings))
+        (reply,) = [e for e in effects if isinstance(e, fx.Reply) and e.op_id == self.op]
+        assert reply.error is not None
+        assert self.core.overview().records == before, "an error means that nothing changed (INV-6)"
+
+    @rule(member=members)
+    def close_session(self, member: str) -> None:
+        self.op += 1
+        given = runs(self.held_by(member))
+        self.claims[self.op] = (member, tuple((first, last, (2,) * (last - first + 1)) for first, last in given))
+        self.do(ev.Release(self.op, member, self.settings))
+
+    @rule(ms=st.sampled_from([1, 100, 500, 1_001, 6_000]))
+    def pass_time(self, ms: int) -> None:
+        self.now += ms
+        due = self.core.next_deadline()
+        if due is not None and due <= self.now:
+            self.do(ev.Tick(self.settings))
+            after = self.core.next_deadline()
+            assert after is None or after > self.now, "a deadline that stays due would make the host spin"
+
+    @precondition(lambda self: self.write)
+    @rule()
+    def write_succeeds(self) -> None:
+        write, self.write = self.write, None
+        if self.coordinator.write(write):
+            self.do(ev.Persisted(write.write_id))
+
+    @precondition(lambda self: self.write)
+    @rule()
+    def write_is_refused(self) -> None:
+        write, self.write = self.write, None
+        self.do(ev.PersistFailed(write.write_id, CoordinatorNotAvailableError(), False))
+
+    @precondition(lambda self: self.write)
+    @rule(applied=st.booleans(), later=st.booleans())
+    def write_is_unanswered(self, applied: bool, later: bool) -> None:
+        write, self.write = self.write, None
+        if applied:
+            assert self.coordinator.write(write)
+        elif later:
+            self.late.append(write)
+        self.do(ev.PersistFailed(write.write_id, RequestTimedOutError(), True))
+
+    @precondition(lambda self: self.late)
+    @rule()
+    def a_late_write_lands(self) -> None:
+        self.coordinator.write(self.late.pop())
+
+    @precondition(lambda self: self.read_back)
+    @rule()
+    def read_back_answers(self) -> None:
+        wanted, self.read_back = self.read_back, None
+        assert wanted.generation == self.core.generation
+        start, batches = self.coordinator.read(wanted.generation)
+        self.do(ev.ReadBack(wanted.generation, 1, start, batches))
+
+    @precondition(lambda self: self.read_back)
+    @rule()
+    def read_back_fails(self) -> None:
+        wanted, self.read_back = self.read_back, None
+        self.do(ev.ReadBackFailed(wanted.generation, RequestTimedOutError()))
+        while self.core.status is Status.RETIRING:
+            if self.write:
+                self.write_succeeds()
+            elif self.dead:
+                self.dead_letter_done()
+        assert self.core.status is Status.FENCED
+        self.new_leader()
+
+    @precondition(lambda self: self.dead)
+    @rule()
+    def dead_letter_done(self) -> None:
+        self.do(ev.DlqDone(self.dead.pop(0).dead_letter_id))
+
+    @rule(jump=st.integers(1, 12))
+    def log_start_moves(self, jump: int) -> None:
+        self.log_start = min(self.log_start + jump, self.log_end)
+        self.log = [b for b in self.log if b.last_offset >= self.log_start]
+        self.do(ev.LogStartMoved(self.log_start))
+
+    @rule(at=st.integers(0, 30))
+    def compact(self, at: int) -> None:
+        if len(self.log) > 1:
+            del self.log[at % (len(self.log) - 1)]
+
+    @rule()
+    def fail_over(self) -> None:
+        if self.write is not None:
+            self.late.append(self.write)
+        self.generation = self.core.generation
+        self.check_stored()
+        self.new_leader()
+
+    def check_stored(self) -> None:
+        """A fresh leader delivers exactly what this one has not finished (PL-1101, PL-1209)."""
+        memory = self.states()
+        stored = {offset: state for offset, (_, state) in self.coordinator.ranks.items()}
+        for offset, state in stored.items():
+            if state in TERMINAL and offset in memory:
+                assert memory[offset] in TERMINAL, f"{offset} is finished in storage only: it would be lost"
+        for offset in self.done:
+            if offset >= self.coordinator.start:
+                assert stored.get(offset) in TERMINAL, f"{offset} was answered NONE and would come again"
+
+    # What must hold.
+
+    def states(self) -> dict[int, int]:
+        return {
+            offset: batch.delivery_state
+            for batch in self.core.overview().records
+            for offset in range(batch.first_offset, batch.last_offset + 1)
+        }
+
+    def held_by(self, member: str) -> list[int]:
+        return sorted(o for o, state in self.states().items() if state == ACQUIRED and self.holders[o][0] == member)
+
+    @invariant()
+    def locks_hold(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        for offset, state in self.states().items():
+            if state == ACQUIRED:
+                assert offset in self.holders, f"{offset} is Acquired but nobody fetched it"
+                assert self.holders[offset][1] > self.now, f"{offset} stays Acquired past its lock (PL-1206)"
+
+    @invariant()
+    def numbers_hold(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        overview = self.core.overview()
+        assert overview.start_offset >= self.spso, "the start offset fell (PL-1202)"
+        self.spso = overview.start_offset
+        recount = sum(b.last_offset - b.first_offset + 1 for b in overview.records if b.delivery_state in TERMINAL)
+        assert overview.delivery_complete_count == recount, "PL-1205"
+        assert self.coordinator.start >= self.stored_start()
+        in_log = {o for b in self.log for o in range(b.base_offset, b.last_offset + 1) if o >= self.log_start}
+        for offset in in_log:
+            if offset < self.spso:
+                assert offset in self.finished_offsets(), f"{offset} was passed over (PL-1203, PL-1208)"
+            if offset < self.coordinator.start:
+                assert offset in self.finished_offsets(), f"{offset} is lost in storage (PL-1208)"
+        self.remember(overview)
+
+    def finished_offsets(self) -> set[int]:
+        return self.__dict__.setdefault("_finished", set())
+
+    def remember(self, overview: Any) -> None:
+        """What the start offset may pass in the next step: what is terminal, or on its way there, right now."""
+        finished = self.finished_offsets()
+        finished.difference_update({o for o in finished if o >= self.spso})
+        for batch in overview.records:
+            if (
+                batch.delivery_state in (*TERMINAL, ARCHIVING)
+                or batch.delivery_count >= self.settings.delivery_count_limit
+            ):
+                finished.update(range(batch.first_offset, batch.last_offset + 1))
+
+    def teardown(self) -> None:
+        """However it went so far: with a healthy store and consumers that accept, everything is finished."""
+        if not hasattr(self, "core"):
+            return
+        for _ in range(400):
+            self.now += LOCK_MS + 5_000
+            self.settle_everything()
+            if not self.drain_once():
+                break
+        else:
+            raise AssertionError("the share-partition stalls (PL-1208)")
+        for _ in range(2):  # PL-621: five seconds after the last change storage agrees with memory
+            self.now += 5_000
+            self.settle_everything()
+        overview = self.core.overview()
+        assert overview.start_offset >= self.log_end or not self.log or self.log[-1].last_offset < overview.start_offset
+        assert overview.delivery_complete_count == 0
+        assert self.coordinator.start == overview.start_offset
+        assert self.coordinator.dcc == 0, "INV-17"
+
+    def settle_everything(self) -> None:
+        for _ in range(20):
+            if self.read_back:
+                self.read_back_answers()
+            elif self.write:
+                self.write_succeeds()
+            elif self.dead:
+                self.dead_letter_done()
+            else:
+                self.do(ev.Tick(self.settings))
+                if not (self.read_back or self.write or self.dead):
+                    return
+        raise AssertionError("writes never end")
+
+    def drain_once(self) -> bool:
+        """Fetch and accept everything there is; whether there was something to do."""
+        before = self.core.overview()
+        self.fetch("A", 50, 0, 10, 6)
+        offset = self.core.next_fetch_offset()
+        acquired = [b for b in self.core.overview().records if b.delivery_state == ACQUIRED]
+        for batch in acquired:
+            self.op += 1
+            self.do(
+                ev.Acknowledge(
+                    self.op,
+                    self.holders[batch.first_offset][0],
+                    (ev.AckBatch(batch.first_offset, batch.last_offset, (1,)),),
+                    self.settings,
+                )
+            )
+            while self.write:
+                self.write_succeeds()
+        more = any(b.last_offset >= offset for b in self.log)
+        return bool(acquired) or more or before != self.core.overview()
+
+
+def runs(offsets: list[int]) -> list[tuple[int, int]]:
+    result: list[tuple[int, int]] = []
+    for offset in offsets:
+        if result and result[-1][1] + 1 == offset:
+            result[-1] = (result[-1][0], offset)
+        else:
+            result.append((offset, offset))
+    return result
+
+
+class TestSharePartition(SharePartitionMachine.TestCase):
+    settings = settings(
+        max_examples=MAX_EXAMPLES,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    )
+
+
+TestSharePartition = pytest.mark.rule(
+    *(f"PL-120{n}" for n in range(1, 10)), "PL-120", "PL-121", "PL-122", "PL-123", "PL-608", "PL-707", "PL-1101"
+)(TestSharePartition)
