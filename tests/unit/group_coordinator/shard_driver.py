@@ -117,7 +117,8 @@ class Driver:
         self.now_ms = end_ms
 
     def reload(self) -> None:
-        """Another coordinator takes the shard over."""
+        """Another coordinator takes the shard over, which takes at least a millisecond."""
+        self.now_ms += 1
         self.shard = self.new_shard()
         for record in self.log:
             self.shard.replay(persisted(record))
