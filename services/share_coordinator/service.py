@@ -6,13 +6,13 @@ Errors are per share-partition; the RPC itself always succeeds. Owns no state; `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
-from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, KafkaError, NotCoordinatorError
+from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
 from kip932.ids import TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
 from kip932.internal.v1.delete_share_group_state_pb2 import (
     DeleteShareGroupStateRequest,
@@ -30,6 +30,8 @@ from kip932.internal.v1.read_share_group_state_summary_pb2 import (
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest, StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_from_message
+from shard_runtime.rpc.binding import CallContext, ServerStream
+from shard_runtime.rpc.status import invalid_argument
 from share_coordinator.core.commands import (
     DeleteState,
     InitializeState,
@@ -43,8 +45,6 @@ from share_coordinator.core.commands import (
 from share_coordinator.dispatch import Dispatcher
 
 log = structlog.get_logger(__name__)
-
-_Answers = asyncio.Queue[StateStreamResponse | None]
 
 #: Requests of one stream that are worked on at once; further ones stay unread.
 STREAM_REQUESTS_MAX: Final = 256
@@ -110,91 +110,94 @@ _SUMMARY: Final = _Rpc(
 
 
 class ShareCoordinatorService:
-    """Handlers of kip932.internal.v1.ShareCoordinatorService; each takes a request and returns its response."""
+    """Handlers of kip932.internal.v1.ShareCoordinatorService, to be bound by `shard_runtime.rpc`."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
     async def initialize_share_group_state(
-        self, request: InitializeShareGroupStateRequest
+        self, request: InitializeShareGroupStateRequest, context: CallContext
     ) -> InitializeShareGroupStateResponse:
         """Create or reset state (SC-32…SC-36)."""
         response: InitializeShareGroupStateResponse = await self._serve(_INITIALIZE, request)
         return response
 
-    async def read_share_group_state(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse:
+    async def read_share_group_state(
+        self, request: ReadShareGroupStateRequest, context: CallContext
+    ) -> ReadShareGroupStateResponse:
         """Read state for its leader, fencing older ones (SC-37…SC-39)."""
         response: ReadShareGroupStateResponse = await self._serve(_READ, request)
         return response
 
-    async def write_share_group_state(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse:
+    async def write_share_group_state(
+        self, request: WriteShareGroupStateRequest, context: CallContext
+    ) -> WriteShareGroupStateResponse:
         """Persist a leader's changes (SC-40…SC-45)."""
         response: WriteShareGroupStateResponse = await self._serve(_WRITE, request)
         return response
 
-    async def delete_share_group_state(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse:
+    async def delete_share_group_state(
+        self, request: DeleteShareGroupStateRequest, context: CallContext
+    ) -> DeleteShareGroupStateResponse:
         """Delete state (SC-46…SC-49)."""
         response: DeleteShareGroupStateResponse = await self._serve(_DELETE, request)
         return response
 
     async def read_share_group_state_summary(
-        self, request: ReadShareGroupStateSummaryRequest
+        self, request: ReadShareGroupStateSummaryRequest, context: CallContext
     ) -> ReadShareGroupStateSummaryResponse:
         """Read start offsets and epochs, fencing nobody (SC-50)."""
         response: ReadShareGroupStateSummaryResponse = await self._serve(_SUMMARY, request)
         return response
 
-    async def state_stream(self, requests: AsyncIterator[StateStreamRequest]) -> AsyncIterator[StateStreamResponse]:
-        """Writes and reads on one stream (P-4); worked on side by side, answered as each is done."""
-        answers: _Answers = asyncio.Queue()
-        places = asyncio.Semaphore(STREAM_REQUESTS_MAX)
-        reader = asyncio.get_running_loop().create_task(self._read_stream(requests, answers, places))
-        try:
-            while (answer := await answers.get()) is not None:
-                yield answer
-                places.release()
-            await reader
-        finally:
-            reader.cancel()
+    async def state_stream(self, stream: ServerStream) -> None:
+        """Writes and reads on one stream (P-4); worked on side by side, answered as each is done.
 
-    async def _read_stream(
-        self, requests: AsyncIterator[StateStreamRequest], answers: _Answers, places: asyncio.Semaphore
-    ) -> None:
-        """Tasks begin in the order of their requests, and each reaches its shards in its first step.
-
-        A request keeps its place until its answer has left, so that a caller that does not read cannot pile answers up.
+        Tasks begin in the order of their requests, and each reaches its shards in its first step. A request keeps its
+        place until its answer has left, so that a caller that does not read cannot pile answers up.
         """
         running: set[asyncio.Task[None]] = set()
+        places = asyncio.Semaphore(STREAM_REQUESTS_MAX)
+
+        def done(task: asyncio.Task[None]) -> None:
+            running.discard(task)
+            places.release()
+
         try:
-            async for request in requests:
+            while (request := await stream.read()) is not None:
                 await places.acquire()
-                task = asyncio.get_running_loop().create_task(self._answer(request, answers))
+                task = asyncio.get_running_loop().create_task(self._answer(request, stream))
                 running.add(task)
-                task.add_done_callback(running.discard)
+                task.add_done_callback(done)
             if running:
                 await asyncio.wait(running)
         finally:
             for task in running:
                 task.cancel()
-            answers.put_nowait(None)
 
-    async def _answer(self, request: StateStreamRequest, answers: _Answers) -> None:
+    async def _answer(self, request: StateStreamRequest, stream: ServerStream) -> None:
         """An answer without a response says that the request failed here or is of an unknown kind (PL-732)."""
         answer = StateStreamResponse(correlation_id=request.correlation_id)
         kind = request.WhichOneof("request")
         try:
             if kind == "write":
-                answer.write.CopyFrom(await self.write_share_group_state(request.write))
+                answer.write.CopyFrom(await self._serve(_WRITE, request.write))
             elif kind == "read":
-                answer.read.CopyFrom(await self.read_share_group_state(request.read))
+                answer.read.CopyFrom(await self._serve(_READ, request.read))
         except Exception:
-            log.exception("a request on a state stream failed", kind=kind, group=getattr(request, str(kind)).group_id)
-        answers.put_nowait(answer)
+            log.exception("a request on a state stream failed", kind=kind)
+        try:
+            await stream.write(answer)
+        except Exception as error:
+            log.debug("nobody is left to answer", kind=kind, why=repr(error))
 
     async def _serve(self, rpc: _Rpc, request: Any) -> Any:
         empty = not request.group_id or any(not topic.partitions for topic in request.topics)
         if empty and (rpc.emptiness_first or self._dispatcher.active):
             return rpc.response()  # SC-10: nothing asked, nothing answered
+        for topic in request.topics:
+            if len(topic.topic_id) != TOPIC_ID_BYTES:
+                raise invalid_argument(f"a topic id has {TOPIC_ID_BYTES} bytes; {len(topic.topic_id)} came")
         commands = [
             rpc.command(SharePartitionKey(request.group_id, topic.topic_id, partition.partition), partition)
             for topic in request.topics
@@ -203,20 +206,7 @@ class ShareCoordinatorService:
         if not self._dispatcher.active:
             stopped = CoordinatorNotAvailableError("the share coordinator is not running on this node")
             return self._respond(rpc, commands, [stopped] * len(commands))
-        return self._respond(rpc, commands, await self._run(commands))
-
-    async def _run(self, commands: list[KeyCommand]) -> Sequence[KeyOutcome]:
-        """Topic ids that are no ids never reach a shard; their key would have no text."""
-        bad = {index for index, command in enumerate(commands) if len(command.key.topic_id) != TOPIC_ID_BYTES}
-        if not bad:
-            return await self._dispatcher.run(commands)
-        good = iter(await self._dispatcher.run([c for index, c in enumerate(commands) if index not in bad]))
-        return [
-            InvalidRequestError(f"a topic id has 16 bytes; {len(command.key.topic_id)} came")
-            if index in bad
-            else next(good)
-            for index, command in enumerate(commands)
-        ]
+        return self._respond(rpc, commands, await self._dispatcher.run(commands))
 
     def _respond(self, rpc: _Rpc, commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome]) -> Any:
         response = rpc.response()
