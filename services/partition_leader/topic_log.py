@@ -130,7 +130,7 @@ class TopicLog:
         made = cls(record_log, state, lease, clock, settings=settings, meter=meter or NoTopicLogMeter())
         made._meter.loaded(report)
         if report.compact_from is not None:
-            made._trim_later(report.compact_from)
+            await made._trimmer.trim_control(report.compact_from)
         return made
 
     @property

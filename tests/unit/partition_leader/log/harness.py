@@ -1,0 +1,153 @@
+"""A topic log over the in-memory store: claims, leases, batches and faults for the tests of this folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from random import Random
+
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from partition_leader.log_core.batch import NewBatch
+from partition_leader.log_core.recovery import TailMemory
+from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log_settings import TopicLogSettings
+from shard_runtime.lease import Lease
+from shard_runtime.memory import MemoryStore, memory_log
+from shard_runtime.record_log import Claimed, ClaimRequest, Renewal, ShardId, ShardKind
+from shard_runtime.redis.connection import StoreSettings
+from shard_runtime.redis.log import StoreRecordLog
+
+SHARD = ShardId(ShardKind.TOPIC, "AAAAAAAAAAAAAAAAAAAAAQ:0")
+LEASE_MS = 1_000_000_000
+WALL_MS = 1_780_000_000_000
+_nonces = count(1)
+
+
+class HandClock:
+    """A clock that moves only when a test moves it."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000
+
+    def wall_ms(self) -> int:
+        return WALL_MS + self.ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def record_bytes(values: list[bytes], timestamps: list[int] | None = None) -> bytes:
+    base = timestamps[0] if timestamps else 0
+    records = [
+        Record(value=value, timestamp_delta_ms=(timestamps[i] - base) if timestamps else 0)
+        for i, value in enumerate(values)
+    ]
+    return RecordBatch(base_timestamp_ms=base, records=records).SerializeToString()
+
+
+def batch(
+    records: int = 1,
+    *,
+    text: str = "x",
+    producer: int = -1,
+    epoch: int = 0,
+    sequence: int = -1,
+    timestamps: list[int] | None = None,
+) -> NewBatch:
+    """A batch of `records` records with values `<text>-<i>`."""
+    data = record_bytes([f"{text}-{i}".encode() for i in range(records)], timestamps)
+    newest = max(timestamps) if timestamps else 0
+    if producer < 0:
+        return NewBatch(data, records, newest)
+    return NewBatch(data, records, newest, producer, epoch, sequence)
+
+
+class Node:
+    """One process that may lead the partition."""
+
+    def __init__(self, store: MemoryStore, clock: HandClock, name: str, number: int, settings: StoreSettings) -> None:
+        self.log: StoreRecordLog = memory_log(store, name, settings, clock)
+        self.clock = clock
+        self.number = number
+        self.given_up: list[str] = []
+        self.lease: Lease | None = None
+        self.epoch = 0
+
+    async def claim(self, waited: bool = True) -> Claimed:
+        """Own the shard, whoever had it before (its lease counts as over: the process is named dead)."""
+        seen = ""
+        while True:
+            request = ClaimRequest(
+                shard=SHARD,
+                node_id=self.number,
+                incarnation=self.number,
+                address=f"node{self.number}:9092",
+                nonce=f"n{next(_nonces)}",
+                lease_ms=LEASE_MS,
+                floor=self.epoch + 1,
+                seen_history=seen,
+                dead=frozenset(range(100)) - {self.number},
+                waited=waited,
+                cont_epoch=0,
+            )
+            answer = await self.log.claim(request)
+            if isinstance(answer, Claimed):
+                self.epoch = answer.epoch
+                return answer
+            seen = answer.history  # type: ignore[union-attr]
+
+    async def lead(
+        self,
+        settings: TopicLogSettings | None = None,
+        memory: TailMemory | None = None,
+        suspect: bool = False,
+    ) -> TopicLog:
+        """Claim, load, and confirm that the tail is whole (CM-12)."""
+        claimed = await self.claim()
+        self.lease = Lease(
+            SHARD,
+            self.number,
+            claimed.epoch,
+            deadline_ms=LEASE_MS,
+            clock=self.clock,
+            give_up=lambda why, _: self.given_up.append(why),
+        )
+        log = await TopicLog.load(self.log, self.lease, claimed, self.clock, settings, memory=memory, suspect=suspect)
+        await self.log.renew([Renewal(SHARD, self.number, claimed.epoch, LEASE_MS, tail_ok=claimed.history)])
+        return log
+
+
+class Cluster:
+    """A store and the processes on it; `async with` ends them all."""
+
+    def __init__(self, replicas: int = 0, min_insync: int = 1) -> None:
+        self.clock = HandClock()
+        self.store = MemoryStore(self.clock, Random(7), replicas)
+        self.settings = StoreSettings(
+            replicas=replicas, min_insync_replicas=min_insync, wait_ms=20, backoff_ms=1, backoff_max_ms=5, call_ms=2_000
+        )
+        self.nodes: list[Node] = []
+
+    def node(self) -> Node:
+        """One more process."""
+        number = len(self.nodes) + 1
+        self.nodes.append(Node(self.store, self.clock, f"node{number}", number, self.settings))
+        return self.nodes[-1]
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for node in self.nodes:
+            await node.log.close()
+        await self.store.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so; bounded."""
+    for _ in range(100_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the condition never came true")

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.errors import OffsetOutOfRangeError
+from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP
+from partition_leader.log_core.batch import NewBatch
+from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log_settings import TopicLogSettings
+from shard_runtime.memory import FaultPoint, Stage
+from shard_runtime.record_log import StreamId
+
+from .harness import SHARD, WALL_MS, Cluster, batch, record_bytes
+
+pytestmark = pytest.mark.asyncio
+
+
+async def found(log: TopicLog, timestamp_ms: int) -> tuple[int, int] | None:
+    answer = await log.offset_for(timestamp_ms)
+    return None if answer is None else (answer.offset, answer.timestamp_ms)
+
+
+@pytest.mark.rule("CM-45", "PL-605")
+async def test_offsets_are_found_by_time_also_when_timestamps_go_back() -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        assert await found(log, OFFSET_LATEST) == (0, -1)
+        assert await found(log, OFFSET_MAX_TIMESTAMP) is None
+        assert await found(log, 0) is None
+        for times in ([100, 110, 120], [300], [150, 140, 500, 160], [200]):
+            await log.append([batch(len(times), timestamps=times)], 1000)
+        assert await found(log, OFFSET_EARLIEST) == (0, -1)
+        assert await found(log, OFFSET_LATEST) == (9, -1)
+        assert await found(log, 0) == (0, 100)
+        assert await found(log, 111) == (2, 120)
+        assert await found(log, 121) == (3, 300)
+        assert await found(log, 301) == (6, 500)
+        assert await found(log, 501) is None
+        assert await found(log, OFFSET_MAX_TIMESTAMP) == (6, 500)
+        await log.append([batch(1, timestamps=[900])], 1000)
+        assert await found(log, 501) == (9, 900)
+        await log.move_log_start(7)
+        assert await found(log, 150) == (7, 160)
+        assert await found(log, OFFSET_EARLIEST) == (7, -1)
+
+
+@pytest.mark.rule("CM-45")
+async def test_a_compressed_batch_is_opened_to_find_its_record() -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        inner = RecordBatch.FromString(record_bytes([b"a", b"b", b"c"], [10, 20, 30]))
+        packed = gzip.compress(RecordBatch(records=inner.records).SerializeToString())
+        data = RecordBatch(base_timestamp_ms=10, compression=1, compressed_records=packed).SerializeToString()
+        broken = RecordBatch(base_timestamp_ms=10, compression=1, compressed_records=b"??").SerializeToString()
+        await log.append([NewBatch(data, 3, 30), NewBatch(broken, 2, 99)], 1000)
+        assert await found(log, 15) == (1, 20)
+        assert await found(log, 50) == (3, 99)
+
+
+@pytest.mark.rule("CM-45")
+async def test_the_log_start_moves_into_a_batch_and_survives_a_takeover() -> None:
+    async with Cluster() as cluster:
+        one, two = cluster.node(), cluster.node()
+        log = await one.lead()
+        for _ in range(3):
+            await log.append([batch(4)], 1000)
+        assert await log.move_log_start(6) == 6
+        assert await log.move_log_start(2) == 6
+        with pytest.raises(OffsetOutOfRangeError):
+            await log.move_log_start(13)
+        with pytest.raises(OffsetOutOfRangeError):
+            log.read_cached(5, 100)
+        first = await log.read(6, 1)
+        assert (first.batches[0].base_offset, first.log_start_offset) == (4, 6)
+        entries = await one.log.read(SHARD.streams[0], StreamId(0, 0), None, 10)
+        assert [entry.id.seq for entry in entries] == [8, 12]
+        log = await two.lead()
+        assert (log.log_start_offset, log.high_watermark) == (6, 12)
+        assert (await log.read(6, 1)).batches[0].base_offset == 4
+
+
+@pytest.mark.rule("CM-40", "CM-45")
+async def test_a_log_trimmed_empty_keeps_its_end_over_takeovers() -> None:
+    async with Cluster() as cluster:
+        one, two = cluster.node(), cluster.node()
+        log = await one.lead()
+        for _ in range(3):
+            await log.append([batch(4)], 1000)
+        assert await log.move_log_start(-1) == 12
+        for node in (two, one, two):
+            await log.close()
+            log = await node.lead()
+            assert (log.log_start_offset, log.high_watermark) == (12, 12)
+        assert (await log.append([batch(1)], 1000)).base_offsets == (12,)
+        assert (await log.read(12, 10)).batches[0].base_offset == 12
+
+
+@pytest.mark.rule("CM-45")
+async def test_the_log_start_is_durable_before_anything_is_cut() -> None:
+    async with Cluster() as cluster:
+        node = cluster.node()
+        log = await node.lead()
+        for _ in range(3):
+            await log.append([batch(4)], 1000)
+        order = []
+
+        async def watch(point: FaultPoint) -> None:
+            if point.stage is Stage.COMMAND:
+                order.extend(word for word in ("EXEC", "XTRIM") if point.has(word))
+
+        cluster.store.hook = watch
+        await log.move_log_start(8)
+        assert order == ["EXEC", "XTRIM"]
+
+
+@pytest.mark.rule("CM-45")
+async def test_retention_by_age_takes_whole_batches_by_the_time_of_their_append() -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        for i in range(5):
+            cluster.clock.ms = 10_000 * (i + 1)
+            await log.append([batch(2, timestamps=[1, 2])], 1000)
+        now = WALL_MS + 50_000
+        assert await log.retain(now, -1, -1) == 0
+        assert await log.retain(now, 40_000, -1) == 0
+        assert await log.retain(now, 25_000, -1) == 4
+        assert await log.retain(now, 0, -1) == 8
+        assert await log.retain(now + 1, 0, -1) == 10
+        assert (await log.append([batch(1)], 1000)).base_offsets == (10,)
+
+
+@pytest.mark.rule("CM-45")
+async def test_retention_by_size_keeps_at_least_the_bytes_asked_for() -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        for _ in range(6):
+            await log.append([batch(1, text="same")], 1000)
+        size = len(batch(1, text="same").data)
+        assert await log.retain(WALL_MS, -1, 6 * size) == 0
+        assert await log.retain(WALL_MS, -1, 4 * size + 1) == 1
+        assert await log.retain(WALL_MS, -1, 2 * size) == 4
+        await log.append([batch(1, text="same")], 1000)
+        assert await log.retain(WALL_MS, -1, 2 * size) == 5
+        assert await log.retain(WALL_MS, -1, 0) == 7
+
+
+@pytest.mark.rule("CM-45")
+async def test_pages_of_the_index_are_followed_over_their_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partition_leader.topic_log_reader.PAGE_BATCHES", 4)
+    monkeypatch.setattr("partition_leader.log_core.pages.PAGE_BATCHES", 4)
+    async with Cluster() as cluster:
+        log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0))
+        for i in range(30):
+            await log.append([batch(1, timestamps=[1_000 + i])], 1000)
+            if i % 5 == 0:
+                assert await found(log, 1_000 + i) == (i, 1_000 + i)
+        for i in range(30):
+            assert await found(log, 1_000 + i) == (i, 1_000 + i)
+        await log.move_log_start(6)
+        assert await found(log, 0) == (6, 1_006)
+        size = len(batch(1, timestamps=[1_000]).data)
+        assert 20 <= await log.retain(WALL_MS, -1, 5 * size) <= 25
