@@ -1,0 +1,286 @@
+"""The configs of topics, groups and brokers, declared once (group-coordinator.md §8, partition-leader.md §10, CM-23).
+
+Only declarations stand here; `effective` looks values up and checks them, `settings` reads those of this process.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shard_runtime.declared import ConfigType, Setting, boolean, duration_ms, integer, listing, string, table
+
+LATEST: Final = "latest"
+EARLIEST: Final = "earliest"
+BY_DURATION: Final = "by_duration:"
+
+# ---- broker: group coordinator (GC-139a)
+
+SESSION_TIMEOUT_MS = integer(
+    "group.share.session.timeout.ms", 45_000, "After how long without a heartbeat a member is expired.",
+    low=1, unit="ms",
+)  # fmt: skip
+MIN_SESSION_TIMEOUT_MS = integer(
+    "group.share.min.session.timeout.ms", 45_000, "Least session timeout a group may set.", low=1, unit="ms"
+)
+MAX_SESSION_TIMEOUT_MS = integer(
+    "group.share.max.session.timeout.ms", 60_000, "Greatest session timeout a group may set.", low=1, unit="ms"
+)
+HEARTBEAT_INTERVAL_MS = integer(
+    "group.share.heartbeat.interval.ms", 5_000, "How often members send heartbeats.", low=1, unit="ms"
+)
+MIN_HEARTBEAT_INTERVAL_MS = integer(
+    "group.share.min.heartbeat.interval.ms", 5_000, "Least heartbeat interval a group may set.", low=1, unit="ms"
+)
+MAX_HEARTBEAT_INTERVAL_MS = integer(
+    "group.share.max.heartbeat.interval.ms", 15_000, "Greatest heartbeat interval a group may set.", low=1, unit="ms"
+)
+GROUP_MAX_SIZE = integer("group.share.max.size", 200, "How many members a share group may have.", low=1, high=1_000)
+ASSIGNORS = listing("group.share.assignors", ("simple",), "The assignor of share groups.", choices=("simple",))
+ASSIGNMENT_INTERVAL_MS = integer(
+    "group.share.assignment.interval.ms", 1_000, "Least time between two assignments of a group.",
+    low=0, unit="ms", dynamic=True,
+    bounds=("group.share.min.assignment.interval.ms", "group.share.max.assignment.interval.ms"),
+)  # fmt: skip
+MIN_ASSIGNMENT_INTERVAL_MS = integer(
+    "group.share.min.assignment.interval.ms", 0, "Least assignment interval a group may set.", low=0, unit="ms"
+)
+MAX_ASSIGNMENT_INTERVAL_MS = integer(
+    "group.share.max.assignment.interval.ms", 15_000, "Greatest assignment interval a group may set.", low=0, unit="ms"
+)
+ASSIGNOR_OFFLOAD = boolean(
+    "group.share.assignor.offload.enable", True, "Accepted for Kafka's sake; share groups do not use it.", dynamic=True
+)
+INITIALIZE_RETRY_INTERVAL_MS = integer(
+    "group.share.initialize.retry.interval.ms", 30_000, "When an initialization that got no answer is tried again.",
+    low=1, unit="ms", internal=True,
+)  # fmt: skip
+COMMIT_TIMEOUT_MS = integer(
+    "offsets.commit.timeout.ms", 5_000, "How long a write of the group coordinator may wait for its commit.",
+    low=1, unit="ms",
+)  # fmt: skip
+GROUP_SHARDS = integer(
+    "offsets.topic.num.partitions", 50, "Shards of the group log; fixed for the life of a cluster.", low=1
+)
+GROUP_LOAD_BUFFER = integer(
+    "offsets.load.buffer.size", 5_242_880, "Bytes read at a time when a group shard is loaded.", low=1, unit="bytes"
+)
+GROUP_THREADS = integer("group.coordinator.threads", 4, "Accepted for Kafka's sake; one event loop serves.", low=1)
+GROUP_BACKGROUND_THREADS = integer(
+    "group.coordinator.background.threads", 2, "Accepted for Kafka's sake; one event loop serves.", low=1
+)
+GROUP_LINGER_MS = integer(
+    "group.coordinator.append.linger.ms", -1, "Accepted for Kafka's sake; flushes adapt to the load (SC-61).",
+    low=-1, unit="ms",
+)  # fmt: skip
+REBALANCE_PROTOCOLS = listing(
+    "group.coordinator.rebalance.protocols", ("classic", "consumer", "streams"), "Accepted for Kafka's sake."
+)
+SHARE_VERSION = integer("share.version", 2, "Features: 0 off, 1 share groups, 2 dead-letter queues too.", low=0, high=2)
+DLQ_AUTO_CREATE = boolean(
+    "errors.deadletterqueue.auto.create.topics.enable", False, "Whether a missing dead-letter topic is created.",
+    dynamic=True,
+)  # fmt: skip
+DLQ_PREFIX = string(
+    "errors.deadletterqueue.topic.name.prefix", "dlq.", "What the names of dead-letter topics begin with.", dynamic=True
+)
+
+# ---- broker: partition leader (PL §10)
+
+LOCK_DURATION_MS = integer(
+    "group.share.record.lock.duration.ms", 30_000, "How long a record is locked for one delivery.",
+    low=1_000, high=3_600_000, unit="ms",
+)  # fmt: skip
+MIN_LOCK_DURATION_MS = integer(
+    "group.share.min.record.lock.duration.ms", 15_000, "Least lock duration a group may set.",
+    low=1_000, high=30_000, unit="ms",
+)  # fmt: skip
+MAX_LOCK_DURATION_MS = integer(
+    "group.share.max.record.lock.duration.ms", 60_000, "Greatest lock duration a group may set.",
+    low=30_000, high=3_600_000, unit="ms",
+)  # fmt: skip
+DELIVERY_COUNT_LIMIT = integer(
+    "group.share.delivery.count.limit", 5, "How often a record is delivered before it is archived.", low=2, high=10
+)
+MIN_DELIVERY_COUNT_LIMIT = integer(
+    "group.share.min.delivery.count.limit", 2, "Least delivery limit a group may set.", low=2, high=5
+)
+MAX_DELIVERY_COUNT_LIMIT = integer(
+    "group.share.max.delivery.count.limit", 10, "Greatest delivery limit a group may set.", low=5, high=25
+)
+MAX_RECORD_LOCKS = integer(
+    "group.share.partition.max.record.locks", 2_000, "How many records of a share-partition may be in flight.",
+    low=100, high=10_000,
+)  # fmt: skip
+MIN_MAX_RECORD_LOCKS = integer(
+    "group.share.min.partition.max.record.locks", 100, "Least record locks a group may set.", low=100, high=2_000
+)
+MAX_MAX_RECORD_LOCKS = integer(
+    "group.share.max.partition.max.record.locks", 4_000, "Greatest record locks a group may set.",
+    low=2_000, high=10_000,
+)  # fmt: skip
+MAX_SHARE_SESSIONS = integer("group.share.max.share.sessions", 2_000, "Share sessions of one process.", low=1)
+PURGATORY_PURGE = integer(
+    "share.fetch.purgatory.purge.interval.requests", 1_000, "Accepted for Kafka's sake; waiters are removed at once."
+)
+FETCH_MAX_BYTES = integer("fetch.max.bytes", 57_671_680, "Cap of a fetch's max_bytes.", low=1_024, unit="bytes")
+PERSISTER_CLASS = string(
+    "group.share.persister.class.name", "default", "The persister; only the built-in one.",
+    choices=("default",), kind=ConfigType.CLASS, internal=True,
+)  # fmt: skip
+DLQ_MANAGER_CLASS = string(
+    "group.share.dlq.manager.class.name", "default", "The dead-letter queue manager; only the built-in one.",
+    choices=("default",), kind=ConfigType.CLASS, internal=True,
+)  # fmt: skip
+DEFAULT_PARTITIONS = integer(
+    "num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000
+)
+MIN_INSYNC_REPLICAS = integer(
+    "min.insync.replicas", 1, "Copies, the master's included, that confirm a write of a topic.", low=1
+)
+
+# ---- broker: share coordinator (share-coordinator.md §6.1)
+
+STATE_SHARDS = integer(
+    "share.coordinator.state.topic.num.partitions", 50, "Shards of the share state; fixed for the life of a cluster.",
+    low=1,
+)  # fmt: skip
+STATE_REPLICATION = integer(
+    "share.coordinator.state.topic.replication.factor", 3, "Accepted for Kafka's sake; replication is the store's.",
+    low=1, kind=ConfigType.SHORT,
+)  # fmt: skip
+STATE_MIN_ISR = integer(
+    "share.coordinator.state.topic.min.isr", 2, "Accepted for Kafka's sake; see min.insync.replicas.",
+    low=1, kind=ConfigType.SHORT,
+)  # fmt: skip
+STATE_SEGMENT_BYTES = integer(
+    "share.coordinator.state.topic.segment.bytes", 104_857_600, "Accepted for Kafka's sake.", low=1, unit="bytes"
+)
+STATE_COMPRESSION = integer("share.coordinator.state.topic.compression.codec", 0, "Accepted for Kafka's sake.")
+STATE_THREADS = integer("share.coordinator.threads", 1, "Accepted for Kafka's sake; one event loop serves.", low=1)
+UPDATES_PER_SNAPSHOT = integer(
+    "share.coordinator.snapshot.update.records.per.snapshot", 500, "Updates of a key between two snapshots.",
+    low=0, high=500,
+)  # fmt: skip
+STATE_WRITE_TIMEOUT_MS = integer(
+    "share.coordinator.write.timeout.ms", 5_000, "How long a state operation may wait for its commit.", low=1, unit="ms"
+)
+STATE_LOAD_BUFFER = integer(
+    "share.coordinator.load.buffer.size", 5_242_880, "Bytes read at a time when a shard is loaded.",
+    low=1, unit="bytes",
+)  # fmt: skip
+STATE_LINGER_MS = integer(
+    "share.coordinator.append.linger.ms", -1, "Accepted for Kafka's sake; flushes adapt to the load (SC-61).",
+    low=-1, unit="ms",
+)  # fmt: skip
+STATE_PRUNE_INTERVAL_MS = integer(
+    "share.coordinator.state.topic.prune.interval.ms", 300_000, "Accepted for Kafka's sake; trims go by count (CM-18).",
+    low=1, unit="ms", internal=True,
+)  # fmt: skip
+STATE_COLD_INTERVAL_MS = integer(
+    "share.coordinator.cold.partition.snapshot.interval.ms", 300_000,
+    "Accepted for Kafka's sake; cold copies go by count (CM-18).", low=1, unit="ms", internal=True,
+)  # fmt: skip
+STATE_CACHED_BUFFER = integer(
+    "share.coordinator.cached.buffer.max.bytes", 1_048_588, "Accepted for Kafka's sake; there is no such buffer.",
+    low=524_288, unit="bytes", dynamic=True,
+)  # fmt: skip
+
+BROKER_CONFIGS: Final = table(
+    value
+    for value in list(globals().values())
+    if isinstance(value, Setting)  # all that is declared above
+)
+
+# ---- groups (GC-144a, PL §10)
+
+
+def _offset_reset(text: str) -> None:
+    if text in {LATEST, EARLIEST}:
+        return
+    if not text.startswith(BY_DURATION):
+        raise ValueError(f"it must be {EARLIEST}, {LATEST} or {BY_DURATION}<ISO-8601 duration>")
+    if duration_ms(text.removeprefix(BY_DURATION)) < 0:
+        raise ValueError("the duration must not be negative")
+
+
+def _dlq_topic(text: str) -> None:
+    if text.startswith("__"):
+        raise ValueError("it must not start with __")
+
+
+GROUP_SESSION_TIMEOUT_MS = integer(
+    "share.session.timeout.ms", 45_000, "After how long without a heartbeat a member is expired.",
+    low=1, unit="ms", dynamic=True, synonym=SESSION_TIMEOUT_MS.name,
+    bounds=(MIN_SESSION_TIMEOUT_MS.name, MAX_SESSION_TIMEOUT_MS.name),
+)  # fmt: skip
+GROUP_HEARTBEAT_INTERVAL_MS = integer(
+    "share.heartbeat.interval.ms", 5_000, "How often members send heartbeats.",
+    low=1, unit="ms", dynamic=True, synonym=HEARTBEAT_INTERVAL_MS.name,
+    bounds=(MIN_HEARTBEAT_INTERVAL_MS.name, MAX_HEARTBEAT_INTERVAL_MS.name),
+)  # fmt: skip
+GROUP_ASSIGNMENT_INTERVAL_MS = integer(
+    "share.assignment.interval.ms", 1_000, "Least time between two assignments of the group.",
+    low=0, unit="ms", dynamic=True, synonym=ASSIGNMENT_INTERVAL_MS.name,
+    bounds=(MIN_ASSIGNMENT_INTERVAL_MS.name, MAX_ASSIGNMENT_INTERVAL_MS.name),
+)  # fmt: skip
+GROUP_ASSIGNOR_OFFLOAD = boolean(
+    "share.assignor.offload.enable", True, "Accepted for Kafka's sake; share groups do not use it.",
+    dynamic=True, synonym=ASSIGNOR_OFFLOAD.name,
+)  # fmt: skip
+GROUP_LOCK_DURATION_MS = integer(
+    "share.record.lock.duration.ms", 30_000, "How long a record is locked for one delivery.",
+    low=1_000, unit="ms", dynamic=True, synonym=LOCK_DURATION_MS.name,
+    bounds=(MIN_LOCK_DURATION_MS.name, MAX_LOCK_DURATION_MS.name),
+)  # fmt: skip
+GROUP_DELIVERY_COUNT_LIMIT = integer(
+    "share.delivery.count.limit", 5, "How often a record is delivered before it is archived.",
+    low=2, dynamic=True, synonym=DELIVERY_COUNT_LIMIT.name,
+    bounds=(MIN_DELIVERY_COUNT_LIMIT.name, MAX_DELIVERY_COUNT_LIMIT.name),
+)  # fmt: skip
+GROUP_MAX_RECORD_LOCKS = integer(
+    "share.partition.max.record.locks", 2_000, "How many records of a share-partition may be in flight.",
+    low=100, dynamic=True, synonym=MAX_RECORD_LOCKS.name,
+    bounds=(MIN_MAX_RECORD_LOCKS.name, MAX_MAX_RECORD_LOCKS.name),
+)  # fmt: skip
+GROUP_AUTO_OFFSET_RESET = string(
+    "share.auto.offset.reset", LATEST, "Where a share-partition without a start offset begins.",
+    check=_offset_reset, dynamic=True,
+)  # fmt: skip
+GROUP_ISOLATION_LEVEL = string(
+    "share.isolation.level", "read_uncommitted", "Whether records of open and aborted transactions are delivered.",
+    choices=("read_committed", "read_uncommitted"), dynamic=True,
+)  # fmt: skip
+GROUP_RENEW_ENABLE = boolean(
+    "share.renew.acknowledge.enable", True, "Whether consumers may renew their record locks.", dynamic=True
+)
+GROUP_DLQ_TOPIC = string(
+    "errors.deadletterqueue.topic.name", "", "Where records that cannot be processed go; empty for nowhere.",
+    check=_dlq_topic, dynamic=True,
+)  # fmt: skip
+GROUP_DLQ_COPY = boolean(
+    "errors.deadletterqueue.copy.record.enable", False, "Whether a dead letter carries key and value.", dynamic=True
+)
+
+GROUP_CONFIGS: Final = table(
+    value for value in list(globals().values()) if isinstance(value, Setting) and value.name not in BROKER_CONFIGS
+)
+
+# ---- topics (CM-23)
+
+RETENTION_MS = integer(
+    "retention.ms", 604_800_000, "How long records are kept; -1 for ever.",
+    low=-1, unit="ms", kind=ConfigType.LONG, dynamic=True,
+)  # fmt: skip
+RETENTION_BYTES = integer(
+    "retention.bytes", -1, "How many bytes of a partition are kept; -1 for all.",
+    low=-1, unit="bytes", kind=ConfigType.LONG, dynamic=True,
+)  # fmt: skip
+MAX_MESSAGE_BYTES = integer(
+    "max.message.bytes", 1_048_576, "Largest record batch that is taken.", low=0, unit="bytes", dynamic=True
+)
+TOPIC_DLQ_ENABLE = boolean(
+    "errors.deadletterqueue.group.enable", False, "Whether groups may use this topic as dead-letter queue.",
+    dynamic=True,
+)  # fmt: skip
+
+TOPIC_CONFIGS: Final = table((RETENTION_MS, RETENTION_BYTES, MAX_MESSAGE_BYTES, TOPIC_DLQ_ENABLE))

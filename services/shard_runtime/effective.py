@@ -1,0 +1,128 @@
+"""The values of configs in force: overrides in the metadata, then this process's settings, then defaults.
+
+Stored group values are clamped into the broker's present bounds (PL-1002, GC-137); changes are checked here before they
+are stored (GC-145…GC-147).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar, cast
+
+import structlog
+
+from kip932.errors import InvalidConfigError
+from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from shard_runtime.configs import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    GROUP_HEARTBEAT_INTERVAL_MS,
+    GROUP_SESSION_TIMEOUT_MS,
+    TOPIC_CONFIGS,
+)
+from shard_runtime.declared import AnySetting, Setting, SettingTable
+from shard_runtime.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: (resource type, resource name) → what is set there: the metadata image's look-up.
+Overrides = Callable[[int, str], Mapping[str, str]]
+
+TABLES: Final[Mapping[int, SettingTable]] = {
+    RESOURCE_TOPIC: TOPIC_CONFIGS,
+    RESOURCE_BROKER: BROKER_CONFIGS,
+    RESOURCE_GROUP: GROUP_CONFIGS,
+}
+_WARNED_MAX: Final = 1_000
+
+
+class EffectiveConfigs:
+    """Configs in force for topics, groups and this node. Cheap enough to ask at each decision (PL-1003)."""
+
+    def __init__(self, settings: Settings, overrides: Overrides, node_id: Callable[[], int] = lambda: -1) -> None:
+        self.settings = settings
+        self.overrides = overrides
+        self._node_id = node_id
+        self._warned: set[tuple[str, str, str]] = set()
+
+    def broker(self, setting: Setting[T]) -> T:
+        """A broker config: set for this node, set for all nodes, given to this process, or its default."""
+        if setting.dynamic:
+            for name in (str(self._node_id()), ""):
+                text = self.overrides(RESOURCE_BROKER, name).get(setting.name)
+                if text is not None:
+                    return self._bounded(setting, setting.value(text), f"broker {name}")
+        return self.settings[setting]
+
+    def topic(self, topic: str, setting: Setting[T]) -> T:
+        """A topic config, by the topic's name."""
+        text = self.overrides(RESOURCE_TOPIC, topic).get(setting.name)
+        return setting.default if text is None else setting.value(text)
+
+    def group(self, group_id: str, setting: Setting[T]) -> T:
+        """A group config: the group's value, clamped into the broker's bounds, else the broker's, else the default."""
+        text = self.overrides(RESOURCE_GROUP, group_id).get(setting.name)
+        if text is not None:
+            return self._bounded(setting, setting.value(text), group_id)
+        if setting.synonym:
+            return self.broker(cast(Setting[T], BROKER_CONFIGS[setting.synonym]))
+        return setting.default
+
+    def bounds(self, setting: AnySetting | Setting[T]) -> tuple[int, int] | None:
+        """The broker's bounds of a config, where it has some."""
+        if setting.bounds is None:
+            return None
+        low, high = (self.settings[cast(Setting[int], BROKER_CONFIGS[name])] for name in setting.bounds)
+        return low, high
+
+    def _bounded(self, setting: Setting[T], value: T, whose: str) -> T:
+        bounds = self.bounds(setting)
+        if bounds is None or not isinstance(value, int):
+            return value
+        clamped = min(max(value, bounds[0]), bounds[1])
+        if clamped != value and len(self._warned) < _WARNED_MAX:
+            warning = (whose, setting.name, str(value))
+            if warning not in self._warned:
+                self._warned.add(warning)
+                log.warning(
+                    "config outside the broker's bounds", config=setting.name, of=whose, value=value, used=clamped
+                )
+        return cast(T, clamped)
+
+    # ---- changes (GC-145)
+
+    def check(self, resource_type: int, overrides: Mapping[str, str], changed: frozenset[str]) -> None:
+        """Check what would be set on a resource, taken as a whole (GC-147). Raises InvalidConfigError; nothing is kept.
+
+        `changed`: the names that this change sets.
+        """
+        declared = TABLES[resource_type]
+        kind = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}[resource_type]
+        for name in overrides:
+            if name not in declared:
+                raise InvalidConfigError(f"Unknown {kind} config name: {name}")
+        try:
+            values = {name: declared[name].value(text) for name, text in overrides.items()}
+        except ValueError as error:
+            raise InvalidConfigError(str(error)) from None
+        if resource_type == RESOURCE_GROUP:
+            self._check_group(values, changed)
+
+    def _check_group(self, values: Mapping[str, object], changed: frozenset[str]) -> None:
+        for name, value in values.items():
+            bounds = self.bounds(GROUP_CONFIGS[name])
+            # A stored value that bounds set later left outside stays legal; only what is set now must fit (GC-137).
+            if name in changed and bounds is not None and not bounds[0] <= cast(int, value) <= bounds[1]:
+                raise InvalidConfigError(f"{name} must be in the range {bounds[0]} to {bounds[1]} inclusive.")
+        pair = (GROUP_SESSION_TIMEOUT_MS, GROUP_HEARTBEAT_INTERVAL_MS)
+        if changed & {setting.name for setting in pair}:
+            session, heartbeat = (
+                self._bounded(setting, cast(int, values[setting.name]), "a change")
+                if setting.name in values
+                else self.broker(cast(Setting[int], BROKER_CONFIGS[setting.synonym]))
+                for setting in pair
+            )
+            if session <= heartbeat:
+                raise InvalidConfigError(f"{pair[0].name} must be greater than {pair[1].name}")

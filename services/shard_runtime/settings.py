@@ -1,0 +1,228 @@
+"""The settings of one process: read once from flags, environment and a TOML file, checked, then frozen.
+
+Flags win over the environment (`SHAREGROUPS_…`), that over the file, that over defaults. A setting nobody declared is
+refused, with the name it may have been meant to be.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, cast
+
+from shard_runtime import configs
+from shard_runtime.configs import BROKER_CONFIGS
+from shard_runtime.declared import AnySetting, Setting, SettingTable, boolean, integer, listing, string, table
+from shard_runtime.placement import ROLES
+
+T = TypeVar("T")
+
+PREFIX: Final = "SHAREGROUPS_"
+FILE_VARIABLE: Final = "SHAREGROUPS_CONFIG"
+
+NODE_NAME = string("node.name", "", "Stable name of this node; default <host>-<roles>-<port> (CM-1).")
+NODE_RACK = string("node.rack", "", "Rack of this node; empty for none.")
+NODE_ROLES = listing("node.roles", tuple(sorted(ROLES)), "What this process serves.", choices=tuple(sorted(ROLES)))
+LISTEN_HOST = string("listen.host", "127.0.0.1", "Address to listen on.")
+LISTEN_PORT = integer("listen.port", 0, "Port to listen on; 0 for any free one.", low=0, high=65_535)
+ADVERTISED_HOST = string("advertised.host", "", "Host that others reach this node by; default listen.host.")
+ADVERTISED_PORT = integer("advertised.port", 0, "Port that others reach this node by; 0 for the one listened on.",
+                          low=0, high=65_535)  # fmt: skip
+ALLOW_PLAINTEXT = boolean("allow.plaintext", False, "Whether to listen without TLS beyond loopback (CM-60).")
+DATA_DIR = string("data.dir", "", "Where this node keeps its lock and, with an embedded store, its data.")
+STORE_URL = string("store.url", "redis://127.0.0.1:6379", "The store; redis:// or rediss://, several nodes by commas.")
+STORE_REPLICAS = integer("store.replicas", 0, "Replicas the store is configured with (CM-12).", low=0)
+STORE_FSYNC_ALWAYS = boolean(
+    "store.fsync.always", False, "Whether the store syncs every write to disk before it answers."
+)
+LEASE_MS = integer("lease.ms", 3_000, "How long an owner may serve after its last renewal (CM-3).",
+                   low=500, high=60_000, unit="ms")  # fmt: skip
+RENEW_INTERVAL_MS = integer("lease.renew.interval.ms", 1_000, "How often leases are renewed (CM-3).",
+                            low=100, high=20_000, unit="ms")  # fmt: skip
+REPLAYS_MAX = integer("shard.replays.max", 4, "Shards that are replayed at the same time.", low=1, high=64)
+SHARD_QUEUE_MAX = integer("shard.queue.max", 10_000, "Operations that may wait for one shard.", low=1)
+COMPACTION_ENTRIES_MIN = integer("shard.compaction.entries.min", 5_000,
+                                 "Entries below which a shard's stream is not compacted (CM-18).", low=10)  # fmt: skip
+LOST_TAIL_JUMP = integer("log.lost.tail.jump.offsets", 1_000_000,
+                         "How far a log end jumps when the store may have lost its tail (CM-47).", low=1)  # fmt: skip
+DRAIN_GRACE_MS = integer("drain.grace.ms", 10_000, "How long open calls may take when the process ends.",
+                         low=0, unit="ms")  # fmt: skip
+MESSAGE_MAX_BYTES = integer("rpc.message.max.bytes", 67_108_864, "Largest message of a call.", low=65_536, unit="bytes")
+CALLS_MAX = integer("rpc.concurrent.calls.max", 20_000, "Calls and streams served at the same time.", low=1)
+METRICS_HOST = string("metrics.host", "127.0.0.1", "Address of the metrics endpoint.")
+METRICS_PORT = integer("metrics.port", -1, "Port of the metrics endpoint; 0 for any free one, -1 for none.",
+                       low=-1, high=65_535)  # fmt: skip
+LOG_LEVEL = string("log.level", "info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
+LOG_FORMAT = string("log.format", "auto", "json, console, or auto: json when not a terminal.",
+                    choices=("auto", "json", "console"))  # fmt: skip
+
+NODE_SETTINGS: Final = table(
+    value for name, value in list(globals().items()) if isinstance(value, Setting) and name.isupper()
+)
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; the message says which, why, and what would do. One line per fault."""
+
+
+class Settings(Mapping[str, object]):
+    """Frozen settings of a process: `settings[LISTEN_PORT]` is typed; by name it is whatever its declaration says."""
+
+    def __init__(self, declared: SettingTable, given: Mapping[str, object]) -> None:
+        self.declared: Mapping[str, AnySetting] = MappingProxyType(declared)
+        self._given = dict(given)
+
+    def __getitem__(self, key: Setting[T] | str) -> T:
+        setting = self.declared[key] if isinstance(key, str) else key
+        return cast(T, self._given.get(setting.name, setting.default))
+
+    def __iter__(self) -> Any:
+        return iter(self.declared)
+
+    def __len__(self) -> int:
+        return len(self.declared)
+
+    def given(self, name: str) -> bool:
+        """Whether the setting was given, rather than left at its default."""
+        return name in self._given
+
+    def text(self, name: str) -> str:
+        """The value of a setting as people write it."""
+        setting = cast(Setting[object], self.declared[name])
+        return setting.text(self[name])
+
+    def __repr__(self) -> str:
+        shown = {name: "…" if self.declared[name].sensitive else value for name, value in sorted(self._given.items())}
+        return f"Settings({shown})"
+
+
+def load_settings(
+    flags: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    *,
+    extra: Iterable[SettingTable] = (),
+    ignore_variables: Iterable[str] = (),
+) -> Settings:
+    """Read and check the settings. `extra`: tables that a service declares for itself. Raises SettingsError.
+
+    The file is `file`, else what the variable SHAREGROUPS_CONFIG names, else none.
+    """
+    declared: SettingTable = {**NODE_SETTINGS, **BROKER_CONFIGS}
+    for more in extra:
+        declared.update(more)
+    environ = environ or {}
+    path = file or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+    faults: list[str] = []
+    texts: dict[str, tuple[str, str]] = {}
+    if path is not None:
+        texts.update(_from_file(path, declared, faults))
+    texts.update(_from_environment(environ, declared, {FILE_VARIABLE, *ignore_variables}, faults))
+    for name, text in (flags or {}).items():
+        if name in declared:
+            texts[name] = (text, "flag")
+        else:
+            faults.append(_unknown(f"flag {name}", name, declared))
+    values: dict[str, object] = {}
+    for name, (text, where) in texts.items():
+        try:
+            values[name] = declared[name].value(text)
+        except ValueError as error:
+            faults.append(f"{error} (from {where})")
+    settings = Settings(declared, values)
+    faults += check(settings) if not faults else []
+    if faults:
+        raise SettingsError("\n".join(faults))
+    return settings
+
+
+def _from_file(path: Path, declared: SettingTable, faults: list[str]) -> dict[str, tuple[str, str]]:
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        faults.append(f"settings file {path} cannot be read: {error.strerror}")
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        faults.append(f"settings file {path} is not TOML: {error}")
+        return {}
+    found = {}
+    for name, value in _flat(tree, ""):
+        if name in declared:
+            found[name] = (_text(value), f"file {path}")
+        else:
+            faults.append(_unknown(f"{name} in {path}", name, declared))
+    return found
+
+
+def _flat(tree: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(_text, value)) if isinstance(value, list) else str(value)
+
+
+def _from_environment(
+    environ: Mapping[str, str], declared: SettingTable, ignored: set[str], faults: list[str]
+) -> dict[str, tuple[str, str]]:
+    by_variable = {setting.environment: name for name, setting in declared.items()}
+    found = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or variable in ignored:
+            continue
+        if variable in by_variable:
+            found[by_variable[variable]] = (text, f"environment variable {variable}")
+        else:
+            faults.append(_unknown(f"environment variable {variable}", variable, by_variable))
+    return found
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+    return f"Unknown setting: {what}." + (f" Did you mean {close[0]}?" if close else "")
+
+
+_ORDERED: Final = (  # GC-140, PL-1001: least ≤ value ≤ greatest
+    (configs.MIN_HEARTBEAT_INTERVAL_MS, configs.HEARTBEAT_INTERVAL_MS, configs.MAX_HEARTBEAT_INTERVAL_MS),
+    (configs.MIN_SESSION_TIMEOUT_MS, configs.SESSION_TIMEOUT_MS, configs.MAX_SESSION_TIMEOUT_MS),
+    (configs.MIN_ASSIGNMENT_INTERVAL_MS, configs.ASSIGNMENT_INTERVAL_MS, configs.MAX_ASSIGNMENT_INTERVAL_MS),
+    (configs.MIN_LOCK_DURATION_MS, configs.LOCK_DURATION_MS, configs.MAX_LOCK_DURATION_MS),
+    (configs.MIN_DELIVERY_COUNT_LIMIT, configs.DELIVERY_COUNT_LIMIT, configs.MAX_DELIVERY_COUNT_LIMIT),
+    (configs.MIN_MAX_RECORD_LOCKS, configs.MAX_RECORD_LOCKS, configs.MAX_MAX_RECORD_LOCKS),
+)
+
+
+def check(settings: Settings) -> list[str]:
+    """What is wrong with the settings taken together (GC-140…GC-143, PL-1001); each line names key, value and bound."""
+    faults = []
+    for least, value, greatest in _ORDERED:
+        low, found, high = settings[least], settings[value], settings[greatest]
+        if not low <= found <= high:
+            faults.append(f"{value.name}={found} must be between {least.name}={low} and {greatest.name}={high}")
+    if settings[configs.HEARTBEAT_INTERVAL_MS] >= settings[configs.SESSION_TIMEOUT_MS]:
+        faults.append(
+            f"{configs.HEARTBEAT_INTERVAL_MS.name}={settings[configs.HEARTBEAT_INTERVAL_MS]} must be less than "
+            f"{configs.SESSION_TIMEOUT_MS.name}={settings[configs.SESSION_TIMEOUT_MS]}"
+        )
+    if len(settings[configs.ASSIGNORS]) != 1:
+        faults.append(f"{configs.ASSIGNORS.name} must name exactly one assignor: simple")
+    if settings[configs.MAX_SHARE_SESSIONS] < settings[configs.GROUP_MAX_SIZE]:
+        faults.append(
+            f"{configs.MAX_SHARE_SESSIONS.name}={settings[configs.MAX_SHARE_SESSIONS]} must be at least "
+            f"{configs.GROUP_MAX_SIZE.name}={settings[configs.GROUP_MAX_SIZE]}"
+        )
+    if settings[RENEW_INTERVAL_MS] * 2 > settings[LEASE_MS]:
+        faults.append(
+            f"{RENEW_INTERVAL_MS.name}={settings[RENEW_INTERVAL_MS]} must be at most half of "
+            f"{LEASE_MS.name}={settings[LEASE_MS]}"
+        )
+    return faults

@@ -1,0 +1,135 @@
+"""Configs in force, and what a change may set."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip932.errors import InvalidConfigError
+from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from shard_runtime import configs
+from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.settings import load_settings
+
+
+def effective(
+    stored: dict[tuple[int, str], dict[str, str]] | None = None, flags: dict[str, str] | None = None
+) -> EffectiveConfigs:
+    found = stored or {}
+    return EffectiveConfigs(load_settings(flags), lambda kind, name: found.get((kind, name), {}), lambda: 3)
+
+
+@pytest.mark.rule("GC-146", "PL-1003")
+def test_a_group_follows_the_broker_until_it_sets_its_own() -> None:
+    flags = {"group.share.delivery.count.limit": "7"}
+    assert effective(flags=flags).group("g", configs.GROUP_DELIVERY_COUNT_LIMIT) == 7
+    stored = {(RESOURCE_GROUP, "g"): {"share.delivery.count.limit": "3", "share.auto.offset.reset": "earliest"}}
+    here = effective(stored, flags)
+    assert here.group("g", configs.GROUP_DELIVERY_COUNT_LIMIT) == 3
+    assert here.group("g", configs.GROUP_AUTO_OFFSET_RESET) == "earliest"
+    assert here.group("other", configs.GROUP_AUTO_OFFSET_RESET) == "latest"
+
+
+@pytest.mark.rule("PL-1002", "GC-137")
+def test_a_stored_value_outside_the_bounds_is_clamped() -> None:
+    stored = {(RESOURCE_GROUP, "g"): {"share.record.lock.duration.ms": "60000"}}
+    flags = {"group.share.max.record.lock.duration.ms": "40000"}
+    assert effective(stored, flags).group("g", configs.GROUP_LOCK_DURATION_MS) == 40_000
+
+
+@pytest.mark.rule("GC-144", "GC-139a")
+def test_dynamic_broker_values_are_clamped_and_static_ones_cannot_be_overridden() -> None:
+    stored = {
+        (RESOURCE_BROKER, ""): {"group.share.assignment.interval.ms": "99999", "group.share.max.size": "3"},
+        (RESOURCE_BROKER, "3"): {"errors.deadletterqueue.topic.name.prefix": "mine."},
+    }
+    here = effective(stored)
+    assert here.broker(configs.ASSIGNMENT_INTERVAL_MS) == 15_000
+    assert here.broker(configs.DLQ_PREFIX) == "mine."
+    assert here.broker(configs.GROUP_MAX_SIZE) == 200
+    assert here.group("g", configs.GROUP_ASSIGNMENT_INTERVAL_MS) == 15_000
+
+
+@pytest.mark.rule("CM-23")
+def test_topic_configs() -> None:
+    here = effective({(RESOURCE_TOPIC, "t"): {"retention.ms": "5"}})
+    assert here.topic("t", configs.RETENTION_MS) == 5
+    assert here.topic("t", configs.MAX_MESSAGE_BYTES) == 1_048_576
+
+
+@pytest.mark.rule("GC-145")
+@pytest.mark.scenario("S-131")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("share.session.timeout.ms", "1"),
+        ("share.session.timeout.ms", "70000"),
+        ("share.heartbeat.interval.ms", "1"),
+        ("share.heartbeat.interval.ms", "70000"),
+        ("share.record.lock.duration.ms", "10000"),
+        ("share.record.lock.duration.ms", "70000"),
+        ("share.delivery.count.limit", "1"),
+        ("share.delivery.count.limit", "11"),
+        ("share.partition.max.record.locks", "50"),
+        ("share.partition.max.record.locks", "11000"),
+        ("share.auto.offset.reset", "hello"),
+        ("share.auto.offset.reset", "by_duration"),
+        ("share.auto.offset.reset", "by_duration:-PT10S"),
+        ("share.auto.offset.reset", "by_duration:invalid"),
+        ("share.isolation.level", "read_commit"),
+        ("share.renew.acknowledge.enable", "1"),
+        ("errors.deadletterqueue.topic.name", "__internal"),
+        ("no.such.config", "1"),
+    ],
+)
+def test_values_a_group_may_not_have(name: str, value: str) -> None:
+    with pytest.raises(InvalidConfigError, match=name):
+        effective().check(RESOURCE_GROUP, {name: value}, frozenset({name}))
+
+
+@pytest.mark.scenario("S-131")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("share.auto.offset.reset", "earliest"),
+        ("share.auto.offset.reset", "latest"),
+        ("share.auto.offset.reset", "by_duration:PT10S"),
+        ("share.isolation.level", "read_committed"),
+        ("share.isolation.level", "read_uncommitted"),
+        ("share.renew.acknowledge.enable", "true"),
+        ("share.renew.acknowledge.enable", "false"),
+    ],
+)
+def test_values_a_group_may_have(name: str, value: str) -> None:
+    effective().check(RESOURCE_GROUP, {name: value}, frozenset({name}))
+
+
+@pytest.mark.rule("GC-145")
+def test_the_range_message_is_kafkas() -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        effective().check(
+            RESOURCE_GROUP, {"share.delivery.count.limit": "11"}, frozenset({"share.delivery.count.limit"})
+        )
+    assert caught.value.message == "share.delivery.count.limit must be in the range 2 to 10 inclusive."
+
+
+@pytest.mark.rule("GC-145", "GC-147")
+def test_session_timeout_and_heartbeat_are_checked_together_when_either_is_set() -> None:
+    flags = {
+        "group.share.max.heartbeat.interval.ms": "59000",
+        "group.share.min.session.timeout.ms": "10000",
+    }
+    here = effective(flags=flags)
+    stored = {"share.heartbeat.interval.ms": "20000"}
+    changed = frozenset({"share.session.timeout.ms"})
+    here.check(RESOURCE_GROUP, {**stored, "share.session.timeout.ms": "21000"}, changed)
+    with pytest.raises(InvalidConfigError, match=r"share\.session\.timeout\.ms must be greater than share\.heartbeat"):
+        here.check(
+            RESOURCE_GROUP, {**stored, "share.session.timeout.ms": "20000"}, frozenset({"share.session.timeout.ms"})
+        )
+
+
+@pytest.mark.rule("GC-137")
+def test_a_stored_value_outside_later_bounds_does_not_block_other_changes() -> None:
+    here = effective(flags={"group.share.max.record.lock.duration.ms": "40000"})
+    values = {"share.record.lock.duration.ms": "60000", "share.delivery.count.limit": "4"}
+    here.check(RESOURCE_GROUP, values, frozenset({"share.delivery.count.limit"}))

@@ -1,0 +1,124 @@
+"""Settings: where they come from, and what is refused with which advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shard_runtime import configs
+from shard_runtime.declared import duration_ms, integer, table
+from shard_runtime.settings import LEASE_MS, LISTEN_PORT, NODE_ROLES, SettingsError, load_settings
+
+
+def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        'listen.port = 1\nlease.ms = 4000\nnode.roles = ["partition_leader"]\n[group.share]\nmax.size = 100\n'
+    )
+    environ = {"SHAREGROUPS_LISTEN_PORT": "2", "SHAREGROUPS_LEASE_MS": "5000", "SHAREGROUPS_CONFIG": str(file)}
+    settings = load_settings({"listen.port": "3"}, environ)
+    assert settings[LISTEN_PORT] == 3
+    assert settings[LEASE_MS] == 5_000
+    assert settings[NODE_ROLES] == ("partition_leader",)
+    assert settings[configs.GROUP_MAX_SIZE] == 100
+    assert settings[configs.DELIVERY_COUNT_LIMIT] == 5
+    assert settings.given("listen.port")
+    assert not settings.given("node.name")
+    assert settings.text("node.roles") == "partition_leader"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "says"),
+    [
+        ({"listen.prot": "1"}, {}, "flag listen.prot. Did you mean listen.port?"),
+        ({}, {"SHAREGROUPS_LEASEMS": "1"}, "SHAREGROUPS_LEASEMS. Did you mean SHAREGROUPS_LEASE_MS?"),
+        ({"listen.port": "x"}, {}, "Invalid value 'x' for listen.port: it is not a whole number (from flag)"),
+        ({"listen.port": "70000"}, {}, "it must be at most 65535"),
+        ({"node.roles": "leader"}, {}, "'leader' is none of group_coordinator, partition_leader, share_coordinator"),
+        ({"allow.plaintext": "1"}, {}, "it must be true or false"),
+        ({"lease.renew.interval.ms": "2000"}, {}, "lease.renew.interval.ms=2000 must be at most half of lease.ms=3000"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(flags: dict[str, str], environ: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(flags, environ)
+    assert says in str(caught.value)
+
+
+def test_all_faults_are_told_at_once_and_so_are_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("[lease]\nmillis = 1\n")
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"listen.port": "x", "nonsense": "1"}, file=file)
+    assert len(str(caught.value).splitlines()) == 3
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_settings(file=tmp_path / "missing.toml")
+    file.write_text("= 1")
+    with pytest.raises(SettingsError, match="is not TOML"):
+        load_settings(file=file)
+
+
+@pytest.mark.rule("GC-140", "GC-141", "GC-142", "GC-143", "PL-1001")
+@pytest.mark.scenario("S-130")
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"group.share.record.lock.duration.ms": "10000"}, "group.share.min.record.lock.duration.ms=15000"),
+        (
+            {"group.share.record.lock.duration.ms": "60000", "group.share.max.record.lock.duration.ms": "50000"},
+            "group.share.max.record.lock.duration.ms=50000",
+        ),
+        ({"group.share.delivery.count.limit": "1"}, "group.share.delivery.count.limit: it must be at least 2"),
+        ({"group.share.delivery.count.limit": "11"}, "group.share.delivery.count.limit: it must be at most 10"),
+        ({"group.share.partition.max.record.locks": "50"}, "it must be at least 100"),
+        ({"group.share.partition.max.record.locks": "20000"}, "it must be at most 10000"),
+        (
+            {"group.share.max.size": "1000", "group.share.max.share.sessions": "999"},
+            "must be at least group.share.max.size",
+        ),
+        ({"group.share.session.timeout.ms": "70000"}, "group.share.max.session.timeout.ms=60000"),
+        ({"group.share.assignors": "simple,simple"}, "exactly one assignor"),
+        (
+            {
+                "group.share.heartbeat.interval.ms": "45000",
+                "group.share.max.heartbeat.interval.ms": "50000",
+            },
+            "group.share.heartbeat.interval.ms=45000 must be less than group.share.session.timeout.ms=45000",
+        ),
+    ],
+)
+def test_server_bounds_refuse_the_start(flags: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(flags)
+    assert says in str(caught.value)
+
+
+def test_a_service_declares_settings_of_its_own() -> None:
+    mine = integer("leader.cache.bytes", 10, "A cache.", low=1)
+    settings = load_settings({"leader.cache.bytes": "20"}, extra=[table([mine])])
+    assert settings[mine] == 20
+    with pytest.raises(ValueError, match="declared twice"):
+        table([mine, mine])
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("PT10S", 10_000), ("P1DT2H3M4.5S", 93_784_500), ("PT-6H", -21_600_000), ("-PT1S", -1_000), ("PT0S", 0)],
+)
+def test_durations(text: str, ms: int) -> None:
+    assert duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "10S", "P1Y", "PT1", "P1DT"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="ISO-8601"):
+        duration_ms(text)
+
+
+def test_every_declared_default_lies_in_its_own_range() -> None:
+    for group in (configs.BROKER_CONFIGS, configs.GROUP_CONFIGS, configs.TOPIC_CONFIGS):
+        for name, setting in group.items():
+            assert setting.name == name
+            assert setting.value(setting.text(setting.default)) == setting.default  # type: ignore[arg-type]
+            assert setting.doc.endswith(".")
