@@ -103,6 +103,16 @@ COMMON: Final = (
     Setting("retry.backoff.max.ms", 1000, "Longest delay before a retry, in ms (CL-14).", int, 1),
     Setting("request.timeout.ms", 30_000, "How long one request may take, in ms.", int, 1),
     Setting("default.api.timeout.ms", 60_000, "How long a blocking call may take by default, in ms.", int, 1),
+    Setting(
+        "security.protocol",
+        "PLAINTEXT",
+        "PLAINTEXT, or SSL for TLS; with ssl.certificate.location mutual TLS.",
+        choices=("PLAINTEXT", "SSL"),
+    ),
+    Setting("ssl.ca.location", "", "File with the certificates to trust; the system's when empty."),
+    Setting("ssl.certificate.location", "", "File with this client's certificate."),
+    Setting("ssl.key.location", "", "File with this client's private key."),
+    Setting("sasl.oauthbearer.token", "", "Bearer token sent with every call."),
     Setting("metadata.max.age.ms", 300_000, "Age at which metadata are fetched again, in ms.", int, 1),
 )
 
@@ -155,6 +165,8 @@ PRODUCER: Final = (
         "default: hash of the key, without key one partition per batch in turn; random ignores keys.",
         choices=("default", "random"),
     ),
+    Setting("transactional.id", "", "Name under which transactions are fenced (CM-44); empty for none."),
+    Setting("transaction.timeout.ms", 60_000, "After so long an idle transaction is aborted, in ms.", int, 1),
     Setting("key.serializer", None, "Function from the key given to bytes.", Callable),  # type: ignore[arg-type]
     Setting("value.serializer", None, "Function from the value given to bytes.", Callable),  # type: ignore[arg-type]
 )
@@ -184,6 +196,10 @@ class Config:
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
+
+    def check_bootstrap(self) -> None:
+        """Tell a missing or wrong bootstrap address now. Raises ConfigError."""
+        _ = self.bootstrap
 
     @property
     def bootstrap(self) -> list[str]:

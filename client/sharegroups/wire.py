@@ -31,6 +31,7 @@ from kip932.api.v1 import (
     share_group_describe_pb2,
     share_group_heartbeat_pb2,
     share_stream_pb2,
+    write_txn_markers_pb2,
 )
 from kip932.api.v1.common_pb2 import AcknowledgementBatch, NodeEndpoint
 from kip932.api.v1.record_batch_pb2 import FetchedBatch, Header, RecordBatch
@@ -138,6 +139,12 @@ LIST_OFFSETS = _method(
 )
 DELETE_RECORDS = _method(
     _LEADER, "DeleteRecords", delete_records_pb2.DeleteRecordsRequest, delete_records_pb2.DeleteRecordsResponse
+)
+WRITE_TXN_MARKERS = _method(
+    _LEADER,
+    "WriteTxnMarkers",
+    write_txn_markers_pb2.WriteTxnMarkersRequest,
+    write_txn_markers_pb2.WriteTxnMarkersResponse,
 )
 PRODUCE_STREAM = _method(
     _LEADER, "ProduceStream", produce_pb2.ProduceStreamRequest, produce_pb2.ProduceStreamResponse, streaming=True

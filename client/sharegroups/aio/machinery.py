@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 from kip932.errors import KafkaError
-from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import Transport
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.cluster import Cluster
@@ -15,6 +14,7 @@ from sharegroups.aio.heartbeats import Heartbeats
 from sharegroups.aio.share_session import Member, ShareSession
 from sharegroups.core.membership import Membership
 from sharegroups.metrics import ConsumerMetrics
+from sharegroups.security import transport_for
 
 
 class Machinery:
@@ -32,7 +32,7 @@ class Machinery:
     ) -> None:
         self._membership = membership
         self._own_transport = transport is None
-        self._transport = transport if transport is not None else GrpcTransport()
+        self._transport = transport if transport is not None else transport_for(member.config)
         self.metrics = ConsumerMetrics(asyncio.get_running_loop().time())
         self.cluster = Cluster(self._transport, member.config)
         self.fetcher = Fetcher(

@@ -21,6 +21,15 @@ BATCHES_IN_FLIGHT: Final = 5
 _SEQUENCE_LIMIT: Final = 2**31
 
 
+class Appended(NamedTuple):
+    """What accepting a record changed."""
+
+    #: The partition had nothing waiting or in flight, so the sender must be woken.
+    was_idle: bool
+    #: The record began a batch; a keyless producer moves on to the next partition then.
+    began_batch: bool
+
+
 class ProducerIdentity(NamedTuple):
     """Producer id and epoch of InitProducerId; (−1, −1) without idempotence."""
 
@@ -81,26 +90,27 @@ class ProduceBuffer(Generic[RecordT]):
         """Whether a record of this size fits now; the only one in the buffer always does."""
         return self.used_bytes == 0 or self.used_bytes + size_bytes <= self._memory_bytes
 
-    def append(self, partition: TopicPartition, record: RecordT, size_bytes: int, now_ms: int) -> bool:
-        """Accept a record. True when the partition was idle, so that the host must wake its sender."""
+    def append(self, partition: TopicPartition, record: RecordT, size_bytes: int, now_ms: int) -> Appended:
+        """Accept a record at the end of its partition."""
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane()
         batch = lane.waiting[-1] if lane.waiting else None
         idle = batch is None and lane.in_flight is None
-        if (
+        begins = (
             batch is None
             or batch.identity is not None
             or len(batch.records) >= self._batch_records
             or batch.size_bytes + size_bytes > self._batch_bytes
-        ):
+        )
+        if batch is None or begins:
             batch = Batch(created_ms=now_ms)
             lane.waiting.append(batch)
         batch.records.append(record)
         batch.size_bytes += size_bytes
         self.used_bytes += size_bytes
         self.records += 1
-        return idle
+        return Appended(idle, begins)
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
         """Partitions that have something to send, nothing in flight, and no back-off running."""

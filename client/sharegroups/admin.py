@@ -1,0 +1,139 @@
+"""The blocking admin client: every method of the asyncio one, run in the loop thread of this object."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kip932.errors import KafkaError
+from kip932.ids import TopicPartition
+from kip932.rpc.transport import Transport
+from sharegroups.admin_values import (
+    AlterConfig,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    GroupListing,
+    NewTopic,
+    ShareGroupDescription,
+    TopicDescription,
+)
+from sharegroups.aio.admin import Admin as AsyncAdmin
+from sharegroups.aio.admin import Errors
+from sharegroups.aio.group_admin import Offsets
+from sharegroups.errors import IllegalStateError
+from sharegroups.loop_thread import LoopThread
+
+T = TypeVar("T")
+
+
+class Admin:
+    """Administration. Settings as a dict, or as keywords with `_` for `.`; a context manager. Raises ConfigError.
+
+    Calls that change several things return what befell each; a failed call as a whole raises KafkaError.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
+    ) -> None:
+        self._thread = LoopThread("sharegroups-admin")
+        self._closed = False
+        try:
+            self._inner = self._thread.run(lambda: AsyncAdmin(settings, transport=transport, **keywords))
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; again is a no-op."""
+        if not self._closed:
+            self._closed = True
+            self._thread.call(self._inner.close())
+            self._thread.stop()
+
+    def create_topics(self, topics: Iterable[NewTopic | str], validate_only: bool = False) -> Errors:
+        """Create topics (CM-21); a name alone means one partition."""
+        return self._call(self._inner.create_topics(topics, validate_only))
+
+    def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
+        """Raise topics to these partition counts; they only grow."""
+        return self._call(self._inner.create_partitions(counts, validate_only))
+
+    def delete_topics(self, names: Iterable[str]) -> Errors:
+        """Delete topics with their records."""
+        return self._call(self._inner.delete_topics(names))
+
+    def list_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """Describe all topics, or those named; an unknown one comes with its error."""
+        return self._call(self._inner.list_topics(names))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """The cluster id and its live nodes."""
+        return self._call(self._inner.describe_cluster())
+
+    def list_offsets(
+        self, specs: Mapping[TopicPartition, int] | Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Offsets by timestamp or by kip932.ids.OFFSET_* (CM-45); without a spec the end of the log."""
+        return self._call(self._inner.list_offsets(specs))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
+        """Move the starts of logs forward to these offsets, −1 for the end; returns the new starts."""
+        return self._call(self._inner.delete_records(before))
+
+    def describe_configs(
+        self, resources: Iterable[ConfigResource], documentation: bool = False
+    ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+        """Configs of topics, nodes and groups, with their synonyms (CM-23)."""
+        return self._call(self._inner.describe_configs(resources, documentation))
+
+    def incremental_alter_configs(
+        self, changes: Mapping[ConfigResource, Iterable[AlterConfig]], validate_only: bool = False
+    ) -> dict[ConfigResource, KafkaError | None]:
+        """Change configs one by one; the others stay."""
+        return self._call(self._inner.incremental_alter_configs(changes, validate_only))
+
+    def list_groups(
+        self, states: Iterable[str] | None = None, types: Iterable[str] | None = None
+    ) -> list[GroupListing]:
+        """Groups of all coordinators, sorted by id (GC-123)."""
+        return self._call(self._inner.list_groups(states, types))
+
+    def describe_share_groups(self, group_ids: Iterable[str]) -> dict[str, ShareGroupDescription | KafkaError]:
+        """Describe each group (GC-126)."""
+        return self._call(self._inner.describe_share_groups(group_ids))
+
+    def list_share_group_offsets(
+        self, groups: Mapping[str, Iterable[TopicPartition] | None]
+    ) -> dict[str, Offsets | KafkaError]:
+        """Start offsets and lags, of all initialised partitions for None (GC-110); None where there is none."""
+        return self._call(self._inner.list_share_group_offsets(groups))
+
+    def alter_share_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Set start offsets of an empty group (GC-101 to GC-106)."""
+        return self._call(self._inner.alter_share_group_offsets(group_id, offsets))
+
+    def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete the state of topics of an empty group (GC-97)."""
+        return self._call(self._inner.delete_share_group_offsets(group_id, topics))
+
+    def delete_share_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete empty groups (GC-90)."""
+        return self._call(self._inner.delete_share_groups(group_ids))
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            work.close()
+            raise IllegalStateError("This admin client has already been closed.")
+        return self._thread.call(work)

@@ -1,0 +1,264 @@
+"""The admin client for asyncio: topics, offsets of logs, configs, and by inheritance share groups (CL-45)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest
+from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest
+from kip932.api.v1.delete_records_pb2 import DeleteRecordsRequest
+from kip932.api.v1.delete_topics_pb2 import DeleteTopicsRequest
+from kip932.api.v1.describe_cluster_pb2 import DescribeClusterRequest
+from kip932.api.v1.describe_configs_pb2 import DescribeConfigsRequest, DescribeConfigsResponse
+from kip932.api.v1.incremental_alter_configs_pb2 import IncrementalAlterConfigsRequest
+from kip932.api.v1.list_offsets_pb2 import ListOffsetsRequest
+from kip932.api.v1.metadata_pb2 import MetadataRequest
+from kip932.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for
+from kip932.ids import OFFSET_LATEST, TopicIdPartition, TopicPartition
+from kip932.rpc.transport import Transport, TransportError
+from sharegroups import wire
+from sharegroups.admin_values import (
+    AlterConfig,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    Node,
+    PartitionDescription,
+    TopicDescription,
+)
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.coordinator_calls import at_any
+from sharegroups.aio.group_admin import GroupAdmin
+from sharegroups.config import ADMIN, Config, given_settings
+from sharegroups.errors import NetworkError
+from sharegroups.security import transport_for
+
+Errors = dict[str, KafkaError | None]
+
+
+class Admin(GroupAdmin):
+    """Administration. Settings as a dict, or as keywords with `_` for `.`; use it as `async with`, or call `close`.
+
+    Calls that change several things return what befell each; a failed call as a whole raises KafkaError.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
+    ) -> None:
+        self._config = Config(ADMIN, given_settings(settings, keywords))
+        self._own_transport = transport is None
+        self._transport = transport if transport is not None else transport_for(self._config)
+        super().__init__(Cluster(self._transport, self._config), self._config["default.api.timeout.ms"] / 1000)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._cluster.close()
+        if self._own_transport:
+            await self._transport.close()
+
+    # Topics.
+
+    async def create_topics(self, topics: Iterable[NewTopic | str], validate_only: bool = False) -> Errors:
+        """Create topics (CM-21); a name alone means one partition."""
+        request = CreateTopicsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
+        for given in topics:
+            topic = NewTopic(given) if isinstance(given, str) else given
+            entry = request.topics.add(name=topic.name, num_partitions=topic.num_partitions, replication_factor=-1)
+            for name, value in topic.config.items():
+                entry.configs.add(name=name, value=value)
+        response = await at_any(self._cluster, wire.CREATE_TOPICS, request, self._timeout_s)
+        return {result.name: error_for(result.error_code, result.error_message) for result in response.topics}
+
+    async def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
+        """Raise topics to these partition counts; they only grow."""
+        request = CreatePartitionsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
+        for name, count in counts.items():
+            request.topics.add(name=name, count=count)
+        response = await at_any(self._cluster, wire.CREATE_PARTITIONS, request, self._timeout_s)
+        return {result.name: error_for(result.error_code, result.error_message) for result in response.results}
+
+    async def delete_topics(self, names: Iterable[str]) -> Errors:
+        """Delete topics with their records."""
+        request = DeleteTopicsRequest(timeout_ms=int(self._timeout_s * 1000))
+        for name in names:
+            request.topics.add(name=name)
+        response = await at_any(self._cluster, wire.DELETE_TOPICS, request, self._timeout_s)
+        return {result.name: error_for(result.error_code, result.error_message) for result in response.responses}
+
+    async def list_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """Describe all topics, or those named; an unknown one comes with its error."""
+        request = MetadataRequest()
+        if names is not None:
+            request.topics.SetInParent()
+            for name in names:
+                request.topics.values.add(name=name)
+        response = await at_any(self._cluster, wire.METADATA, request, self._timeout_s)
+        if error := error_for(response.error_code, response.error_message):
+            raise error
+        return {
+            topic.name: TopicDescription(
+                topic.name,
+                topic.topic_id,
+                tuple(
+                    PartitionDescription(
+                        part.partition_index, part.leader_id, part.leader_epoch, error_for(part.error_code)
+                    )
+                    for part in sorted(topic.partitions, key=lambda part: part.partition_index)
+                ),
+                topic.is_internal,
+                error_for(topic.error_code, topic.error_message),
+            )
+            for topic in response.topics
+        }
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The cluster id and its live nodes."""
+        response = await at_any(self._cluster, wire.DESCRIBE_CLUSTER, DescribeClusterRequest(), self._timeout_s)
+        if error := error_for(response.error_code, response.error_message):
+            raise error
+        nodes = tuple(
+            Node(node.node_id, node.host, node.port, node.rack if node.HasField("rack") else None, tuple(node.roles))
+            for node in sorted(response.brokers, key=lambda node: node.node_id)
+        )
+        return ClusterDescription(response.cluster_id, response.controller_id, nodes)
+
+    # Logs.
+
+    async def list_offsets(
+        self, specs: Mapping[TopicPartition, int] | Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Offsets by timestamp or by kip932.ids.OFFSET_* (CM-45); without a spec the end of the log."""
+        wanted = dict(specs) if isinstance(specs, Mapping) else dict.fromkeys(specs, OFFSET_LATEST)
+
+        async def call(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
+            request = ListOffsetsRequest()
+            for topic_id, numbers in wire.by_topic(parts).items():
+                topic = request.topics.add(topic_id=topic_id)
+                for number in numbers:
+                    name = parts[TopicIdPartition(topic_id, number)]
+                    topic.partitions.add(partition_index=number, current_leader_epoch=-1, timestamp=wanted[name])
+            response = await self._transport.call(address, wire.LIST_OFFSETS, request, self._timeout_s)
+            return {
+                parts[TopicIdPartition(topic.topic_id, part.partition_index)]: error_for(
+                    part.error_code, part.error_message
+                )
+                or part.offset
+                for topic in response.topics
+                for part in topic.partitions
+            }
+
+        return await self._at_leaders(wanted, call)
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
+        """Move the starts of logs forward to these offsets, −1 for the end; returns the new starts."""
+
+        async def call(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
+            request = DeleteRecordsRequest(timeout_ms=int(self._timeout_s * 1000))
+            for topic_id, numbers in wire.by_topic(parts).items():
+                topic = request.topics.add(topic_id=topic_id)
+                for number in numbers:
+                    name = parts[TopicIdPartition(topic_id, number)]
+                    topic.partitions.add(partition_index=number, offset=before[name])
+            response = await self._transport.call(address, wire.DELETE_RECORDS, request, self._timeout_s)
+            return {
+                parts[TopicIdPartition(topic.topic_id, part.partition_index)]: error_for(
+                    part.error_code, part.error_message
+                )
+                or part.low_watermark
+                for topic in response.topics
+                for part in topic.partitions
+            }
+
+        return await self._at_leaders(before, call)
+
+    async def _at_leaders(self, partitions: Iterable[TopicPartition], call: Any) -> dict[TopicPartition, Any]:
+        """Ask each leader about its partitions, once; partitions without one get their error."""
+        names = list(partitions)
+        await self._cluster.fetch_metadata({partition.topic for partition in names})
+        results: dict[TopicPartition, Any] = {}
+        by_address: dict[str, dict[TopicIdPartition, TopicPartition]] = {}
+        for name in names:
+            topic = self._cluster.topics.get(name.topic)
+            if topic is None or not 0 <= name.partition < topic.partitions:
+                results[name] = UnknownTopicOrPartitionError(f"{name.topic}-{name.partition} does not exist")
+                continue
+            key = TopicIdPartition(topic.topic_id, name.partition)
+            leader = self._cluster.leader(key)
+            address = self._cluster.address(leader.node_id) if leader is not None else None
+            if address is None:
+                results[name] = LeaderNotAvailableError(f"{name.topic}-{name.partition} has no live leader")
+            else:
+                by_address.setdefault(address, {})[key] = name
+
+        async def guarded(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
+            try:
+                answer: dict[TopicPartition, Any] = await call(address, parts)
+            except TransportError as error:
+                return dict.fromkeys(parts.values(), NetworkError(str(error)))
+            return answer
+
+        for answer in await asyncio.gather(*(guarded(*item) for item in by_address.items())):
+            results.update(answer)
+        return results
+
+    # Configs.
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], documentation: bool = False
+    ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+        """Configs of topics, nodes and groups, with their synonyms (CM-23)."""
+        request = DescribeConfigsRequest(include_synonyms=True, include_documentation=documentation)
+        for resource in resources:
+            request.resources.add(resource_type=resource.type, resource_name=resource.name)
+        response = await at_any(self._cluster, wire.DESCRIBE_CONFIGS, request, self._timeout_s)
+        return {
+            ConfigResource(result.resource_type, result.resource_name): error_for(
+                result.error_code, result.error_message
+            )
+            or {config.name: _config(config) for config in result.configs}
+            for result in response.results
+        }
+
+    async def incremental_alter_configs(
+        self, changes: Mapping[ConfigResource, Iterable[AlterConfig]], validate_only: bool = False
+    ) -> dict[ConfigResource, KafkaError | None]:
+        """Change configs one by one; the others stay."""
+        request = IncrementalAlterConfigsRequest(validate_only=validate_only)
+        for resource, alterations in changes.items():
+            entry = request.resources.add(resource_type=resource.type, resource_name=resource.name)
+            for change in alterations:
+                entry.configs.add(name=change.name, config_operation=change.operation, value=change.value)
+        response = await at_any(self._cluster, wire.ALTER_CONFIGS, request, self._timeout_s)
+        return {
+            ConfigResource(result.resource_type, result.resource_name): error_for(
+                result.error_code, result.error_message
+            )
+            for result in response.responses
+        }
+
+
+def _config(config: DescribeConfigsResponse.Config) -> ConfigEntry:
+    return ConfigEntry(
+        config.name,
+        config.value if config.HasField("value") else None,
+        config.config_source,
+        config.read_only,
+        config.is_sensitive,
+        tuple(
+            (synonym.name, synonym.value if synonym.HasField("value") else None, synonym.source)
+            for synonym in config.synonyms
+        ),
+        config.documentation if config.HasField("documentation") else None,
+    )

@@ -1,0 +1,68 @@
+"""Calls to a group's coordinator that survive its moves (CL-46), and to nodes in general, with errors as KafkaError."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from kip932.errors import (
+    CoordinatorError,
+    CoordinatorLoadInProgressError,
+    KafkaError,
+    NetworkError,
+    RequestTimedOutError,
+    RetriableError,
+)
+from kip932.rpc.transport import Method, TransportError
+from sharegroups import wire
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.heartbeats import fatal_error
+
+T = TypeVar("T")
+
+
+async def at_coordinator(cluster: Cluster, group_id: str, timeout_s: float, call: Callable[[str], Awaitable[T]]) -> T:
+    """Run `call(address)` until it raises nothing that a retry can help. Raises KafkaError in the end."""
+    backoff = cluster.backoff()
+    last: Exception = NetworkError("no coordinator answered")
+    address: str | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    if address is None:
+                        address = await cluster.find_coordinator(group_id)
+                    return await call(address)
+                except CoordinatorLoadInProgressError as error:
+                    last = error
+                except (CoordinatorError, NetworkError) as error:
+                    last, address = error, None
+                except TransportError as error:
+                    if (fatal := fatal_error(error)) is not None:
+                        raise fatal from error
+                    last, address = error, None
+                await asyncio.sleep(backoff.next_ms() / 1000)
+    except TimeoutError:
+        text = f"the coordinator of group {group_id!r} did not answer within {timeout_s:g} s; last: {last}"
+        raise RequestTimedOutError(text) from None
+
+
+async def at_any(
+    cluster: Cluster, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float
+) -> wire.ResponseT:
+    """Call any node, again until one answers or the time is over. Raises KafkaError."""
+    backoff = cluster.backoff()
+    last: KafkaError = NetworkError("no node answered")
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    return await cluster.call_any(method, request, timeout_s)
+                except RetriableError as error:
+                    last = error
+                except TransportError as error:
+                    raise fatal_error(error) or NetworkError(str(error)) from error
+                await asyncio.sleep(backoff.next_ms() / 1000)
+    except TimeoutError:
+        raise RequestTimedOutError(f"{method.name} was not answered within {timeout_s:g} s; last: {last}") from None

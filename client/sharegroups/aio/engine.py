@@ -1,0 +1,215 @@
+"""What asyncio and blocking share consumer have in common: everything but callers, callbacks and threads.
+
+Rules CL-20 to CL-28. All coroutines run in one event loop; plain methods may be called from the application's thread
+while no coroutine of this object runs, which its owners guarantee (CL-29).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import uuid
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kip932.errors import KafkaError
+from kip932.rpc.transport import Transport
+from sharegroups.aio.ack_ledger import AckLedger, Commit, CommitResult
+from sharegroups.aio.ack_outbox import PendingAck
+from sharegroups.aio.machinery import Machinery
+from sharegroups.aio.share_session import Member
+from sharegroups.config import consumer_config
+from sharegroups.core.membership import Membership
+from sharegroups.errors import IllegalStateError, WakeupError
+from sharegroups.messages import Messages
+
+
+class ConsumerEngine:
+    """State of one consumer. Raises ConfigError for settings, InvalidGroupIdError without a group."""
+
+    def __init__(self, settings: Mapping[str, Any] | None, keywords: Mapping[str, Any], transport: Transport | None):
+        self._config = consumer_config(settings, keywords)
+        self._config.check_bootstrap()
+        self.ledger = AckLedger(self._config["share.acknowledgement.mode"] == "explicit")
+        self.member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        self.subscription: list[str] = []
+        self._transport = transport
+        self._membership = Membership(
+            self._config["client.rack"],
+            self._config["max.poll.interval.ms"],
+            self._config["retry.backoff.ms"],
+            self._config["retry.backoff.max.ms"],
+            random.random,
+        )
+        self._machinery: Machinery | None = None
+        self._errors: deque[KafkaError] = deque(maxlen=100)
+        self._wakeup = False
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Replace the subscription; empty means unsubscribe (CL-20). Raises ValueError for None or a blank name."""
+        if topics is None or isinstance(topics, str):
+            raise ValueError(f"subscribe needs a list of topic names, found {topics!r}")
+        names = list(topics)
+        for name in names:
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError(f"topic name {name!r} is blank; expected the name of a topic")
+        if not names:
+            self.unsubscribe()
+            return
+        if self._machinery is not None:
+            self._machinery.cluster.forget(set(self.subscription) - set(names))
+        self.subscription = list(dict.fromkeys(names))
+        self._membership.subscribe(self.subscription)
+
+    def unsubscribe(self) -> None:
+        """Leave the group; the heartbeat that says so leaves at once (CL-8). Inside the loop once polling began."""
+        self.subscription = []
+        self._membership.leave()
+        if self._machinery is not None:
+            self._machinery.heartbeats.wake()
+
+    def raise_background(self) -> None:
+        """Raise what happened since the last call: wakeup, errors of sessions and membership (CL-21)."""
+        self._raise_wakeup()
+        if self._errors:
+            raise self._errors.popleft()
+        if (error := self._membership.take_error()) is not None:
+            raise error
+
+    async def poll(self, timeout_s: float | None) -> Messages | None:
+        """CL-21 from the acknowledgements of the previous poll on, then `wait_records`."""
+        self.ledger.check_all_acknowledged()
+        self.send_acknowledged(flush=False)
+        if not self.subscription:
+            raise IllegalStateError("Consumer is not subscribed to any topics.")
+        machinery = self._start()
+        now_s = asyncio.get_running_loop().time()
+        machinery.metrics.polled(now_s)
+        self._membership.poll(int(now_s * 1000))
+        machinery.heartbeats.wake()
+        return await self.wait_records(timeout_s)
+
+    async def wait_records(self, timeout_s: float | None) -> Messages | None:
+        """Wait for records; empty at the timeout. None when results of acknowledgements want their callback first."""
+        machinery = self._start()
+        fetcher = machinery.fetcher
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        keep_alive_s = self._config["max.poll.interval.ms"] / 3000
+        while True:
+            self.raise_background()
+            if delivered := fetcher.collect():
+                fetcher.flush()  # data was there, so what is pending travels by itself (P-5)
+                self.ledger.hand_out(delivered)
+                return Messages(delivered, self._config["key.deserializer"], self._config["value.deserializer"])
+            if self.ledger.has_results:
+                return None
+            now_s = loop.time()
+            self._membership.poll(int(now_s * 1000))
+            fetcher.send_fetches(int(now_s * 1000))
+            remaining = keep_alive_s if deadline is None else deadline - now_s
+            if remaining <= 0:
+                await asyncio.sleep(0)
+                return Messages()
+            await fetcher.wait(min(remaining, keep_alive_s), int(now_s * 1000))
+            machinery.metrics.idle_s += loop.time() - now_s
+
+    async def commit(self, timeout_s: float | None) -> CommitResult:
+        """CL-24 without the callbacks. None means default.api.timeout.ms, below 0 no end."""
+        self._raise_wakeup()
+        seconds = self._config["default.api.timeout.ms"] / 1000 if timeout_s is None else timeout_s
+        limit = None if seconds < 0 else seconds
+        acks = self.ledger.take(accept_rest=not self.ledger.explicit)
+        commit = Commit(ack.delivered.key for ack in acks)
+        self.ledger.send(acks, None if limit is None else int(limit * 1000), commit)
+        if not commit.is_done:
+            await self._wait_commit(commit, limit)
+        return commit.results
+
+    def send_acknowledged(self, flush: bool = True) -> None:
+        """Send what is acknowledged, in implicit mode everything of the last poll (CL-21, CL-25). Inside the loop."""
+        acks = self.ledger.take(accept_rest=not self.ledger.explicit)
+        self.ledger.send(acks, self._config["default.api.timeout.ms"], flush=flush)
+
+    def wakeup(self) -> None:
+        """Make a waiting call, or the next one, raise WakeupError (CL-29). Inside the loop once polling began."""
+        self._wakeup = True
+        if self._machinery is not None:
+            self._machinery.fetcher.wake()
+
+    def return_to_buffer(self, messages: Messages) -> None:
+        """These messages did not reach the application after all. Inside the loop."""
+        if self._machinery is not None:
+            self._machinery.fetcher.put_back(self.ledger.take_back(messages.deliveries()))
+
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """How long records stay acquired, as a leader last told; None before that (CL-27)."""
+        return self._machinery.fetcher.acquisition_lock_timeout_ms() if self._machinery is not None else None
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Metrics by (group, name) (CL-41); empty before the first poll. Inside the loop."""
+        if self._machinery is None:
+            return {}
+        now_s = asyncio.get_running_loop().time()
+        return self._machinery.metrics.snapshot(now_s, self._membership.rebalances)
+
+    async def close(self, timeout_s: float) -> None:
+        """CL-28 without the callbacks: implicit records are not accepted, the session's end releases them."""
+        if self._machinery is not None:
+            budget_s = max(0.0, min(timeout_s, self._config["request.timeout.ms"] / 1000))
+            self.ledger.send(self.ledger.take(accept_rest=False), int(budget_s * 1000), flush=False)
+            await self._machinery.close(budget_s)
+
+    def finish_close(self) -> None:
+        """Run the last callbacks; raise the first error of closing (CL-28)."""
+        errors: list[Exception] = []
+        try:
+            self.ledger.run_callbacks()
+        except Exception as error:
+            errors.append(error)
+        if self._membership.fatal is not None:
+            errors.append(self._membership.fatal)
+        if errors:
+            raise errors[0]
+
+    # Steps.
+
+    def _start(self) -> Machinery:
+        if self._machinery is None:
+            self._machinery = Machinery(
+                member=Member(self._config["group.id"], self.member_id, self._config),
+                membership=self._membership,
+                transport=self._transport,
+                settled=self._settled,
+                failed=self._errors.append,
+                in_use=self.ledger.uses,
+            )
+        return self._machinery
+
+    async def _wait_commit(self, commit: Commit, timeout_s: float | None) -> None:
+        fetcher = self._start().fetcher
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        while not commit.is_done:
+            self._raise_wakeup()
+            remaining = 60.0 if deadline is None else deadline - loop.time()
+            if remaining <= 0:
+                commit.time_out()
+                return
+            await fetcher.wait(remaining, int(loop.time() * 1000))
+
+    def _settled(self, ack: PendingAck, error: KafkaError | None) -> None:
+        """The fate of acknowledgements is known; renewed records come back with the next poll (CL-27)."""
+        renewed = self.ledger.settled(ack, error)
+        if self._machinery is not None:
+            self._machinery.metrics.acknowledgements += 1
+            self._machinery.metrics.acknowledgement_errors += error is not None
+            if renewed is not None:
+                self._machinery.fetcher.put_back([renewed])
+
+    def _raise_wakeup(self) -> None:
+        if self._wakeup:
+            self._wakeup = False
+            raise WakeupError("wakeup() was called")

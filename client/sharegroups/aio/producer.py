@@ -1,0 +1,284 @@
+"""The producer for asyncio: `send` waits for the delivery of one record, `produce` only for room in the buffer.
+
+Rules P-1, CM-42, CM-43, CM-44. Records are serialised and given a partition here; `sender` does the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from kip932.errors import (
+    InvalidRequestError,
+    KafkaError,
+    MessageTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import TopicPartition
+from kip932.rpc.transport import Transport
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.sender import OnDelivery, Outgoing, Sender
+from sharegroups.aio.transactions import Transactions
+from sharegroups.config import PRODUCER, Config, given_settings
+from sharegroups.errors import BufferFullError, IllegalStateError
+from sharegroups.reports import DeliveryReport
+from sharegroups.security import transport_for
+from sharegroups.wire import ProducedRecord, header_pairs
+
+Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
+
+_RECORD_OVERHEAD_BYTES = 24
+
+
+class Producer:
+    """Sends records. Make it inside the event loop; use it as `async with`, or call `close`.
+
+    Raises ConfigError for settings.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
+    ) -> None:
+        self._config = Config(PRODUCER, given_settings(settings, keywords))
+        self._own_transport = transport is None
+        self._transport = transport if transport is not None else transport_for(self._config)
+        self.cluster = Cluster(self._transport, self._config)
+        self.sender = Sender(self.cluster, self._config, self._changed)
+        self._progress = asyncio.Event()
+        self._sticky: dict[str, int] = {}
+        self.on_progress: Callable[[], None] | None = None
+        self._closed = False
+        self._transactions = Transactions(self.cluster, self._config, self.sender, self.flush)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Headers = None,
+        timestamp_ms: int | None = None,
+    ) -> DeliveryReport:
+        """Produce one record and return where it is stored. Raises KafkaError when it could not be delivered."""
+        delivered: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
+
+        def done(error: KafkaError | None, report: DeliveryReport) -> None:
+            if delivered.done():
+                return
+            if error is None:
+                delivered.set_result(report)
+            else:
+                delivered.set_exception(error)
+
+        await self.produce(
+            topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms, on_delivery=done
+        )
+        return await delivered
+
+    async def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Headers = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Put one record into the buffer; `on_delivery(error or None, report)` tells its fate, in the event loop.
+
+        Waits for metadata and room, at most max.block.ms each. Raises BufferFullError, MessageTooLargeError,
+        UnknownTopicOrPartitionError, InvalidRequestError for a partition that does not exist.
+        """
+        if topic not in self.cluster.topics:
+            await self.ensure_topic(topic)
+        entry = self.entry(value, key, headers, timestamp_ms, on_delivery)
+        if not self.try_append(topic, partition, entry):
+            await self._wait_for_room(topic, partition, entry)
+
+    async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 - the public shape of CL-44
+        """Wait until everything is delivered or failed; returns how many records still wait after `timeout` s."""
+        try:
+            async with asyncio.timeout(timeout):
+                while self.sender.buffer.records:
+                    self._progress.clear()
+                    self.sender.pump()
+                    await self._progress.wait()
+        except TimeoutError:
+            pass
+        return self.sender.buffer.records
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the public shape of CL-44
+        """Flush for at most `timeout` seconds (delivery.timeout.ms by default), then stop. Again is a no-op."""
+        if self._closed:
+            return
+        await self.flush(self._config["delivery.timeout.ms"] / 1000 if timeout is None else timeout)
+        self._closed = True
+        await self.sender.close()
+        await self.cluster.close()
+        if self._own_transport:
+            await self._transport.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Records produced inside are delivered together or not at all (CM-44); needs transactional.id.
+
+        Leaving normally commits, leaving with an exception aborts.
+        """
+        await self.begin_transaction()
+        try:
+            yield
+        except BaseException:
+            await self.end_transaction(commit=False)
+            raise
+        await self.end_transaction(commit=True)
+
+    # What the blocking producer uses too.
+
+    @property
+    def block_s(self) -> float:
+        """max.block.ms in seconds."""
+        return float(self._config["max.block.ms"]) / 1000
+
+    @property
+    def delivery_timeout_s(self) -> float:
+        """delivery.timeout.ms in seconds."""
+        return float(self._config["delivery.timeout.ms"]) / 1000
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction (CM-44)."""
+        await self._transactions.begin()
+
+    async def end_transaction(self, commit: bool) -> None:
+        """End the transaction: flush, then commit or abort."""
+        await self._transactions.end(commit)
+
+    async def ensure_topic(self, topic: str) -> None:
+        """Have the topic's metadata. Raises what the metadata say, or UnknownTopicOrPartitionError in the end."""
+        if self._closed:
+            raise IllegalStateError("This producer has already been closed.")
+        self.cluster.start()
+        try:
+            async with asyncio.timeout(self._config["max.block.ms"] / 1000):
+                self.cluster.want([topic])
+                while topic not in self.cluster.topics:
+                    await self.cluster.wait_refreshed()
+                    error = self.cluster.errors.get(topic)
+                    if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
+                        self.cluster.forget([topic])
+                        raise error
+        except TimeoutError:
+            self.cluster.forget([topic])
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} was not found within {self._config['max.block.ms']} ms; "
+                f"create it first, for example with: sharegroups topics create {topic}"
+            ) from None
+
+    def entry(
+        self, value: Any, key: Any, headers: Headers, timestamp_ms: int | None, on_delivery: OnDelivery | None
+    ) -> Outgoing:
+        """Serialise one record. Raises MessageTooLargeError, or ValueError for what is neither bytes nor text."""
+        record = ProducedRecord(
+            _bytes(key, self._config["key.serializer"], "key"),
+            _bytes(value, self._config["value.serializer"], "value"),
+            header_pairs(headers),
+            timestamp_ms if timestamp_ms is not None else time.time_ns() // 1_000_000,
+        )
+        size = record_size(record)
+        if size > self._config["max.request.size"]:
+            raise MessageTooLargeError(
+                f"the record has {size} bytes; max.request.size allows {self._config['max.request.size']}"
+            )
+        return Outgoing(record, on_delivery)
+
+    def try_append(self, topic: str, partition: int | None, entry: Outgoing) -> bool:
+        """Put a record into the buffer; False when it is full. Call it in the event loop."""
+        appended = self.append(topic, partition, entry)
+        if appended:
+            asyncio.get_running_loop().call_soon(self.sender.pump)
+        return appended is not None
+
+    def append(self, topic: str, partition: int | None, entry: Outgoing) -> bool | None:
+        """The same from any thread: None when full, else whether the sender must be woken."""
+        if self._closed:
+            raise IllegalStateError("This producer has already been closed.")
+        chosen = self._partition(topic, partition, entry.record.key)
+        size = record_size(entry.record)
+        with self.sender.lock:
+            if not self.sender.buffer.has_room(size):
+                return None
+            now_ms = int(time.monotonic() * 1000)
+            appended = self.sender.buffer.append(TopicPartition(topic, chosen), entry, size, now_ms)
+        if partition is None and entry.record.key is None:
+            self._sticky[topic] = chosen + appended.began_batch
+        return appended.was_idle
+
+    def _partition(self, topic: str, partition: int | None, key: bytes | None) -> int:
+        found = self.cluster.topics.get(topic)
+        count = found.partitions if found is not None else 1
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise InvalidRequestError(f"topic {topic!r} has partitions 0 to {count - 1}; {partition} is not one")
+            return partition
+        if self._config["partitioner"] == "random":
+            return random.randrange(count)
+        if key is not None:
+            return zlib.crc32(key) % count
+        return self._sticky.get(topic, 0) % count
+
+    async def _wait_for_room(self, topic: str, partition: int | None, entry: Outgoing) -> None:
+        try:
+            async with asyncio.timeout(self._config["max.block.ms"] / 1000):
+                while not self.try_append(topic, partition, entry):
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            raise self.buffer_full() from None
+
+    def buffer_full(self) -> BufferFullError:
+        """The error for a buffer without room."""
+        return BufferFullError(
+            f"the buffer held {self.sender.buffer.used_bytes} bytes for {self._config['max.block.ms']} ms; "
+            "raise buffer.memory, or produce more slowly, or wait longer (max.block.ms)"
+        )
+
+    def _changed(self) -> None:
+        self._progress.set()
+        if self.on_progress is not None:
+            self.on_progress()
+
+
+def record_size(record: ProducedRecord) -> int:
+    """Bytes of a record as the buffer counts them."""
+    size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value or b"") + 4
+    return size
+
+
+def _bytes(data: Any, serializer: Any, part: str) -> bytes | None:
+    if serializer is not None and data is not None:
+        data = serializer(data)
+    if isinstance(data, str):
+        return data.encode()
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise ValueError(f"the {part} is a {type(data).__name__}; expected bytes or text, or set {part}.serializer")

@@ -1,0 +1,341 @@
+"""Sends what a producer's buffer holds to the leaders, one request in flight per leader, over ProduceStream.
+
+Rules P-1 and P-4 (what piled up while a request was in flight forms the next), CM-42, CM-43 (the same batch goes out
+again with the same sequences until it is answered), CL-34 (redirects). The buffer is shared with the application's
+threads under `lock`; everything else belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
+from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse, ProduceStreamRequest, ProduceStreamResponse
+from kip932.errors import (
+    KafkaError,
+    NetworkError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    RetriableError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from kip932.ids import TopicIdPartition, TopicPartition
+from kip932.rpc.transport import TransportError, TransportStatus
+from sharegroups import wire
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.streams import CorrelatedStream
+from sharegroups.config import Config
+from sharegroups.core.produce_buffer import Batch, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.reports import DeliveryReport
+
+_REQUEST_BYTES: Final = 4 * 1024 * 1024
+_OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, UnknownTopicIdError)
+
+OnDelivery = Callable[[KafkaError | None, DeliveryReport], None]
+
+
+class Outgoing(NamedTuple):
+    """A record in the buffer and whom to tell of its fate."""
+
+    record: wire.ProducedRecord
+    on_delivery: OnDelivery | None
+
+
+class Transaction(NamedTuple):
+    """The transaction that batches belong to (CM-44)."""
+
+    transactional_id: str
+    timeout_ms: int
+
+
+_Result = ProduceResponse.PartitionResult
+_Stream = CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse]
+
+
+class Sender:
+    """`pump` looks for work; call it in the loop after appending. `changed` is called after every outcome."""
+
+    def __init__(self, cluster: Cluster, config: Config, changed: Callable[[], None]) -> None:
+        self.lock = threading.Lock()
+        self.buffer: ProduceBuffer[Outgoing] = ProduceBuffer(
+            config["buffer.memory"], config["batch.size"], config["batch.num.records"]
+        )
+        self.transaction: Transaction | None = None
+        self.transaction_error: KafkaError | None = None
+        self.touched: set[TopicPartition] = set()
+        self.identity: ProducerIdentity | None = None
+        self._cluster = cluster
+        self._config = config
+        self._changed = changed
+        self._acks = 1 if config["acks"] == "1" else -1
+        self._streams: dict[int, _Stream] = {}
+        self._busy: dict[int, asyncio.Task[None]] = {}
+        self._backoff = cluster.backoff()
+        self._identifying: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._turn = 0
+        self._closed = False
+        cluster.listen(self.pump)
+
+    def pump(self) -> None:
+        """Send whatever can be sent now, and arm the timer for what must wait."""
+        if self._closed:
+            return
+        now_ms = self._now_ms()
+        self._expire(now_ms)
+        with self.lock:
+            ready = self.buffer.ready(now_ms)
+        if ready and self._identified():
+            self._turn += 1
+            turn = self._turn % len(ready)
+            self._send_to_leaders(ready[turn:] + ready[:turn])
+        self._arm(now_ms)
+
+    async def close(self) -> None:
+        """Stop; what is still in the buffer fails."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [*self._busy.values(), *([self._identifying] if self._identifying else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(stream.close() for stream in self._streams.values()))
+        self.fail_all(NetworkError("the producer was closed before the record was delivered"))
+
+    def fail_all(self, error: KafkaError) -> None:
+        """Give up everything that waits; nothing is in flight any more."""
+        with self.lock:
+            groups = self.buffer.expired(2**62)
+        for group in groups:
+            self._report_failure(group, error)
+        self._changed()
+
+    async def identify(self) -> ProducerIdentity:
+        """InitProducerId once more (CM-43). Raises KafkaError, TransportError."""
+        request = InitProducerIdRequest(producer_id=-1, producer_epoch=-1)
+        if self.transaction is not None:
+            request.transactional_id = self.transaction.transactional_id
+            request.transaction_timeout_ms = self.transaction.timeout_ms
+        response = await self._cluster.call_any(wire.INIT_PRODUCER_ID, request)
+        if error := error_for(response.error_code, response.error_message):
+            raise error
+        self.identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+        with self.lock:
+            self.buffer.forget_sequences()
+        return self.identity
+
+    # Steps.
+
+    def _identified(self) -> bool:
+        """Whether batches can be numbered; begins to fetch the identity when not (CM-43)."""
+        if not self._config["enable.idempotence"] and self.transaction is None:
+            return True
+        if self.identity is None and self._identifying is None:
+            self._identifying = asyncio.create_task(self._identify_until_done())
+        return self.identity is not None
+
+    async def _identify_until_done(self) -> None:
+        backoff = self._cluster.backoff()
+        while self.identity is None:
+            try:
+                await self.identify()
+            except (RetriableError, TransportError) as error:
+                if isinstance(error, TransportError) and not error.retriable:
+                    self.fail_all(NetworkError(f"no producer id could be had: {error}"))
+                    break
+                await asyncio.sleep(backoff.next_ms() / 1000)
+            except KafkaError as error:
+                self.fail_all(error)
+                break
+        self._identifying = None
+        self.pump()
+
+    def _send_to_leaders(self, ready: list[TopicPartition]) -> None:
+        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in ready:
+            topic = self._cluster.topics.get(partition.topic)
+            leader = None
+            if topic is not None:
+                leader = self._cluster.leader(TopicIdPartition(topic.topic_id, partition.partition))
+            if leader is None:
+                self._cluster.request_refresh()
+            elif leader.node_id not in self._busy:
+                by_leader[leader.node_id].append(partition)
+        for node_id, partitions in by_leader.items():
+            with self.lock:
+                groups = self.buffer.take(partitions, self.identity, _REQUEST_BYTES)
+            if self.transaction is not None:
+                self.touched.update(group.partition for group in groups)
+            self._busy[node_id] = asyncio.create_task(self._send(node_id, groups))
+
+    async def _send(self, node_id: int, groups: list[Group[Outgoing]]) -> None:
+        try:
+            ids = self._topic_ids(groups)
+            request = self._request(groups, ids)
+            stream = await self._stream(node_id)
+            for group in groups:
+                group.sent = True
+            response = (
+                await stream.request(lambda number: _numbered(number, request), self._cluster.timeout_s)
+            ).response
+        except asyncio.CancelledError:
+            closed = NetworkError("the producer was closed before the leader answered; the record may be stored")
+            for group in groups:
+                self._failed(group, closed, retriable=False)
+            raise
+        except TransportError as error:
+            self._cluster.request_refresh()
+            problem = NetworkError(f"node {node_id}: {error}")
+            for group in groups:
+                self._failed(group, problem, retriable=error.retriable)
+        else:
+            self._answered(groups, ids, response)
+        finally:
+            del self._busy[node_id]
+            self._changed()
+            self.pump()
+
+    def _topic_ids(self, groups: list[Group[Outgoing]]) -> dict[str, bytes]:
+        topics = self._cluster.topics
+        return {
+            group.partition.topic: topics[group.partition.topic].topic_id
+            for group in groups
+            if group.partition.topic in topics
+        }
+
+    def _request(self, groups: list[Group[Outgoing]], ids: dict[str, bytes]) -> ProduceRequest:
+        request = ProduceRequest(acks=self._acks, timeout_ms=self._config["request.timeout.ms"])
+        if self.transaction is not None:
+            request.transactional_id = self.transaction.transactional_id
+        topics: dict[str, ProduceRequest.TopicData] = {}
+        for group in groups:
+            name, number = group.partition
+            if name not in topics:
+                topics[name] = request.topic_data.add(topic_id=ids.get(name, bytes(16)))
+            part = topics[name].partition_data.add(index=number)
+            for batch in group.batches:
+                self._add_batch(part, batch)
+        return request
+
+    def _add_batch(self, part: ProduceRequest.PartitionData, batch: Batch[Outgoing]) -> None:
+        data, latest_ms = wire.encode([entry.record for entry in batch.records], self._config["compression.type"])
+        identity = batch.identity or ProducerIdentity(-1, -1)
+        part.batches.add(
+            record_batch=data,
+            record_count=len(batch.records),
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=batch.base_sequence,
+            max_timestamp_ms=latest_ms,
+            is_transactional=self.transaction is not None,
+        )
+
+    async def _stream(self, node_id: int) -> _Stream:
+        stream = self._streams.get(node_id)
+        if stream is not None and stream.is_lost:
+            del self._streams[node_id]
+            await stream.close()
+            stream = None
+        if stream is None:
+            address = self._cluster.address(node_id)
+            if address is None:
+                raise TransportError(TransportStatus.UNAVAILABLE, f"node {node_id}", "its address is unknown")
+            stream = await CorrelatedStream.open(self._cluster.transport, address, wire.PRODUCE_STREAM)
+            self._streams[node_id] = stream
+        return stream
+
+    def _answered(self, groups: list[Group[Outgoing]], ids: dict[str, bytes], response: ProduceResponse) -> None:
+        results = {
+            TopicIdPartition(topic.topic_id, part.index): part
+            for topic in response.responses
+            for part in topic.partition_responses
+        }
+        for group in groups:
+            partition = TopicIdPartition(ids.get(group.partition.topic, b""), group.partition.partition)
+            result = results.get(partition)
+            if result is None:
+                self._failed(group, NetworkError("the answer leaves the partition out"), retriable=True)
+            elif error := error_for(result.error_code, result.error_message):
+                if result.HasField("current_leader"):
+                    self._cluster.learn(partition, result.current_leader, response.node_endpoints)
+                if isinstance(error, _OUTDATED):
+                    self._cluster.request_refresh()
+                self._failed(group, error, isinstance(error, RetriableError))
+            else:
+                self._backoff.reset()
+                self._delivered(group, result)
+
+    def _delivered(self, group: Group[Outgoing], result: _Result) -> None:
+        offset = result.base_offset
+        for number, batch in enumerate(group.batches):
+            if number < len(result.base_offsets):
+                offset = result.base_offsets[number]
+            for index, (record, on_delivery) in enumerate(batch.records):
+                if on_delivery is not None:
+                    on_delivery(None, DeliveryReport(group.partition, offset + index, record))
+            offset += len(batch.records)
+        with self.lock:
+            self.buffer.delivered(group)
+
+    def _failed(self, group: Group[Outgoing], error: KafkaError, retriable: bool) -> None:
+        now_ms = self._now_ms()
+        delay_ms = self._backoff.next_ms()
+        timeout_ms = self._config["delivery.timeout.ms"]
+        if retriable and now_ms + delay_ms - group.created_ms < timeout_ms:
+            with self.lock:
+                self.buffer.retry(group, now_ms + delay_ms)
+            return
+        if retriable:
+            error = RequestTimedOutError(f"not delivered within {timeout_ms} ms; the last answer was: {error}")
+        with self.lock:
+            self.buffer.delivered(group)
+        self._report_failure(group, error)
+
+    def _expire(self, now_ms: int) -> None:
+        timeout_ms = self._config["delivery.timeout.ms"]
+        with self.lock:
+            groups = self.buffer.expired(now_ms - timeout_ms)
+        for group in groups:
+            topic, number = group.partition
+            known = self._cluster.errors.get(topic)
+            why = f": {known}" if known else ""
+            self._report_failure(group, RequestTimedOutError(f"{topic}-{number}: not sent within {timeout_ms} ms{why}"))
+        if groups:
+            self._changed()
+
+    def _report_failure(self, group: Group[Outgoing], error: KafkaError) -> None:
+        """Tell every record's owner. What was numbered leaves a gap or an unknown outcome, so a new id follows."""
+        if self.transaction is not None:
+            self.transaction_error = self.transaction_error or error
+        elif any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
+            self.identity = None
+        for batch in group.batches:
+            for record, on_delivery in batch.records:
+                if on_delivery is not None:
+                    on_delivery(error, DeliveryReport(group.partition, -1, record))
+
+    def _arm(self, now_ms: int) -> None:
+        """Wake up at the next end of a back-off, or once a second while anything waits, for delivery.timeout.ms."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with self.lock:
+            next_ms = self.buffer.next_deadline()
+        if next_ms is not None:
+            delay_s = max(next_ms - now_ms, 0) / 1000 if next_ms > now_ms else 1.0
+            self._timer = asyncio.get_running_loop().call_later(min(delay_s, 1.0), self.pump)
+
+    @staticmethod
+    def _now_ms() -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _numbered(number: int, request: ProduceRequest) -> ProduceStreamRequest:
+    return ProduceStreamRequest(correlation_id=number, request=request)

@@ -1,0 +1,165 @@
+"""The blocking share consumer: the shapes of confluent-kafka's, plus what CL-45 adds, over the asyncio one.
+
+Local calls work on the calling thread; what needs the network runs in the loop thread of this object. Callbacks run on
+the thread that is inside poll, commit_sync, commit_async or close (CL-26).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from kip932.rpc.transport import Transport
+from sharegroups.aio.ack_ledger import AckCallback, CommitResult
+from sharegroups.aio.engine import ConsumerEngine
+from sharegroups.errors import ConcurrentModificationError, IllegalStateError
+from sharegroups.loop_thread import LoopThread
+from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_of
+
+
+class ShareConsumer:
+    """A member of a share group for one thread at a time.
+
+    Settings as a dict, or as keywords with `_` for `.`; use it as a context manager, or call `close`. Raises
+    ConfigError for settings, InvalidGroupIdError without a group.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
+    ) -> None:
+        self._engine = ConsumerEngine(settings, keywords, transport)
+        self._thread = LoopThread("sharegroups-consumer")
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def member_id(self) -> str:
+        """The member id, constant for the life of this object."""
+        return self._engine.member_id
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Replace the subscription; empty means unsubscribe (CL-20). Raises ValueError for None or a blank name."""
+        with self._exclusive():
+            self._thread.run(lambda: self._engine.subscribe(topics))
+
+    def unsubscribe(self) -> None:
+        """Leave the group; the heartbeat that says so leaves at once (CL-8)."""
+        with self._exclusive():
+            self._thread.run(self._engine.unsubscribe)
+
+    def subscription(self) -> list[str]:
+        """The topics subscribed to."""
+        if self._closed:
+            raise IllegalStateError("This consumer has already been closed.")
+        return list(self._engine.subscription)
+
+    def poll(self, timeout: float | None = None) -> Messages:
+        """Records as soon as there are any, else empty after `timeout` seconds; None waits without end (CL-21)."""
+        with self._exclusive():
+            deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+            self._engine.raise_background()
+            self._engine.ledger.run_callbacks()
+            messages = self._thread.call(self._engine.poll(_left(deadline)), self._interrupted)
+            while messages is None:
+                self._engine.ledger.run_callbacks()
+                messages = self._thread.call(self._engine.wait_records(_left(deadline)), self._interrupted)
+            return messages
+
+    def acknowledge(self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
+        """Say what became of a record; sent by the next poll or commit (CL-23). Raises IllegalStateError."""
+        with self._exclusive():
+            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), AcknowledgeType(type))
+
+    def acknowledge_offset(
+        self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
+    ) -> None:
+        """As `acknowledge`, for any record in flight by its place (CL-23)."""
+        with self._exclusive():
+            self._engine.ledger.acknowledge_offset(topic, partition, offset, AcknowledgeType(type))
+
+    def commit_sync(self, timeout: float | None = None) -> CommitResult:
+        """Send what is acknowledged and wait (CL-24): per partition None or the error; {} when nothing is pending.
+
+        `timeout` is in seconds, default.api.timeout.ms by default, below 0 without end.
+        """
+        with self._exclusive():
+            results = self._thread.call(self._engine.commit(timeout))
+            self._engine.ledger.run_callbacks()
+            return results
+
+    def commit_async(self) -> None:
+        """Send what is acknowledged; the outcome goes to the callback (CL-25)."""
+        with self._exclusive():
+            self._engine.ledger.run_callbacks()
+            self._thread.run(self._engine.send_acknowledged)
+
+    def set_acknowledgement_commit_callback(self, callback: AckCallback | None) -> None:
+        """Called once per partition result inside poll, commit or close; None clears it and what is queued (CL-26)."""
+        with self._exclusive():
+            self._engine.ledger.set_callback(callback)
+
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """How long records stay acquired, as a leader last told; None before that (CL-27)."""
+        return self._engine.acquisition_lock_timeout_ms()
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Metrics by (group, name) (CL-41); empty before the first poll."""
+        return {} if self._closed else self._thread.run(self._engine.metrics)
+
+    def wakeup(self) -> None:
+        """Make a waiting poll or commit_sync, or the next one, raise WakeupError (CL-29). From any thread."""
+        if not self._closed:
+            self._thread.post(self._engine.wakeup)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Send acknowledgements, close sessions, leave the group (CL-28). Again is a no-op. Raises the first error."""
+        if self._closed:
+            return
+        with self._exclusive():
+            self._closed = True
+            try:
+                self._thread.call(self._engine.close(timeout))
+            finally:
+                self._thread.stop()
+            self._engine.finish_close()
+
+    def _interrupted(self, future: Future[Messages | None]) -> None:
+        """A poll was interrupted: records that it had taken already come with the next one."""
+        if not future.cancelled() and future.exception() is None:
+            messages = future.result()
+            if messages is not None:
+                self._engine.return_to_buffer(messages)
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """One thread at a time (CL-29); not from inside a callback (CL-26); not after close (CL-28)."""
+        if self._owner == threading.get_ident():
+            raise IllegalStateError("The consumer cannot be used from inside its acknowledgement callback.")
+        if not self._lock.acquire(blocking=False):
+            raise ConcurrentModificationError("the consumer is in use by another thread; only wakeup() may be called")
+        try:
+            if self._closed:
+                raise IllegalStateError("This consumer has already been closed.")
+            self._owner = threading.get_ident()
+            yield
+        finally:
+            self._owner = None
+            self._lock.release()
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,0 +1,169 @@
+"""The blocking producer: produce() fills the buffer on the calling thread, the loop thread delivers.
+
+Delivery callbacks run on the thread that calls poll, flush or close, as in confluent-kafka. Any number of threads may
+produce at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kip932.errors import KafkaError
+from kip932.rpc.transport import Transport
+from sharegroups.aio.producer import Headers
+from sharegroups.aio.producer import Producer as AsyncProducer
+from sharegroups.aio.sender import OnDelivery, Outgoing
+from sharegroups.errors import IllegalStateError
+from sharegroups.loop_thread import LoopThread
+from sharegroups.reports import DeliveryReport
+
+#: Past so many finished callbacks produce() runs some itself, so that they cannot pile up without bound.
+_CALLBACKS_MAX: Final = 10_000
+
+
+class Producer:
+    """Sends records. Settings as a dict, or as keywords with `_` for `.`; a context manager. Raises ConfigError."""
+
+    def __init__(
+        self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
+    ) -> None:
+        self._thread = LoopThread("sharegroups-producer")
+        self._progress = threading.Condition()
+        self._callbacks: deque[tuple[OnDelivery, KafkaError | None, DeliveryReport]] = deque()
+        self._closed = False
+        try:
+            self._inner = self._thread.run(lambda: AsyncProducer(settings, transport=transport, **keywords))
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._inner.on_progress = self._notify
+        self._block_s = self._inner.block_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        on_delivery: OnDelivery | None = None,
+        *,
+        headers: Headers = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Put one record into the buffer; `on_delivery(error or None, report)` runs in a later poll or flush.
+
+        `timestamp` is in ms since 1970. Waits for metadata and room, at most max.block.ms each. Raises BufferFullError,
+        MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition that does not exist.
+        """
+        self._check_open()
+        if len(self._callbacks) > _CALLBACKS_MAX:
+            self.poll(0)
+        inner = self._inner
+        if topic not in inner.cluster.topics:
+            self._thread.call(inner.ensure_topic(topic))
+        done = None if on_delivery is None else self._queueing(on_delivery)
+        entry = inner.entry(value, key, headers, timestamp, done)
+        wake = inner.append(topic, partition, entry)
+        if wake is None:
+            wake = self._append_when_room(topic, partition, entry)
+        if wake:
+            self._thread.post(inner.sender.pump)
+
+    def poll(self, timeout: float = 0.0) -> int:
+        """Run delivery callbacks; wait up to `timeout` seconds for one. Returns how many ran."""
+        if timeout > 0 and not self._callbacks:
+            with self._progress:
+                self._progress.wait_for(lambda: bool(self._callbacks), timeout)
+        ran = 0
+        while self._callbacks:
+            try:
+                callback, error, report = self._callbacks.popleft()
+            except IndexError:  # another thread took the last one
+                break
+            ran += 1
+            callback(error, report)
+        return ran
+
+    def flush(self, timeout: float | None = None) -> int:
+        """Wait until everything is delivered or failed, running callbacks; returns how many records still wait."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        buffer = self._inner.sender.buffer
+        while True:
+            self.poll(0)
+            if not buffer.records and not self._callbacks:
+                return 0
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return buffer.records
+            with self._progress:
+                self._progress.wait_for(lambda: bool(self._callbacks) or not buffer.records, remaining)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush for at most `timeout` seconds (delivery.timeout.ms by default), then stop. Again is a no-op."""
+        if self._closed:
+            return
+        try:
+            self.flush(self._inner.delivery_timeout_s if timeout is None else timeout)
+        finally:
+            self._closed = True
+            try:
+                self._thread.call(self._inner.close(0))
+            finally:
+                self._thread.stop()
+        self.poll(0)
+
+    def __len__(self) -> int:
+        """How many records wait for their delivery."""
+        return self._inner.sender.buffer.records
+
+    def __bool__(self) -> bool:
+        return True
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Records produced inside are delivered together or not at all (CM-44); needs transactional.id."""
+        self._check_open()
+        self._thread.call(self._inner.begin_transaction())
+        try:
+            yield
+        except BaseException:
+            self._thread.call(self._inner.end_transaction(commit=False))
+            raise
+        self._thread.call(self._inner.end_transaction(commit=True))
+
+    def _append_when_room(self, topic: str, partition: int | None, entry: Outgoing) -> bool:
+        """Wait for room (max.block.ms). Raises BufferFullError."""
+        deadline = time.monotonic() + self._block_s
+        with self._progress:
+            while (wake := self._inner.append(topic, partition, entry)) is None:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise self._inner.buffer_full()
+                self._progress.wait(remaining)
+        return wake
+
+    def _queueing(self, callback: OnDelivery) -> Callable[[KafkaError | None, DeliveryReport], None]:
+        return lambda error, report: self._callbacks.append((callback, error, report))
+
+    def _notify(self) -> None:
+        """In the loop thread: something was delivered or failed."""
+        with self._progress:
+            self._progress.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalStateError("This producer has already been closed.")

@@ -1,0 +1,36 @@
+"""The transport that the security settings ask for: plaintext, TLS, mutual TLS, and a bearer token (CM-60)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+
+from kip932.rpc.grpc_transport import GrpcTransport
+from sharegroups.config import Config
+from sharegroups.errors import ConfigError
+
+
+def transport_for(config: Config) -> GrpcTransport:
+    """A new transport. Raises ConfigError when a file cannot be read or settings contradict each other."""
+    token = config["sasl.oauthbearer.token"]
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    credentials = _credentials(config) if config["security.protocol"] == "SSL" else None
+    return GrpcTransport(credentials, (lambda: metadata) if metadata else None)
+
+
+def _credentials(config: Config) -> grpc.ChannelCredentials:
+    certificate, key = _read(config, "ssl.certificate.location"), _read(config, "ssl.key.location")
+    if (certificate is None) != (key is None):
+        raise ConfigError("ssl.certificate.location and ssl.key.location belong together; set both or neither")
+    return grpc.ssl_channel_credentials(_read(config, "ssl.ca.location"), key, certificate)
+
+
+def _read(config: Config, name: str) -> bytes | None:
+    path = config[name]
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{name} is {path!r}, which cannot be read: {error.strerror}") from error
