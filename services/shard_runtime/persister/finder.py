@@ -48,7 +48,7 @@ class CoordinatorFinder:
         if address is not None:
             return address
         local = self._resolve(shard) if self._resolve is not None else None
-        if local is not None and local != self._doubted.get(shard):
+        if local is not None and (local != self._doubted.get(shard) or not self._nodes()):
             self._known[shard] = local
             return local
         lookup = self._lookups.get(shard)

@@ -312,6 +312,19 @@ def test_the_nodes_own_hint_saves_the_lookup_until_it_proves_wrong() -> None:
     run(main())
 
 
+@pytest.mark.rule("PL-720")
+def test_a_doubted_hint_is_better_than_nothing_to_ask() -> None:
+    async def main() -> None:
+        net = Net()
+        node = net.scripted(14, 14)
+        persister = net.persister(nodes=(), resolve=lambda shard: "one:1")
+        await persister.write(key(), change())
+        assert len(node.requests) == 3
+        await persister.close()
+
+    run(main())
+
+
 @pytest.mark.rule("CM-14", "GC-74")
 def test_the_hint_of_a_refusal_is_followed_at_once_but_not_in_a_circle() -> None:
     async def main() -> None:

@@ -1,0 +1,118 @@
+"""The share coordinator of one process, put together: hosts for every shard, the service, the short cut, metrics.
+
+Ownership decides which of the hosts serve; this module only builds them and knows which do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, cast
+
+from prometheus_client import CollectorRegistry
+
+from shard_runtime.clock import Clock
+from shard_runtime.host_options import HostMeter, HostOptions
+from shard_runtime.record_log import RecordLog, ShardId, ShardKind
+from shard_runtime.shard_host import ShardHost
+from share_coordinator.codec import ShareStateCodec
+from share_coordinator.config import ShareCoordinatorConfig
+from share_coordinator.core.commands import MetadataView, ShareCommand
+from share_coordinator.core.records import ShareRecord
+from share_coordinator.core.shard import ShareStateShard
+from share_coordinator.dispatch import Dispatcher, Endpoint
+from share_coordinator.local import LocalShareCoordinator
+from share_coordinator.metrics import NoMeter, ShardOverview, ShareCoordinatorMetrics
+from share_coordinator.service import ShareCoordinatorService
+
+ShareStateHost = ShardHost[ShareCommand, ShareRecord]
+#: Who is thought to own a shard (CM-14).
+Owner = Callable[[int], Endpoint | None]
+
+
+class HostedShards:
+    """The ShardDirectory of a process that has a host for every shard, of which it serves those it owns."""
+
+    def __init__(self, hosts: Sequence[ShareStateHost], owner: Owner) -> None:
+        self.active = False
+        self._hosts = hosts
+        self._owner = owner
+
+    @property
+    def shards(self) -> int:
+        """How many shards there are in all."""
+        return len(self._hosts)
+
+    def host_for(self, shard_index: int) -> ShareStateHost:
+        """The shard's host, which itself refuses what it does not serve."""
+        return self._hosts[shard_index]
+
+    def serves(self, shard_index: int) -> bool:
+        """Whether the shard is owned and replayed here."""
+        return self._hosts[shard_index].shard is not None
+
+    def served(self) -> Collection[int]:
+        """The shards that are owned and replayed here."""
+        return [index for index in range(len(self._hosts)) if self.serves(index)]
+
+    def owner(self, shard_index: int) -> Endpoint | None:
+        """Who is thought to own a shard."""
+        return self._owner(shard_index)
+
+    def overviews(self) -> Mapping[int, ShardOverview]:
+        """The shards served here, for metrics."""
+        return {index: cast(ShareStateShard, self._hosts[index].shard) for index in self.served()}
+
+
+class ShareCoordinator:
+    """One process's share coordinator.
+
+    `hosts` go to ownership as the owners of their `shard_id`; `service` is bound to ShareCoordinatorService; `local` is
+    for the persister of the same process (P-12). Call `start` when requests may come and `stop` before ownership ends.
+    """
+
+    def __init__(
+        self,
+        config: ShareCoordinatorConfig,
+        metadata: MetadataView,
+        record_log: RecordLog,
+        clock: Clock,
+        owner: Owner,
+        *,
+        registry: CollectorRegistry | None = None,
+        host_meter: HostMeter | None = None,
+        host_options: HostOptions | None = None,
+    ) -> None:
+        options = host_options or HostOptions(write_timeout_ms=config.write_timeout_ms)
+        self.hosts: Final[Sequence[ShareStateHost]] = [
+            ShardHost(
+                ShardId(ShardKind.SHARE_STATE, str(index)),
+                lambda: ShareStateShard(
+                    metadata,
+                    config.snapshot_update_records_per_snapshot,
+                    config.cold_partition_snapshot_interval_ms,
+                ),
+                ShareStateCodec(),
+                record_log,
+                clock,
+                options=options,
+                meter=host_meter,
+            )
+            for index in range(config.state_topic_num_partitions)
+        ]
+        self.directory: Final = HostedShards(self.hosts, owner)
+        meter = ShareCoordinatorMetrics(registry, self.directory.overviews) if registry else NoMeter()
+        self._dispatcher = Dispatcher(self.directory, clock, meter, config.write_timeout_ms)
+        self.service: Final = ShareCoordinatorService(self._dispatcher)
+        self.local: Final = LocalShareCoordinator(self._dispatcher)
+
+    def start(self) -> None:
+        """Serve requests; before, every one is answered COORDINATOR_NOT_AVAILABLE (SC-5)."""
+        self.directory.active = True
+
+    def stop(self) -> None:
+        """Refuse requests from now on (CM-4)."""
+        self.directory.active = False
+
+    async def topics_deleted(self, topic_ids: frozenset[bytes]) -> int:
+        """The metadata log said that these topics are gone: tombstone their keys here (SC-80); how many."""
+        return await self._dispatcher.delete_topics(topic_ids)
