@@ -18,7 +18,10 @@ _RETRY_MS: Final = 1_000
 
 @dataclass(slots=True)
 class _Clock:
-    """One member's clock: when it runs out, and when the heap will look at it (never later than that)."""
+    """One member's clock: when it runs out, and where it stands in the heap.
+
+    It stands earlier when it was put back since, and later when it ran out and was reported a moment ago.
+    """
 
     deadline_ms: int
     queued_ms: int
@@ -61,25 +64,28 @@ class Sessions:
         return clock is not None and clock.deadline_ms <= now_ms
 
     def next_deadline(self) -> int | None:
-        """When the heap next wants to be looked at."""
+        """When the next clock runs out, exactly: entries of clocks put back meanwhile move to their true place here."""
         heap = self._heap
-        while heap and not self._current(heap[0]):
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        while heap:
+            queued_ms, key = heap[0]
+            clock = self._clocks.get(key)
+            if clock is None or clock.queued_ms != queued_ms:
+                heapq.heappop(heap)
+            elif clock.deadline_ms > queued_ms:
+                clock.queued_ms = clock.deadline_ms
+                heapq.heapreplace(heap, (clock.deadline_ms, key))
+            else:
+                return queued_ms
+        return None
 
     def due(self, now_ms: int, limit: int) -> list[MemberKey]:
         """Members whose clocks have run out, at most `limit`; one not removed meanwhile comes up again in a second."""
         found: list[MemberKey] = []
-        heap = self._heap
-        while heap and heap[0][0] <= now_ms and len(found) < limit:
-            entry = heapq.heappop(heap)
-            if not self._current(entry):
-                continue
-            clock = self._clocks[entry[1]]
-            if clock.deadline_ms <= now_ms:
-                found.append(entry[1])
-            clock.queued_ms = max(clock.deadline_ms, now_ms + _RETRY_MS if clock.deadline_ms <= now_ms else 0)
-            heapq.heappush(heap, (clock.queued_ms, entry[1]))
+        while len(found) < limit and (deadline_ms := self.next_deadline()) is not None and deadline_ms <= now_ms:
+            key = self._heap[0][1]
+            found.append(key)
+            self._clocks[key].queued_ms = now_ms + _RETRY_MS
+            heapq.heapreplace(self._heap, (now_ms + _RETRY_MS, key))
         return found
 
     def reset(self, keys: Iterable[MemberKey], deadline_of: Callable[[str], int]) -> None:
@@ -92,7 +98,3 @@ class Sessions:
             self._clocks[key] = _Clock(deadlines[key[0]], deadlines[key[0]])
         self._heap = [(clock.deadline_ms, key) for key, clock in self._clocks.items()]
         heapq.heapify(self._heap)
-
-    def _current(self, entry: tuple[int, MemberKey]) -> bool:
-        clock = self._clocks.get(entry[1])
-        return clock is not None and clock.queued_ms == entry[0]

@@ -1,0 +1,117 @@
+"""The whole role, put together from what a node gives it. The composition root makes one of these, and no other part.
+
+Order: build; give `hosts` to ownership and `service` to the RPC server; `start`; at the end `stop`, after the shards
+were released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from group_coordinator.codec import GroupLogCodec
+from group_coordinator.config import GroupCoordinatorConfig, load_assignor
+from group_coordinator.core.shard import GroupShard
+from group_coordinator.core.views import GroupConfigs, TopicsView
+from group_coordinator.doors import Access, Endpoint
+from group_coordinator.end_offsets_service import EndOffsets
+from group_coordinator.hosting import Effects, GroupHost, GroupShards
+from group_coordinator.metrics import GroupCoordinatorMetrics
+from group_coordinator.service import GroupCoordinator, Surroundings
+from group_coordinator.service_offsets import ShareGroupOffsets
+from group_coordinator.state_calls import StateCalls
+from group_coordinator.sweeper import Sweeper
+from kip932.ids import TopicIdPartition
+from kip932.rpc.transport import Transport
+from shard_runtime.clock import Clock
+from shard_runtime.persister.values import Persister
+from shard_runtime.record_log import RecordLog, ShardId, ShardKind
+from shard_runtime.shard_host import HostOptions, ShardHost
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What the role is given.
+
+    `topics`: the newest metadata image. `configs`: effective configs of a group, clamped (GC-137). `metadata_end`: the
+    newest version in the metadata log, read from the store now; None when it cannot tell (GC-80). `owner_of`: owner of
+    a group shard, for hints. `leader_of`: `host:port` of a partition's leader. `enabled`: share.version ≥ 1 (GC-8).
+    """
+
+    record_log: RecordLog
+    clock: Clock
+    persister: Persister
+    transport: Transport
+    registry: CollectorRegistry
+    topics: Callable[[], TopicsView]
+    configs: Callable[[str], GroupConfigs]
+    metadata_end: Callable[[], Awaitable[int | None]]
+    access: Access
+    owner_of: Callable[[int], Endpoint | None]
+    leader_of: Callable[[TopicIdPartition], str | None]
+    enabled: Callable[[], bool] = lambda: True
+
+
+class GroupCoordinatorService:
+    """All handlers of `GroupCoordinatorService` as one object, for `shard_runtime.rpc.binding.bind`."""
+
+    def __init__(self, groups: GroupCoordinator, offsets: ShareGroupOffsets) -> None:
+        self.share_group_heartbeat = groups.share_group_heartbeat
+        self.share_group_describe = groups.share_group_describe
+        self.list_groups = groups.list_groups
+        self.describe_share_group_offsets = offsets.describe_share_group_offsets
+
+
+class GroupCoordinatorRole:
+    """The group coordinator of one node. Raises ConfigError for an assignor that cannot be loaded."""
+
+    def __init__(self, config: GroupCoordinatorConfig, node: Node, configs: dict[str, object] | None = None) -> None:
+        self._config = config
+        self._node = node
+        self._assignor = load_assignor(config.assignors, configs or {})
+        self._settings = config.settings()
+        self.shards = GroupShards(config.offsets_topic_num_partitions)
+        self.metrics = GroupCoordinatorMetrics(node.registry, self.shards, lambda: self.hosts)
+        self._calls = StateCalls(node.persister, self.shards, self.metrics)
+        self._sweeper = Sweeper(self.shards, node.metadata_end, config.sweep_interval_ms)
+        self.shards.build(self._host, self._calls.run, self._calls.drop)
+        around = Surroundings(self.shards, node.topics, node.access, node.owner_of, node.enabled)
+        offsets = ShareGroupOffsets(around, node.persister, EndOffsets(node.transport, node.leader_of))
+        self.service = GroupCoordinatorService(GroupCoordinator(around, self.metrics.rebalanced), offsets)
+
+    @property
+    def hosts(self) -> Sequence[ShardHost[Any, Any]]:
+        """One host per shard, `{gc:0}`…, for ownership."""
+        return self.shards.hosts
+
+    def topics_changed(self) -> None:
+        """The metadata image has a new version."""
+        self._sweeper.topics_changed()
+
+    def start(self) -> None:
+        """Start background work; needs a running loop."""
+        self._sweeper.start()
+
+    async def stop(self) -> None:
+        """End background work and outgoing calls. The shards were released before."""
+        await self._sweeper.stop()
+        await self._calls.close()
+
+    def _host(self, index: int, effects: Effects, dropped: Callable[[], None]) -> GroupHost:
+        return ShardHost(
+            ShardId(ShardKind.GROUP, str(index)),
+            self._new_shard,
+            GroupLogCodec(),
+            self._node.record_log,
+            self._node.clock,
+            effects=effects,
+            dropped=dropped,
+            options=HostOptions(write_timeout_ms=self._config.offsets_commit_timeout_ms),
+            meter=self.metrics,
+        )
+
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(self._node.topics, self._node.configs, self._settings, self._assignor)
