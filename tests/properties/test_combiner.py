@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kip932.state_batches import StateBatch, batch_at, clip, combine, merge_into, prune, terminal_count
 
 _SPAN = 40

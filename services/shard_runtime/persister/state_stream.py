@@ -42,22 +42,27 @@ class StateStream:
                 return await answer
         except TimeoutError:
             # Nobody knows whether this stream still carries anything; the next request takes a new one.
-            await self.close(stream)
+            await self._leave(stream)
             text = f"no answer within {timeout_s:g} s"
             raise TransportError(TransportStatus.DEADLINE_EXCEEDED, self._address, text) from None
         except TransportError:
-            await self.close(stream)
+            await self._leave(stream)
             raise
         finally:
             self._waiting.pop(message.correlation_id, None)
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # seen, should the stream have failed it while the write was still under way
 
-    async def close(self, only: ClientStream[Any, Any] | None = None) -> None:
-        """End the present stream (given `only`: if it still is that one); what waits on it fails."""
-        stream, reader = self._stream, self._reader
-        if stream is None or (only is not None and stream is not only):
+    async def close(self) -> None:
+        """End the present stream; what waits on it fails."""
+        if self._stream is not None:
+            await self._leave(self._stream)
+
+    async def _leave(self, stream: ClientStream[Any, Any] | None) -> None:
+        """End this stream, unless another has taken its place already."""
+        if stream is None or stream is not self._stream:
             return
+        reader = self._reader
         self._stream = self._reader = None
         self._fail_waiting(self._gone("the stream was closed"))
         if reader is not None:
