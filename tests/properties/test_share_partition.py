@@ -138,7 +138,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         }
 
     def replied(self, reply: fx.Reply) -> None:
-        member, acks = self.claims.pop(reply.op_id, ("", ()))
+        _, acks = self.claims.pop(reply.op_id, ("", ()))
         if reply.error is not None:
             return
         for first, last, types in acks:
@@ -288,7 +288,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule()
     def a_late_write_lands(self) -> None:
-        self.coordinator.write(self.late.pop())
+        if self.coordinator.write(self.late.pop()) and self.read_back is None:
+            self.check_stored()
 
     @precondition(lambda self: self.read_back)
     @rule()
@@ -393,10 +394,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         finished = self.finished_offsets()
         finished.difference_update({o for o in finished if o >= self.spso})
         for batch in overview.records:
-            if (
-                batch.delivery_state in (*TERMINAL, ARCHIVING)
-                or batch.delivery_count >= self.settings.delivery_count_limit
-            ):
+            given_up = batch.delivery_count >= self.settings.delivery_count_limit
+            if given_up or batch.delivery_state in (*TERMINAL, ARCHIVING):
                 finished.update(range(batch.first_offset, batch.last_offset + 1))
 
     def teardown(self) -> None:

@@ -34,12 +34,13 @@ from partition_leader.core.transitions import BEGIN, PENDING, TYPE_CODES, acknow
 class Acknowledgement:
     """One request's acknowledgements of one share-partition while they are applied."""
 
-    __slots__ = ("_event", "_limited", "_now_ms", "_types", "_window", "operation")
+    __slots__ = ("_current", "_event", "_limited", "_now_ms", "_types", "_window", "operation")
 
     def __init__(self, window: Window, event: Acknowledge, now_ms: int) -> None:
         self._window = window
         self._event = event
         self._now_ms = now_ms
+        self._current: InFlightBatch | None = None
         settings = event.settings
         self._types = [0] * 5  # records per acknowledge type
         self._limited = 0  # released records that had reached the delivery limit
@@ -69,9 +70,14 @@ class Acknowledgement:
         window = self._window
         if ack.last_offset < window.start_offset:
             return  # PL-404
-        self._check_located(ack)
+        current = self._current
         lowest = max(ack.first_offset, window.start_offset)
+        if current is not None and current.first <= lowest == ack.first_offset and ack.last_offset <= current.last:
+            self._apply_to(ack, current, lowest, ack.last_offset)  # many short ack batches of one cached batch
+            return
+        self._check_located(ack)
         for batch in window.overlapping(lowest, ack.last_offset):
+            self._current = batch
             self._apply_to(ack, batch, max(lowest, batch.first), min(ack.last_offset, batch.last))
 
     def _check_located(self, ack: AckBatch) -> None:
@@ -108,6 +114,8 @@ class Acknowledgement:
         else:
             low, high = first - batch.first, last - batch.first + 1
             size = high - low
+            if size == 1 and batch.codes[low] == STATE_ACQUIRED and batch.members[low] == caller:
+                return
             if batch.codes.count(STATE_ACQUIRED, low, high) == size and (batch.members[low:high].count(caller) == size):
                 return
         for offset in range(first, last + 1):

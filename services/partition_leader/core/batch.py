@@ -92,11 +92,25 @@ class InFlightBatch:
                 return True
         codes = self.track()
         low, high = first - self.first, last - self.first + 1
+        if first == last:  # single records are many: no slices
+            return self._recode_one(low, table)
         old = codes[low:high]
         new = old.translate(table)
         if new == old:
             return False
         self._replace(low, high, old, new)
+        return True
+
+    def _recode_one(self, at: int, table: bytes) -> bool:
+        codes = self.track()
+        old = codes[at]
+        new = table[old]
+        if new == old:
+            return False
+        codes[at] = new
+        self.available += (new == STATE_AVAILABLE) - (old == STATE_AVAILABLE)
+        self.closing += _CLOSES[new] - _CLOSES[old]
+        self.pending += _PENDS[new] - _PENDS[old]
         return True
 
     def assign(self, first: int, new: bytes | bytearray) -> None:
@@ -120,6 +134,9 @@ class InFlightBatch:
             return
         self.track()
         low, size = first - self.first, last - first + 1
+        if size == 1:
+            self.members[low], self.deadlines[low] = member, deadline
+            return
         self.members[low : low + size] = [member] * size
         self.deadlines[low : low + size] = [deadline] * size
 
@@ -146,6 +163,9 @@ class InFlightBatch:
             yield first, last, self.code, self.count
             return
         low, high = first - self.first, last - self.first + 1
+        if first == last:
+            yield first, last, self.codes[low], self.counts[low]
+            return
         codes, counts = self.codes[low:high], self.counts[low:high]
         start, code, count = first, codes[0], counts[0]
         for offset, (next_code, next_count) in enumerate(zip(codes, counts, strict=True), first):
@@ -180,6 +200,8 @@ class InFlightBatch:
         return size - len(self.codes[:size].translate(None, CLOSING_CODES))
 
 
+_CLOSES: Final = bytes(code in CLOSING_CODES for code in range(256))
+_PENDS: Final = bytes(code in PENDING_CODES for code in range(256))
 _NO_COUNTS: Final = array("i")
 _NO_MEMBERS: Final[list[str]] = []
 _NO_DEADLINES: Final[list[int]] = []

@@ -11,7 +11,7 @@ be delivered from it, its acknowledgements are no-ops (PL-404) and whatever T14 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kip932.ids import STATE_ARCHIVING, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
@@ -92,6 +92,16 @@ class Window:
         while at < size and batches[at].first <= last:
             yield batches[at]
             at += 1
+
+    def pieces(self, spans: Iterable[Span]) -> Iterator[tuple[InFlightBatch, int, int]]:
+        """The parts of the spans that are cached, batch by batch. Cheap for many short spans of one batch."""
+        batch: InFlightBatch | None = None
+        for first, last in spans:
+            if batch is not None and batch.first <= first and last <= batch.last:
+                yield batch, first, last
+                continue
+            for batch in self.overlapping(first, last):
+                yield batch, max(first, batch.first), min(last, batch.last)
 
     def starting_in(self, first: int, last: int) -> list[InFlightBatch]:
         """Cached batches whose first offset is in `first`…`last` (PL-224)."""

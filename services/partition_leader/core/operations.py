@@ -41,21 +41,17 @@ class RolledBack:
 
 def commit(window: Window, spans: list[Span]) -> None:
     """The write is durable: pending records arrive, owners and locks are forgotten (PL-412)."""
-    for first, last in spans:
-        for batch in window.overlapping(first, last):
-            low, high = max(first, batch.first), min(last, batch.last)
-            if window.recode(batch, low, high, COMMIT):
-                batch.hold(low, high, NOBODY, 0)
+    for batch, first, last in window.pieces(spans):
+        if window.recode(batch, first, last, COMMIT):
+            batch.hold(first, last, NOBODY, 0)
 
 
 def roll_back(window: Window, operation: Operation, now_ms: int, into: RolledBack) -> None:
     """The write failed: back to Acquired with the lock still running (T19, PL-414), or where an expired lock or the
     start offset leads meanwhile (PL-307)."""
-    for first, last in operation.spans:
-        for batch in window.overlapping(first, last):
-            low, high = max(first, batch.first), min(last, batch.last)
-            if batch.pending:
-                _roll_back_batch(window, operation, now_ms, batch, (low, high), into)
+    for batch, first, last in window.pieces(operation.spans):
+        if batch.pending:
+            _roll_back_batch(window, operation, now_ms, batch, (first, last), into)
 
 
 def _roll_back_batch(  # noqa: PLR0917 - one batch of the loop above
@@ -88,9 +84,8 @@ def _split_at(first: int, last: int, start_offset: int) -> list[Span]:
 
 def revert(window: Window, operation: Operation) -> None:
     """Undo an operation that was refused half-way, at the instant it began (PL-410)."""
-    for first, last in operation.spans:
-        for batch in window.overlapping(first, last):
-            window.recode(batch, max(first, batch.first), min(last, batch.last), ROLL_BACK)
+    for batch, first, last in window.pieces(operation.spans):
+        window.recode(batch, first, last, ROLL_BACK)
 
 
 def force(window: Window, batch: InFlightBatch, span: Span, state: int, count: int) -> None:

@@ -181,15 +181,14 @@ def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list
     finish. Acquired is never written: such a record was taken again since."""
     batches: list[StateBatch] = []
     max_dc = sum_dc = 0
-    for span_first, span_last in normalized(spans, window.start_offset):
-        for batch in window.overlapping(span_first, span_last):
-            for first, last, code, count in batch.runs(max(span_first, batch.first), min(span_last, batch.last)):
-                state = code & STATE_MASK
-                if state == STATE_ACQUIRED:
-                    continue
-                if state in TERMINAL_STATES:
-                    max_dc = max(max_dc, count)
-                    sum_dc += count * (last - first + 1)
-                if last >= start_offset:
-                    append_merged(batches, max(first, start_offset), last, state, count)
+    for batch, low, high in window.pieces(normalized(spans, window.start_offset)):
+        for first, last, code, count in batch.runs(low, high):
+            state = code & STATE_MASK
+            if state == STATE_ACQUIRED:
+                continue
+            if state in TERMINAL_STATES:
+                max_dc = max(max_dc, count)
+                sum_dc += count * (last - first + 1)
+            if last >= start_offset:
+                append_merged(batches, max(first, start_offset), last, state, count)
     return batches, Counters(max_dc=max_dc, sum_dc=sum_dc)

@@ -1,0 +1,284 @@
+"""Share sessions: which partitions a member fetches here, and the epoch that keeps its requests in order (§5).
+
+Owns the sessions of one leader process, their epochs and partition order. Never acquires, releases or answers: it says
+what a request may do, what must be released, and which partitions a response contains. Nothing is evicted to make
+room (PL-506). The random session id is passed in (PL-502a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kip932.errors import (
+    InvalidRequestError,
+    InvalidShareSessionEpochError,
+    ShareSessionLimitReachedError,
+    ShareSessionNotFoundError,
+)
+from kip932.ids import TopicIdPartition
+
+OPENING_EPOCH: Final = 0
+CLOSING_EPOCH: Final = -1
+_LAST_EPOCH: Final = 2**31 - 1
+
+
+class SessionKey(NamedTuple):
+    """A member of a group; at most one session for each on a leader."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """The session part of a ShareFetch or ShareAcknowledge. `session_id` None: the client does not know the field.
+    `connection_id` names the long-lived stream it came over (PL-524)."""
+
+    key: SessionKey
+    epoch: int
+    session_id: int | None
+    connection_id: int | None
+    topics: tuple[TopicIdPartition, ...] = ()
+    forgotten: tuple[TopicIdPartition, ...] = ()
+    has_acknowledgements: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedSession:
+    """A session that is gone: release what its member holds on these partitions (PL-520). `group_is_empty`: it was the
+    group's last one here, so the group's share-partitions retire (PL-523)."""
+
+    key: SessionKey
+    partitions: tuple[TopicIdPartition, ...]
+    group_is_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStep:
+    """What a request that passed the session step may do. `fetch` is the order to look at the partitions in (PL-204);
+    `closed` is released without being waited for, after this request's acknowledgements."""
+
+    key: SessionKey
+    epoch: int
+    session_id: int
+    fetch: tuple[TopicIdPartition, ...]
+    closed: ClosedSession | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether this request closes the session."""
+        return self.epoch == CLOSING_EPOCH
+
+
+class Outcome(NamedTuple):
+    """What a request found out about one partition."""
+
+    has_records: bool = False
+    has_error: bool = False
+    has_acknowledgement: bool = False
+
+
+@dataclass(slots=True)
+class _Session:
+    session_id: int
+    connection_id: int | None
+    last_request_ms: int
+    epoch: int = 1
+    requests_running: int = 0
+    # Insertion order is the fetch order; True: report the next clean entry too (new, or in error before, PL-511).
+    partitions: dict[TopicIdPartition, bool] = field(default_factory=dict)
+
+
+def next_epoch(epoch: int) -> int:
+    """PL-503."""
+    if epoch < 0:
+        return CLOSING_EPOCH
+    return 1 if epoch == _LAST_EPOCH else epoch + 1
+
+
+class SessionCache:
+    """All share sessions of one leader process, at most `sessions_max` (group.share.max.share.sessions)."""
+
+    def __init__(self, sessions_max: int) -> None:
+        self._sessions_max = sessions_max
+        self._sessions: dict[SessionKey, _Session] = {}
+        self._group_sizes: dict[str, int] = {}
+        self._by_connection: dict[int, set[SessionKey]] = {}
+        self.evictions = 0  # sessions ended by connection loss
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions over all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    # Requests.
+
+    def fetch(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
+        """The session step of a ShareFetch (PL-502, PL-507). The epoch is consumed when this returns (PL-504). Raises
+        InvalidRequestError, ShareSessionNotFoundError, InvalidShareSessionEpochError; ShareSessionLimitReachedError
+        must be answered only after max_wait_ms (PL-506)."""
+        if request.epoch == OPENING_EPOCH:
+            return self._open(request, new_session_id, now_ms)
+        session = self._continued(request, now_ms)
+        if request.epoch == CLOSING_EPOCH:
+            return SessionStep(request.key, CLOSING_EPOCH, session.session_id, (), self._remove(request.key))
+        for partition in request.topics:
+            session.partitions.setdefault(partition, True)
+        for partition in request.forgotten:
+            session.partitions.pop(partition, None)
+        session.requests_running += 1
+        order = _rotated(tuple(session.partitions), request.epoch)
+        return SessionStep(request.key, request.epoch, session.session_id, order)
+
+    def acknowledge(self, request: SessionRequest, now_ms: int) -> SessionStep:
+        """The session step of a ShareAcknowledge (PL-502): never opens, adds or forgets. Raises
+        ShareSessionNotFoundError or InvalidShareSessionEpochError."""
+        if request.epoch == OPENING_EPOCH:
+            raise InvalidShareSessionEpochError(
+                f"share session epoch 0 in a ShareAcknowledge of member {request.key.member_id}: "
+                "only a ShareFetch opens a session"
+            )
+        session = self._continued(request, now_ms)
+        closed = self._remove(request.key) if request.epoch == CLOSING_EPOCH else None
+        if closed is None:
+            session.requests_running += 1
+        return SessionStep(request.key, request.epoch, session.session_id, (), closed)
+
+    def _open(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
+        key = request.key
+        if request.has_acknowledgements:
+            raise InvalidRequestError(
+                f"acknowledgements in the opening ShareFetch (epoch 0) of member {key.member_id}: send them with the "
+                "session that acquired the records, or let their locks run out"
+            )
+        if key not in self._sessions and len(self._sessions) >= self._sessions_max:
+            raise ShareSessionLimitReachedError(
+                f"this leader holds {len(self._sessions)} share sessions, as many as group.share.max.share.sessions "
+                "allows; try again later"
+            )
+        # Replaced, not ended: the group keeps a session, so its share-partitions stay (12.6).
+        closed = self._remove(key, replaced=True) if key in self._sessions else None
+        session = _Session(new_session_id, request.connection_id, now_ms, requests_running=1)
+        session.partitions = dict.fromkeys(request.topics, True)
+        self._sessions[key] = session
+        self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
+        if request.connection_id is not None:
+            self._by_connection.setdefault(request.connection_id, set()).add(key)
+        return SessionStep(key, OPENING_EPOCH, new_session_id, tuple(session.partitions), closed)
+
+    def _continued(self, request: SessionRequest, now_ms: int) -> _Session:
+        """The session a request belongs to, its epoch consumed."""
+        key = request.key
+        session = self._sessions.get(key)
+        if session is None:
+            raise ShareSessionNotFoundError(
+                f"no share session of member {key.member_id} in group {key.group_id!r} here; open one with epoch 0"
+            )
+        if request.session_id is not None:
+            foreign = request.session_id != session.session_id
+        else:
+            foreign = request.connection_id != session.connection_id
+        if foreign:
+            raise InvalidShareSessionEpochError(
+                f"the request belongs to another share session of member {key.member_id} than the one open here; "
+                "open a new one with epoch 0"
+            )
+        if request.epoch not in (session.epoch, CLOSING_EPOCH):
+            raise InvalidShareSessionEpochError(
+                f"share session epoch {request.epoch} of member {key.member_id}; expected {session.epoch}; open a "
+                "new session with epoch 0"
+            )
+        session.epoch = next_epoch(request.epoch)
+        session.last_request_ms = now_ms
+        return session
+
+    def check_current(self, step: SessionStep) -> None:
+        """Before a response is built (PL-505): raises InvalidShareSessionEpochError when the session was removed or
+        replaced meanwhile; what the request acquired is then released at once."""
+        if step.is_final:
+            return
+        session = self._sessions.get(step.key)
+        if session is None or session.session_id != step.session_id:
+            raise InvalidShareSessionEpochError(
+                f"the share session of member {step.key.member_id} ended while its request of epoch {step.epoch} ran; "
+                "open a new one with epoch 0"
+            )
+
+    def report(self, step: SessionStep, outcomes: Mapping[TopicIdPartition, Outcome]) -> tuple[TopicIdPartition, ...]:
+        """Which partitions of `outcomes` the response contains, in fetch order, then those with only acknowledgements
+        (PL-511). Those with records go to the tail of the session's order (PL-512). `outcomes` holds every partition
+        that was attempted or acknowledged; one that could not be locked is absent."""
+        session = self._sessions.get(step.key)
+        if session is None or session.session_id != step.session_id:
+            return tuple(outcomes)
+        reported: list[TopicIdPartition] = []
+        for partition in (*step.fetch, *(other for other in outcomes if other not in set(step.fetch))):
+            outcome = outcomes.get(partition)
+            if outcome is None:
+                continue
+            owed = session.partitions.get(partition, False)
+            if any(outcome) or owed or step.epoch == OPENING_EPOCH:
+                reported.append(partition)
+            if partition in session.partitions:
+                session.partitions[partition] = outcome.has_error
+                if outcome.has_records:
+                    session.partitions[partition] = session.partitions.pop(partition)
+        return tuple(reported)
+
+    def finished(self, step: SessionStep, now_ms: int) -> None:
+        """The request was answered or given up: it no longer keeps its session from idling (PL-524)."""
+        session = self._sessions.get(step.key)
+        if session is not None and session.session_id == step.session_id and session.requests_running:
+            session.requests_running -= 1
+            session.last_request_ms = now_ms
+
+    # Ends.
+
+    def connection_lost(self, connection_id: int) -> tuple[ClosedSession, ...]:
+        """The stream ended: the sessions opened over it are gone (PL-522); one re-created elsewhere stays."""
+        closed = tuple(self._remove(key) for key in sorted(self._by_connection.get(connection_id, ())))
+        self.evictions += len(closed)
+        return closed
+
+    def expire_idle(self, now_ms: int, idle_ms: Mapping[str, int], default_idle_ms: int) -> tuple[ClosedSession, ...]:
+        """End sessions without a stream, without a running request and without any for their group's idle time:
+        max(session timeout, lock duration) (PL-524)."""
+        idle = [
+            key
+            for key, session in self._sessions.items()
+            if session.connection_id is None
+            and not session.requests_running
+            and now_ms - session.last_request_ms >= idle_ms.get(key.group_id, default_idle_ms)
+        ]
+        return tuple(self._remove(key) for key in idle)
+
+    def close_all(self) -> tuple[ClosedSession, ...]:
+        """The protocol was switched off, or the process drains (PL-525)."""
+        return tuple(self._remove(key) for key in list(self._sessions))
+
+    def _remove(self, key: SessionKey, replaced: bool = False) -> ClosedSession:
+        session = self._sessions.pop(key)
+        left = self._group_sizes[key.group_id] - 1
+        if left:
+            self._group_sizes[key.group_id] = left
+        else:
+            del self._group_sizes[key.group_id]
+        if session.connection_id is not None:
+            keys = self._by_connection[session.connection_id]
+            keys.discard(key)
+            if not keys:
+                del self._by_connection[session.connection_id]
+        return ClosedSession(key, tuple(session.partitions), not left and not replaced)
+
+
+def _rotated(partitions: tuple[TopicIdPartition, ...], epoch: int) -> tuple[TopicIdPartition, ...]:
+    """PL-204: start one further with each epoch, so that no partition is always served last."""
+    if len(partitions) < 2 or epoch < 1:
+        return partitions
+    by = epoch % len(partitions)
+    return partitions[by:] + partitions[:by]
