@@ -1,0 +1,144 @@
+"""A connection to a real store: redis-py's asyncio connection (hiredis parser), without its pool and its retries.
+
+One write per pipeline, one reply per command (P-9). An error the store answers is a value; a broken or silent
+connection raises and is closed, for nothing read from it later could be told apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterDownError,
+    ExecAbortError,
+    MasterDownError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from .connection import Command, ConnectionLostError, ErrorReply, Reply
+
+_CODES: Final[Mapping[type[Exception], str]] = {
+    MovedError: "MOVED",
+    AskError: "ASK",
+    TryAgainError: "TRYAGAIN",
+    ClusterDownError: "CLUSTERDOWN",
+    MasterDownError: "MASTERDOWN",
+    ExecAbortError: "EXECABORT",
+    OutOfMemoryError: "OOM",
+    ReadOnlyError: "READONLY",
+    NoScriptError: "NOSCRIPT",
+}
+"""redis-py drops the code of errors it has a class for; all others keep it as their first word."""
+
+
+class RespConnection:
+    """`StoreConnection` over a redis-py connection."""
+
+    def __init__(self, connection: AbstractConnection, address: str) -> None:
+        self._connection = connection
+        self._address = address
+
+    async def run(self, commands: Sequence[Command], timeout_ms: int) -> list[Reply]:
+        """Send and read; the time-out covers all of it."""
+        connection = self._connection
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+                return [await self._reply() for _ in commands]
+        except TimeoutError as error:
+            await self.close()
+            raise ConnectionLostError(f"{self._address} did not answer within {timeout_ms} ms") from error
+        except (RedisError, OSError) as error:
+            await self.close()
+            raise ConnectionLostError(f"the connection to {self._address} broke: {error}") from error
+
+    async def _reply(self) -> Reply:
+        try:
+            reply = await self._connection.read_response(timeout=math.inf, push_request=True)
+        except ResponseError as error:
+            return error_reply(error)
+        if isinstance(reply, list):
+            return [error_reply(part) if isinstance(part, Exception) else part for part in reply]
+        return reply
+
+    async def message(self) -> list[Reply]:
+        """The next pushed message."""
+        try:
+            message: list[Reply] = await self._connection.read_response(timeout=math.inf, push_request=True)
+        except (RedisError, OSError) as error:
+            await self.close()
+            raise ConnectionLostError(f"the connection to {self._address} broke: {error}") from error
+        return message
+
+    async def close(self) -> None:
+        """Close the socket without waiting for the other side."""
+        try:
+            await self._connection.disconnect(nowait=True)
+        except (RedisError, OSError):
+            return  # it was broken already
+
+
+def error_reply(error: Exception) -> ErrorReply:
+    """An error the store answered, with its code."""
+    message = str(error)
+    for kind, code in _CODES.items():
+        if isinstance(error, kind):
+            return ErrorReply(code, message)
+    first, _, rest = message.partition(" ")
+    return ErrorReply(first, rest) if first.isupper() else ErrorReply("ERR", message)
+
+
+class Endpoint:
+    """How to reach one server: redis-py's connection arguments and class."""
+
+    def __init__(self, kind: type[AbstractConnection], options: Mapping[str, Any], connect_ms: int) -> None:
+        self._kind = kind
+        self._options = dict(options)
+        self._connect_ms = connect_ms
+
+    @property
+    def address(self) -> str:
+        """As a person would write it."""
+        if "path" in self._options:
+            return str(self._options["path"])
+        return f"{self._options.get('host', 'localhost')}:{self._options.get('port', 6379)}"
+
+    def at(self, host: str, port: int) -> Endpoint:
+        """Another server reached with the same credentials and TLS."""
+        options = {key: value for key, value in self._options.items() if key != "path"}
+        kind = SSLConnection if issubclass(self._kind, SSLConnection) else Connection
+        return Endpoint(kind, {**options, "host": host, "port": port}, self._connect_ms)
+
+    async def connect(self) -> RespConnection:
+        """Open a connection, handshake included. Raises ConnectionLostError that names the address and the cause."""
+        connection = self._kind(
+            **self._options,
+            socket_timeout=None,
+            socket_connect_timeout=self._connect_ms / 1000,
+            retry=Retry(NoBackoff(), 0),
+        )
+        try:
+            async with asyncio.timeout(self._connect_ms / 1000):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except (TimeoutError, RedisError, OSError) as error:
+            await connection.disconnect(nowait=True)
+            cause = "is still loading its data" if isinstance(error, BusyLoadingError) else str(error) or "no answer"
+            raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return RespConnection(connection, self.address)

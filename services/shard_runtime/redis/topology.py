@@ -1,0 +1,192 @@
+"""Where a store's masters are: one server, one behind Sentinels, or the nodes of a Redis Cluster.
+
+    redis://host:port/0   rediss://…   unix:///path/to.sock        one server (`redis://…?cluster=true`: a cluster)
+    redis+cluster://host:port,host:port   rediss+cluster://…       a cluster, from any of its nodes
+    redis+sentinel://host:port,host:port/service                   the master of a service
+
+Credentials and options are redis-py's, in the URL. A server that is no master is found out by `check.py`, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from redis.asyncio.connection import Connection, parse_url
+
+from .connection import ConnectionLostError, ErrorReply, Reply, Store, StoreConnection
+from .keys import slot_of
+from .resp import Endpoint
+
+_CONNECT_MS: Final = 2_000
+_ASK_MS: Final = 2_000
+
+
+def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
+    """The store behind a URL. Connects to nothing yet. Raises ValueError for a URL it cannot make sense of."""
+    parts = urlsplit(url)
+    scheme, _, mode = parts.scheme.partition("+")
+    query = dict(parse_qsl(parts.query))
+    cluster = mode == "cluster" or query.pop("cluster", "").lower() in ("1", "true", "yes")
+    if mode not in ("", "cluster", "sentinel") or scheme not in ("redis", "rediss", "unix"):
+        raise ValueError(
+            f"store URL {_without_secret(url)}: scheme {parts.scheme!r} is not known; use redis://, rediss://, unix://, "
+            "redis+cluster:// or redis+sentinel://"
+        )
+    base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
+    others = _addresses(parts.netloc)
+    if mode == "sentinel":
+        service = parts.path.strip("/")
+        if not service:
+            raise ValueError(
+                f"store URL {_without_secret(url)}: name the service, as in redis+sentinel://host:26379/main"
+            )
+        return SentinelStore(base, others, service)
+    return ClusterStoreMap(base, others) if cluster else SingleStore(base)
+
+
+def _without_secret(url: str) -> str:
+    """The URL as it may be shown: without a password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _addresses(netloc: str) -> list[tuple[str, int]]:
+    found = []
+    for address in netloc.rpartition("@")[2].split(","):
+        host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
+        found.append((host.strip("[]") or "localhost", int(port or 6379)))
+    return found
+
+
+def _endpoint(scheme: str, netloc: str, path: str, query: Mapping[str, str], connect_ms: int) -> Endpoint:
+    """The first server a URL names."""
+    secret, at, addresses = netloc.rpartition("@")
+    first = f"{secret}{at}{addresses.split(',')[0]}"
+    options: dict[str, Any] = dict(parse_url(urlunsplit((scheme, first, path, urlencode(query), ""))))
+    kind = options.pop("connection_class", Connection)
+    for bounded in ("socket_timeout", "socket_connect_timeout", "retry_on_timeout", "max_connections"):
+        options.pop(bounded, None)  # ours to set: this package bounds its own waits
+    return Endpoint(kind, options, connect_ms)
+
+
+class SingleStore:
+    """One server."""
+
+    clustered = False
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    def node_of(self, key: str) -> str | None:
+        """There is one node."""
+        return self._endpoint.address
+
+    async def refresh(self) -> None:
+        """Nothing to learn."""
+
+    async def connect(self, node: str) -> StoreConnection:
+        """Connect to the server."""
+        return await self._endpoint.connect()
+
+
+class SentinelStore:
+    """The master of a service: every connection asks the Sentinels anew who that is."""
+
+    clustered = False
+
+    def __init__(self, base: Endpoint, sentinels: Sequence[tuple[str, int]], service: str) -> None:
+        self._base = base
+        self._sentinels = list(sentinels)
+        self._service = service
+
+    def node_of(self, key: str) -> str | None:
+        """There is one master, whoever it is."""
+        return self._service
+
+    async def refresh(self) -> None:
+        """Nothing is remembered."""
+
+    async def connect(self, node: str) -> StoreConnection:
+        """Ask Sentinels in turn, the one that answered last first; then connect to the master they name."""
+        causes: list[str] = []
+        for host, port in list(self._sentinels):
+            try:
+                reply = await self._ask(host, port)
+            except ConnectionLostError as error:
+                causes.append(str(error))
+                continue
+            if not isinstance(reply, list):
+                causes.append(f"Sentinel {host}:{port} knows no service {self._service}")
+                continue
+            self._sentinels.remove((host, port))
+            self._sentinels.insert(0, (host, port))
+            return await self._base.at(reply[0].decode(), int(reply[1])).connect()
+        raise ConnectionLostError(f"no Sentinel names a master of {self._service}: {'; '.join(causes)}")
+
+    async def _ask(self, host: str, port: int) -> Reply:
+        connection = await self._base.at(host, port).connect()
+        try:
+            return (await connection.run([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)], _ASK_MS))[0]
+        finally:
+            await connection.close()
+
+
+class ClusterStoreMap:
+    """The nodes of a Redis Cluster and the slots they own, as CLUSTER SLOTS last said."""
+
+    clustered = True
+
+    def __init__(self, base: Endpoint, seeds: Sequence[tuple[str, int]]) -> None:
+        self._base = base
+        self._seeds = list(seeds)
+        self._slots: list[str | None] = []
+
+    def node_of(self, key: str) -> str | None:
+        """The master of the key's slot."""
+        return self._slots[slot_of(key)] if self._slots else None
+
+    async def refresh(self) -> None:
+        """Ask known masters, then the seeds, for the slot map."""
+        known = [_split(node) for node in dict.fromkeys(filter(None, self._slots))]
+        causes: list[str] = []
+        for host, port in dict.fromkeys([*known, *self._seeds]):
+            try:
+                connection = await self._base.at(host, port).connect()
+                try:
+                    reply = (await connection.run([("CLUSTER", "SLOTS")], _ASK_MS))[0]
+                finally:
+                    await connection.close()
+            except ConnectionLostError as error:
+                causes.append(str(error))
+                continue
+            if isinstance(reply, ErrorReply):
+                causes.append(f"{host}:{port}: {reply}")
+                continue
+            slots = _slot_map(reply, host)
+            if any(slots):
+                self._slots = slots
+                return
+            causes.append(f"{host}:{port} knows no slots yet")
+        raise ConnectionLostError(f"no cluster node gives a slot map: {'; '.join(causes)}")
+
+    async def connect(self, node: str) -> StoreConnection:
+        """Connect to a node."""
+        if not node:
+            raise ConnectionLostError("no cluster node is known yet")
+        host, port = _split(node)
+        return await self._base.at(host, port).connect()
+
+
+def _split(node: str) -> tuple[str, int]:
+    host, _, port = node.rpartition(":")
+    return host, int(port)
+
+
+def _slot_map(reply: Reply, asked: str) -> list[str | None]:
+    slots: list[str | None] = [None] * 16384
+    for first, last, master, *_replicas in reply:
+        host = master[0].decode() if master[0] else asked  # an empty name means: the host you asked
+        slots[first : last + 1] = [f"{host}:{master[1]}"] * (last - first + 1)
+    return slots
