@@ -148,6 +148,7 @@ class World:
         self.network = InMemoryNetwork()
         self.network.serve(LEADER, leader_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"], self.leaders)
         self.transport = self.network.transport("10.0.0.7")
+        self.registry = CollectorRegistry()
         self.role = self._role()
         self.epoch = 0
 
@@ -247,6 +248,7 @@ class World:
         self.role.topics_changed()
 
     def _role(self) -> GroupCoordinatorRole:
+        self.registry = CollectorRegistry()
         return GroupCoordinatorRole(
             self.config,
             Node(
@@ -254,7 +256,7 @@ class World:
                 clock=self.clock,
                 persister=self.persister,
                 transport=self.transport,
-                registry=CollectorRegistry(),
+                registry=self.registry,
                 topics=lambda: self.image,
                 configs=lambda _: self.configs,
                 metadata_end=self._metadata_end,

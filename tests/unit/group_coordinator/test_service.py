@@ -1,0 +1,262 @@
+"""The edge: access, feature gate, hints, descriptions and lists, over real handlers and hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, cast
+
+import pytest
+
+from group_coordinator.doors import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPIC, Endpoint
+from group_coordinator.service import NO_OPERATIONS
+from kip932 import errors
+from kip932.api.v1.common_pb2 import StringList
+from kip932.api.v1.list_groups_pb2 import ListGroupsRequest, ListGroupsResponse
+from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from kip932.ids import shard_index
+from tests.scenarios.group_world import World, assigned
+from tests.unit.group_coordinator.shard_driver import topic_id
+from tests.unit.virtual_time import run
+
+
+class Acls:
+    """Allows exactly what is listed; (operation, resource type, name), `*` for every name."""
+
+    def __init__(self, *entries: tuple[int, int, str]) -> None:
+        self.entries = set(entries)
+
+    def allowed(self, caller: object, operation: int, resource_type: int, name: str) -> bool:
+        del caller
+        return bool({(operation, resource_type, name), (operation, resource_type, "*")} & self.entries)
+
+
+def play(body: Any, world: World | None = None) -> None:
+    async def go() -> None:
+        async with world or World() as found:
+            await cast(Coroutine[Any, Any, None], body(found))
+
+    run(go())
+
+
+async def _describe(world: World, *group_ids: str, operations: bool = False) -> list[Any]:
+    request = ShareGroupDescribeRequest(group_ids=group_ids, include_authorized_operations=operations)
+    return list(cast(ShareGroupDescribeResponse, await world.call("ShareGroupDescribe", request)).groups)
+
+
+async def _list(world: World, states: list[str] | None = None, types: list[str] | None = None) -> ListGroupsResponse:
+    request = ListGroupsRequest(
+        states_filter=None if states is None else StringList(values=states),
+        types_filter=None if types is None else StringList(values=types),
+    )
+    return cast(ListGroupsResponse, await world.call("ListGroups", request))
+
+
+@pytest.mark.rule("GC-8", "GC-10", "S-064")
+def test_without_the_feature_everything_is_an_unsupported_version() -> None:
+    async def body(world: World) -> None:
+        world.enabled = False
+        heartbeat = await world.heartbeat("", 0)
+        assert heartbeat.error_code == errors.UnsupportedVersionError.code
+        described = await _describe(world, "grp-1", "grp-2")
+        assert [(group.group_id, group.error_code) for group in described] == [("grp-1", 35), ("grp-2", 35)]
+
+    play(body)
+
+
+@pytest.mark.rule("GC-11", "GC-12", "GC-13", "GC-14", "GC-139", "GC-149")
+def test_access_is_checked_in_order_and_one_hidden_topic_refuses_all() -> None:
+    acls = Acls((READ, GROUP, "open"), (DESCRIBE, TOPIC, "seen"))
+
+    async def body(world: World) -> None:
+        assert (await world.heartbeat("", 0, ["hidden"], "closed")).error_code == 30
+        assert (await world.heartbeat("", 0, ["hidden"], "open")).error_code == 42
+        assert (await world.heartbeat(" ", 0, ["seen", "hidden"], "open")).error_code == 29
+        assert (await world.heartbeat(" ", 0, ["seen"], "open")).error_message == "MemberId can't be empty."
+        assert (await world.heartbeat("m", 0, ["seen"], "open")).error_code == 0
+
+    play(body, World(access=acls))
+
+
+@pytest.mark.rule("GC-6", "CM-14")
+def test_a_shard_that_is_elsewhere_answers_with_its_owner() -> None:
+    async def body(world: World) -> None:
+        world.owner = Endpoint(7, "10.0.0.9", 9092)
+        world.role.hosts[shard_index("grp", 3)].lost("moved")
+        response = await world.heartbeat("m", 0, ["foo"])
+        assert (response.error_code, response.coordinator.node_id, response.coordinator.port) == (16, 7, 9092)
+        (described,) = await _describe(world, "grp")
+        assert (described.error_code, described.coordinator.host) == (16, "10.0.0.9")
+        world.owner = None
+        assert not (await world.heartbeat("m", 0, ["foo"])).HasField("coordinator")
+
+    play(body)
+
+
+@pytest.mark.rule("GC-4", "GC-5")
+def test_a_write_that_is_not_confirmed_in_time_is_no_success_and_may_still_land() -> None:
+    async def body(world: World) -> None:
+        log = world.log_of("grp")
+        log.gate.clear()
+        response = await world.heartbeat("m", 0, ["foo"])
+        assert response.error_code == errors.CoordinatorNotAvailableError.code
+        log.gate.set()
+        again = await world.heartbeat("m", 0, ["foo"])
+        assert (again.error_code, again.member_epoch) == (0, 2)
+
+    play(body)
+
+
+@pytest.mark.rule("GC-25", "GC-24b")
+def test_the_assignment_is_absent_when_unchanged_and_the_host_is_the_callers() -> None:
+    async def body(world: World) -> None:
+        world.create("foo", 2)
+        joined = await world.heartbeat("m", 0, ["foo"], rack="r1")
+        full = await world.until_assigned("m", joined.member_epoch)
+        assert assigned(full) == {topic_id("foo"): [0, 1]}
+        assert not (await world.heartbeat("m", full.member_epoch)).HasField("assignment")
+        (group,) = await _describe(world, "grp")
+        (member,) = group.members
+        assert (member.client_host, member.rack_id, member.member_epoch) == ("/10.0.0.7", "r1", full.member_epoch)
+
+    play(body)
+
+
+@pytest.mark.rule("GC-125", "GC-126", "GC-129", "S-077")
+def test_groups_are_described_and_unknown_and_empty_ids_have_their_errors() -> None:
+    async def body(world: World) -> None:
+        world.create("foo", 2)
+        joined = await world.heartbeat("m", 0, ["foo"])
+        full = await world.until_assigned("m", joined.member_epoch)
+        live, fake, empty = await _describe(world, "grp", "fake", "")
+        assert (live.error_code, live.group_state, live.assignor_name) == (0, "Stable", "simple")
+        assert (live.group_epoch, live.assignment_epoch) == (full.member_epoch, full.member_epoch)
+        (member,) = live.members
+        (topic,) = member.assignment.topic_partitions
+        assert (topic.topic_id, topic.topic_name, list(topic.partitions)) == (topic_id("foo"), "foo", [0, 1])
+        assert (fake.error_code, fake.error_message) == (69, "Group fake not found.")
+        assert empty.error_code == errors.InvalidGroupIdError.code
+        world.delete("foo")
+        (after,) = await _describe(world, "grp")
+        assert list(after.members[0].assignment.topic_partitions) == []
+
+    play(body)
+
+
+@pytest.mark.rule("GC-127", "GC-128")
+def test_a_hidden_assigned_topic_hides_the_group_and_operations_are_a_bit_field() -> None:
+    acls = Acls((READ, GROUP, "*"), (DESCRIBE, GROUP, "*"), (DELETE, GROUP, "grp"), (DESCRIBE, TOPIC, "foo"))
+
+    async def body(world: World) -> None:
+        world.create("foo", 1)
+        joined = await world.heartbeat("m", 0, ["foo"])
+        await world.until_assigned("m", joined.member_epoch)
+        (group,) = await _describe(world, "grp", operations=True)
+        assert group.authorized_operations == (1 << READ) + (1 << DELETE) + (1 << DESCRIBE)
+        assert (await _describe(world, "grp"))[0].authorized_operations == NO_OPERATIONS
+        acls.entries.discard((DESCRIBE, TOPIC, "foo"))
+        (hidden,) = await _describe(world, "grp", operations=True)
+        assert (hidden.error_code, list(hidden.members)) == (29, [])
+        assert hidden.authorized_operations == NO_OPERATIONS
+        assert "not authorized to describe" in hidden.error_message
+        acls.entries.discard((DESCRIBE, GROUP, "*"))
+        assert (await _describe(world, "grp"))[0].error_code == 30
+
+    play(body, World(access=acls))
+
+
+@pytest.mark.rule("GC-128")
+def test_without_an_authorizer_all_operations_are_3400() -> None:
+    async def body(world: World) -> None:
+        await world.heartbeat("m", 0, ["foo"])
+        (group,) = await _describe(world, "grp", operations=True)
+        assert group.authorized_operations == 3400
+
+    play(body)
+
+
+@pytest.mark.rule("GC-125", "CM-62")
+def test_a_describe_of_too_many_groups_says_so_for_those_past_the_limit() -> None:
+    async def body(world: World) -> None:
+        groups = await _describe(world, *(f"g{number}" for number in range(1_001)))
+        assert {group.error_code for group in groups[:1_000]} == {69}
+        assert (groups[1_000].group_id, groups[1_000].error_code) == ("g1000", 42)
+
+    play(body)
+
+
+@pytest.mark.rule("GC-120", "GC-121", "GC-123", "S-075")
+def test_groups_of_all_shards_are_listed_and_filtered() -> None:
+    async def body(world: World) -> None:
+        for number in range(5):
+            await world.heartbeat("m", 0, ["foo"], f"g{number}")
+        await world.heartbeat("m", -1, None, "g3")
+        everything = await _list(world)
+        assert [(group.group_id, group.group_state) for group in everything.groups] == [
+            ("g0", "Stable"),
+            ("g1", "Stable"),
+            ("g2", "Stable"),
+            ("g3", "Empty"),
+            ("g4", "Stable"),
+        ]
+        assert {(group.protocol_type, group.group_type) for group in everything.groups} == {("share", "share")}
+        for states, types, count in (
+            ([" empty "], None, 1),
+            (["stable", "EMPTY"], ["SHARE"], 5),
+            ([], [], 5),
+            (["dead"], None, 0),
+            (None, ["consumer"], 0),
+        ):
+            assert len((await _list(world, states, types)).groups) == count
+
+    play(body)
+
+
+@pytest.mark.rule("GC-123")
+def test_a_shard_that_is_elsewhere_contributes_nothing_and_another_failure_fails_the_list() -> None:
+    async def body(world: World) -> None:
+        await world.heartbeat("m", 0, ["foo"])
+        for index in range(3):
+            if index != shard_index("grp", 3):
+                world.role.hosts[index].lost("moved")
+        assert [group.group_id for group in (await _list(world)).groups] == ["grp"]
+        log = world.log_of("grp")
+        log.gate.clear()
+        await world.heartbeat("m", 0, ["bar"])
+        failed = await _list(world)
+        log.gate.set()
+        assert (failed.error_code, list(failed.groups)) == (errors.CoordinatorNotAvailableError.code, [])
+
+    play(body)
+
+
+@pytest.mark.rule("GC-122")
+def test_only_groups_that_may_be_described_are_listed() -> None:
+    acls = Acls((READ, GROUP, "*"), (DESCRIBE, TOPIC, "*"), (DESCRIBE, GROUP, "b"))
+
+    async def body(world: World) -> None:
+        for group_id in ("a", "b"):
+            await world.heartbeat("m", 0, ["foo"], group_id)
+        assert [group.group_id for group in (await _list(world)).groups] == ["b"]
+        acls.entries.add((DESCRIBE, CLUSTER, "kafka-cluster"))
+        assert [group.group_id for group in (await _list(world)).groups] == ["a", "b"]
+
+    play(body, World(access=acls))
+
+
+@pytest.mark.rule("GC-150", "GC-151", "GC-152", "GC-157", "OP-9")
+def test_groups_and_rebalances_are_counted_under_both_names() -> None:
+    async def body(world: World) -> None:
+        await world.heartbeat("m", 0, ["foo"])
+        await world.heartbeat("m", 2)
+        await world.heartbeat("m", 0, ["foo"], "other")
+        await world.heartbeat("m", -1, None, "other")
+        registry = world.registry
+        value = registry.get_sample_value
+        assert value("group_coordinator_share_group_rebalance_total") == 2
+        assert value("group_coordinator_rebalance_total", {"protocol": "share"}) == 2
+        counts = [value("group_coordinator_share_group_count", {"state": s}) for s in ("Empty", "Stable", "Dead")]
+        assert counts == [1, 1, 0]
+        assert value("group_coordinator_group_count", {"protocol": "share", "state": "Empty"}) == 1
+        assert value("group_coordinator_num_partitions", {"state": "active"}) == 3
+
+    play(body)
