@@ -1,0 +1,226 @@
+"""Orders about share-partition state: outcomes come back, and none is lost (GC-72…GC-76, GC-80, GC-82, OP-5)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from group_coordinator.core import commands as c
+from group_coordinator.core.group import Group
+from group_coordinator.core.shard import GroupShard
+from group_coordinator.core.views import Topic
+from kip932 import errors
+from kip932.ids import TopicIdPartition, shard_index
+from shard_runtime.persister import PersisterError, StateSummary
+from shard_runtime.record_log import AppendRefusedError
+from tests.scenarios.group_world import World, assigned
+from tests.unit.group_coordinator.shard_driver import topic_id
+from tests.unit.group_coordinator.test_service import play
+
+T = topic_id("t")
+T0, T1 = TopicIdPartition(T, 0), TopicIdPartition(T, 1)
+
+
+def _groups(world: World) -> dict[str, Group]:
+    shard = world.role.hosts[shard_index("grp", 3)].shard
+    assert isinstance(shard, GroupShard)
+    return dict(shard.groups)
+
+
+def _states(world: World) -> dict[bytes, tuple[int, ...]]:
+    return dict(_groups(world)["grp"].states.initialized)
+
+
+async def _joined(world: World) -> int:
+    world.create("t", 2)
+    return (await world.heartbeat("m", 0, ["t"])).member_epoch
+
+
+@pytest.mark.rule("GC-75", "GC-76", "OP-17")
+def test_a_definite_refusal_is_asked_for_again_by_the_next_heartbeat() -> None:
+    async def body(world: World) -> None:
+        world.persister.refuse[T1] = PersisterError(errors.InvalidRequestError(), outcome_unknown=False)
+        epoch = await _joined(world)
+        await asyncio.sleep(0.01)
+        assert _states(world) == {T: (0,)}
+        world.persister.refuse.clear()
+        await world.heartbeat("m", epoch)
+        await asyncio.sleep(0.01)
+        assert _states(world) == {T: (0, 1)}
+
+    play(body)
+
+
+@pytest.mark.rule("GC-72", "GC-76a")
+@pytest.mark.parametrize("how", ["unknown", "exception", "kafka"])
+def test_an_unknown_outcome_waits_for_the_retry_interval(how: str) -> None:
+    async def body(world: World) -> None:
+        failures = {"exception": OSError("gone"), "kafka": errors.RequestTimedOutError()}
+        if how == "unknown":
+            unknown = PersisterError(errors.RequestTimedOutError(), outcome_unknown=True)
+            world.persister.refuse = {T0: unknown, T1: unknown}
+        else:
+            world.persister.broken = failures[how]
+        epoch = await _joined(world)
+        await asyncio.sleep(0.01)
+        world.persister.refuse, world.persister.broken = {}, None
+        await world.heartbeat("m", epoch)
+        assert world.persister.calls.count(("initialize", "grp")) == 1
+        await asyncio.sleep(30)
+        await world.heartbeat("m", epoch)
+        await asyncio.sleep(0.01)
+        assert world.persister.calls.count(("initialize", "grp")) == 2
+        assert _states(world) == {T: (0, 1)}
+
+    play(body)
+
+
+@pytest.mark.rule("GC-76")
+def test_a_fenced_initialisation_is_repeated_above_the_stored_epoch() -> None:
+    async def body(world: World) -> None:
+        world.persister.states["grp", T0] = StateSummary(41, 0, 7, 0)
+        epoch = await _joined(world)
+        await asyncio.sleep(0.01)
+        assert world.persister.states["grp", T0].state_epoch == 42
+        assert world.persister.states["grp", T1].state_epoch == 2
+        response = await world.heartbeat("m", epoch)
+        assert (response.member_epoch, assigned(response)) == (42, {T: [0, 1]})
+
+    play(body)
+
+
+@pytest.mark.rule("GC-69d", "GC-76a", "CM-12")
+def test_a_call_under_way_ends_with_its_shard_and_the_next_owner_repeats_it() -> None:
+    async def body(world: World) -> None:
+        world.persister.gate.clear()
+        epoch = await _joined(world)
+        await asyncio.sleep(0.01)
+        await world.restart()
+        world.persister.gate.set()
+        await asyncio.sleep(0.01)
+        assert world.persister.states == {}
+        await world.heartbeat("m", epoch)
+        await asyncio.sleep(0.01)
+        assert _states(world) == {T: (0, 1)}
+
+    play(body)
+
+
+@pytest.mark.rule("GC-2", "GC-24i")
+def test_nothing_is_ordered_before_the_batch_is_durable() -> None:
+    async def body(world: World) -> None:
+        world.create("t", 2)
+        log = world.log_of("grp")
+        log.gate.clear()
+        beat = asyncio.ensure_future(world.heartbeat("m", 0, ["t"]))
+        await asyncio.sleep(1)
+        assert world.persister.calls == []
+        log.gate.set()
+        assert (await beat).error_code == 0
+        await asyncio.sleep(0.01)
+        assert world.persister.calls == [("initialize", "grp")]
+
+    play(body)
+
+
+@pytest.mark.rule("GC-79", "GC-80", "OP-5")
+def test_a_deleted_topic_is_swept_at_once_and_its_state_deleted() -> None:
+    async def body(world: World) -> None:
+        await _joined(world)
+        await asyncio.sleep(0.01)
+        assert len(world.persister.states) == 2
+        world.delete("t")
+        await asyncio.sleep(0.01)
+        assert _states(world) == {}
+        assert world.persister.states == {}
+
+    play(body)
+
+
+@pytest.mark.rule("GC-80")
+def test_nothing_is_swept_while_the_image_lags_behind_the_metadata_log() -> None:
+    async def body(world: World) -> None:
+        await _joined(world)
+        await asyncio.sleep(0.01)
+        whole = world.image
+        world.metadata_end = whole.version + 1
+        world.image = type(whole)((), whole.version)
+        await asyncio.sleep(100)
+        assert _states(world) == {T: (0, 1)}
+        world.image = type(whole)((Topic(T, "t", 2),), whole.version + 1)
+        await asyncio.sleep(100)
+        assert _states(world) == {T: (0, 1)}
+        assert len(world.persister.states) == 2
+
+    play(body)
+
+
+@pytest.mark.rule("GC-80")
+def test_the_timer_finds_a_deletion_that_nobody_told_of() -> None:
+    async def body(world: World) -> None:
+        await _joined(world)
+        await asyncio.sleep(0.01)
+        world.image = type(world.image)((), world.image.version + 1)
+        await asyncio.sleep(31)
+        assert _states(world) == {}
+
+    play(body)
+
+
+@pytest.mark.rule("GC-82")
+def test_state_that_the_share_coordinator_lost_is_found_at_load_and_initialised_from_0() -> None:
+    async def body(world: World) -> None:
+        epoch = await _joined(world)
+        response = await world.until_assigned("m", epoch)
+        del world.persister.states["grp", T1]
+        await world.restart()
+        await asyncio.sleep(0.01)
+        assert world.persister.states["grp", T1].start_offset == 0
+        assert world.persister.states["grp", T0].start_offset == -1
+        assert world.registry.get_sample_value("group_coordinator_repaired_partitions_total") == 1
+        assert (await world.heartbeat("m", response.member_epoch)).error_code == 0
+
+    play(body)
+
+
+@pytest.mark.rule("GC-82")
+def test_a_summary_that_cannot_be_read_repairs_nothing() -> None:
+    async def body(world: World) -> None:
+        await _joined(world)
+        await asyncio.sleep(0.01)
+        world.persister.refuse[T0] = PersisterError(errors.CoordinatorNotAvailableError(), outcome_unknown=True)
+        before = dict(world.persister.states)
+        await world.restart()
+        await asyncio.sleep(700)
+        assert world.persister.states == before
+
+    play(body)
+
+
+@pytest.mark.rule("GC-76a")
+def test_an_outcome_for_a_group_that_is_elsewhere_is_dropped() -> None:
+    async def body(world: World) -> None:
+        await _joined(world)
+        await asyncio.sleep(0.01)
+        shard = world.role.shards
+        world.role.hosts[shard_index("grp", 3)].lost("moved")
+        with pytest.raises(errors.NotCoordinatorError):
+            await shard.submit(shard_index("grp", 3), c.InitializationFinished("grp", 1, (T0,)))
+
+    play(body)
+
+
+@pytest.mark.rule("CM-13", "GC-2")
+def test_a_refused_append_fails_the_join_and_leaves_no_member_behind() -> None:
+    async def body(world: World) -> None:
+        world.create("t", 2)
+        world.log_of("grp").failures.append(AppendRefusedError("OOM"))
+        refused = await world.heartbeat("m", 0, ["t"])
+        assert refused.error_code == errors.CoordinatorNotAvailableError.code
+        assert _groups(world) == {}
+        assert world.persister.calls == []
+        await asyncio.sleep(60)
+        assert (await world.heartbeat("m", 0, ["t"])).member_epoch == 2
+
+    play(body)
