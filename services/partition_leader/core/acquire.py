@@ -14,7 +14,7 @@ from kip932.ids import ACQUIRE_RECORD_LIMIT, STATE_ACQUIRED, STATE_AVAILABLE
 from partition_leader.core.advance import advance
 from partition_leader.core.batch import InFlightBatch
 from partition_leader.core.effects import AcquiredRange
-from partition_leader.core.events import Acquire, LogBatch
+from partition_leader.core.events import Acquire, BatchHeader
 from partition_leader.core.in_flight import Window
 from partition_leader.core.isolation import Pass, acquire_subset, is_throttled
 from partition_leader.core.spans import Span
@@ -260,13 +260,13 @@ def _intersections(ranges: Sequence[AcquiredRange], spans: Sequence[Span]) -> li
     return result
 
 
-def _end_of_log_batch(log: Sequence[LogBatch], offset: int) -> int:
+def _end_of_log_batch(log: Sequence[BatchHeader], offset: int) -> int:
     """The last offset of the log batch that contains `offset`; `offset` itself in a hole (PL-230)."""
     at = bisect_right(log, offset, key=lambda batch: batch.base_offset) - 1
     return max(offset, log[at].last_offset) if at >= 0 else offset
 
 
-def _aligned(log: Sequence[LogBatch], first: int, last: int, batch_size: int) -> list[Span]:
+def _aligned(log: Sequence[BatchHeader], first: int, last: int, batch_size: int) -> list[Span]:
     """Cut `first`…`last` at log batch boundaries into parts of at least `batch_size` (PL-235)."""
     if last - first + 1 <= batch_size:
         return [(first, last)]

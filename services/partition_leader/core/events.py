@@ -6,8 +6,9 @@ dynamic (PL-104, PL-301, PL-1003).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kip932.errors import KafkaError
 from kip932.state_batches import StateBatch
@@ -22,6 +23,40 @@ class GroupSettings:
     max_record_locks: int = 2_000
     renew_enabled: bool = True
     dlq_enabled: bool = False
+
+
+class BatchHeader(Protocol):
+    """What an acquire pass asks of a batch of the log; a stored batch is one as it stands, so nothing is copied."""
+
+    @property
+    def base_offset(self) -> int:
+        """First offset."""
+        ...
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset, inclusive."""
+        ...
+
+    @property
+    def producer_id(self) -> int:
+        """−1: none."""
+        ...
+
+    @property
+    def is_transactional(self) -> bool:
+        """Written within a transaction."""
+        ...
+
+    @property
+    def is_control(self) -> bool:
+        """A control batch: no records for consumers."""
+        ...
+
+    @property
+    def is_abort(self) -> bool:
+        """The ABORT marker of a transaction."""
+        ...
 
 
 class LogBatch(NamedTuple):
@@ -80,7 +115,7 @@ class Acquire:
     batch_size: int
     max_records: int
     fetch_offset: int
-    batches: tuple[LogBatch, ...]
+    batches: Sequence[BatchHeader]
     last_read_offset: int
     read_committed: bool
     aborted: tuple[AbortedTransaction, ...]

@@ -9,11 +9,11 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from partition_leader.core.effects import AcquiredRange
-from partition_leader.core.events import AbortedTransaction, LogBatch
+from partition_leader.core.events import AbortedTransaction, BatchHeader
 from partition_leader.core.spans import Span
 
 
-def aborted_spans(batches: Sequence[LogBatch], aborted: Iterable[AbortedTransaction]) -> list[Span]:
+def aborted_spans(batches: Sequence[BatchHeader], aborted: Iterable[AbortedTransaction]) -> list[Span]:
     """Offsets of the batches that belong to an aborted transaction, ascending."""
     waiting = [(transaction.first_offset, transaction.producer_id) for transaction in aborted]
     if not waiting:

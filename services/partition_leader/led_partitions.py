@@ -1,0 +1,257 @@
+"""The topic-partitions this process leads: their logs come with a claim and go with the lease (CM-10, CM-12).
+
+The shard owner of every topic-partition, and the directory that the handlers ask. Who else leads what is only a hint
+(CM-14). When leadership goes, every share-partition of the topic-partition goes with it, at once (PL-632).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+import structlog
+
+from kip932.errors import (
+    KafkaError,
+    NotLeaderOrFollowerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import TopicIdPartition, parse_topic_id, topic_id_text
+from partition_leader.core import events as ev
+from partition_leader.log_directory import Leader
+from partition_leader.share_partition_host import LedPartition
+from partition_leader.share_partitions import SharePartitions
+from partition_leader.topic_log import TailMemory, TopicLog, TopicLogMeter
+from partition_leader.topic_log_settings import TopicLogSettings
+from shard_runtime.clock import Clock
+from shard_runtime.lease import Lease
+from shard_runtime.record_log import AppendRefusedError, Claimed, LogError, RecordLog, ShardId, ShardKind
+
+log = structlog.get_logger(__name__)
+
+DRAIN_S: Final = 5.0
+_LOAD_ATTEMPTS: Final = 3
+
+
+class TopicFacts(Protocol):
+    """What the cluster's metadata says about topics, as last seen."""
+
+    def partitions(self, topic_id: bytes) -> int | None:
+        """Number of partitions; None when the topic is not known."""
+        ...
+
+    def max_message_bytes(self, topic_id: bytes) -> int:
+        """`max.message.bytes` of the topic."""
+        ...
+
+    def retention(self, topic_id: bytes) -> tuple[int, int]:
+        """(`retention.ms`, `retention.bytes`) of the topic; −1: no limit."""
+        ...
+
+    def leader(self, partition: TopicIdPartition) -> Leader | None:
+        """The live node that last claimed the partition, None when nobody is known."""
+        ...
+
+    def created_under(self, topic_id: bytes) -> str:
+        """The store's history when the topic was created, "" when unknown (CM-47)."""
+        ...
+
+
+def shard_of(partition: TopicIdPartition) -> ShardId:
+    """The shard of a topic-partition."""
+    return ShardId(ShardKind.TOPIC, partition.text)
+
+
+def partition_of(shard: ShardId) -> TopicIdPartition:
+    """The topic-partition of a shard."""
+    text, _, number = shard.name.partition(":")
+    return TopicIdPartition(parse_topic_id(text), int(number))
+
+
+class LedPartitions:
+    """Logs by topic-partition; a LogDirectory for the handlers, and the maker of shard owners for ownership."""
+
+    def __init__(
+        self,
+        record_log: RecordLog,
+        clock: Clock,
+        facts: TopicFacts,
+        settings: TopicLogSettings | None = None,
+        meter: TopicLogMeter | None = None,
+    ) -> None:
+        self.record_log = record_log
+        self.clock = clock
+        self.facts = facts
+        self.settings = settings or TopicLogSettings()
+        self.meter = meter
+        self.share_partitions: SharePartitions | None = None
+        self._led: dict[TopicIdPartition, LedPartition] = {}
+        self._owners: dict[ShardId, PartitionOwner] = {}
+
+    def owner(self, shard: ShardId) -> PartitionOwner:
+        """The owner of a topic-partition's shard, the same one for the life of the process."""
+        owner = self._owners.get(shard)
+        if owner is None:
+            owner = self._owners[shard] = PartitionOwner(self, partition_of(shard))
+        return owner
+
+    def forget(self, shard: ShardId) -> None:
+        """The topic is deleted: its owner is needed no more."""
+        self._owners.pop(shard, None)
+
+    def led(self) -> dict[TopicIdPartition, LedPartition]:
+        """Every partition led now."""
+        return self._led
+
+    # --- LogDirectory
+
+    def log(self, partition: TopicIdPartition) -> TopicLog:
+        """The log, if this node leads it now. Raises as `lead`."""
+        return self.lead(partition).log
+
+    def lead(self, partition: TopicIdPartition) -> LedPartition:
+        """The log and lease of a partition led here. Raises UnknownTopicIdError, UnknownTopicOrPartitionError,
+        NotLeaderOrFollowerError (led elsewhere, still loading, or the lease has lapsed)."""
+        led = self._led.get(partition)
+        if led is not None and led.lease.valid():
+            return led
+        count = self.facts.partitions(partition.topic_id)
+        if count is None:
+            raise UnknownTopicIdError(f"topic id {topic_id_text(partition.topic_id)} is not known to this node")
+        if not 0 <= partition.partition < count:
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic_id_text(partition.topic_id)} has partitions 0…{count - 1}, not {partition.partition}"
+            )
+        owner = self._owners.get(shard_of(partition))
+        if owner is not None:
+            owner.demand += 1
+        raise NotLeaderOrFollowerError(f"this node does not lead {partition.text}; look up the leader")
+
+    def leader(self, partition: TopicIdPartition) -> Leader | None:
+        """The leader by hints."""
+        return self.facts.leader(partition)
+
+    def max_message_bytes(self, topic_id: bytes) -> int:
+        """`max.message.bytes` of the topic."""
+        return self.facts.max_message_bytes(topic_id)
+
+    def check_access(self, context: object, operation: str, topic_id: bytes) -> None:
+        """No authorizer is configured: everything is allowed (GC-148)."""
+
+    # --- what owners tell
+
+    def install(self, partition: TopicIdPartition, led: LedPartition) -> None:
+        """The partition is led from now on."""
+        self._led[partition] = led
+        led.log.add_listener(_Listener(self, partition, led.log))
+
+    def uninstall(self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError) -> None:
+        """The partition is led no more: drop its share-partitions."""
+        led = self._led.get(partition)
+        if led is not None and led.log is topic_log:
+            del self._led[partition]
+        if self.share_partitions is not None:
+            self.share_partitions.leadership_lost(partition, error)
+
+    async def retain(self) -> None:
+        """One sweep of retention over every led partition (CM-45); failures are logged and left to the next sweep."""
+        for partition, led in list(self._led.items()):
+            retention_ms, retention_bytes = self.facts.retention(partition.topic_id)
+            try:
+                await led.log.retain(self.clock.wall_ms(), retention_ms, retention_bytes)
+            except (KafkaError, LogError) as error:
+                log.info("retention left to the next sweep", partition=partition.text, reason=str(error))
+
+
+class _Listener:
+    """Passes what a log tells on to the share-partitions of its topic-partition (PL-008)."""
+
+    def __init__(self, leader: LedPartitions, partition: TopicIdPartition, topic_log: TopicLog) -> None:
+        self._leader = leader
+        self._partition = partition
+        self._log = topic_log
+
+    def high_watermark_advanced(self, high_watermark: int) -> None:
+        """New records may be acquired."""
+        del high_watermark
+        if self._leader.share_partitions is not None:
+            self._leader.share_partitions.wake_partition(self._partition)
+
+    def log_start_advanced(self, log_start: int) -> None:
+        """Records below are gone (PL-620)."""
+        if self._leader.share_partitions is not None:
+            for host in self._leader.share_partitions.of_partition(self._partition):
+                host.feed(ev.LogStartMoved(log_start))
+
+    def log_closed(self, error: KafkaError) -> None:
+        """Leadership is lost."""
+        self._leader.uninstall(self._partition, self._log, error)
+
+
+class PartitionOwner:
+    """Owns one topic-partition's shard: loads its log after a claim, closes it when the lease ends."""
+
+    def __init__(self, leader: LedPartitions, partition: TopicIdPartition) -> None:
+        self.demand = 0
+        self._leader = leader
+        self._partition = partition
+        self._log: TopicLog | None = None
+        self._memory: TailMemory | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    async def gained(self, claimed: Claimed, lease: Lease) -> None:
+        """Load the log and lead. Raises LogError: ownership drops the shard and claims it anew."""
+        await self._closed()
+        leader = self._leader
+        self._log = await self._load(claimed, lease)
+        self._memory = None
+        self.demand = 0
+        leader.install(self._partition, LedPartition(self._log, lease))
+        log.info("leading partition", partition=self._partition.text, epoch=lease.epoch, log_end=self._log.log_end)
+
+    def lost(self, reason: str) -> None:
+        """Lead no longer, at once."""
+        topic_log, self._log = self._log, None
+        if topic_log is None:
+            return
+        self._memory = topic_log.memory()
+        error = NotLeaderOrFollowerError(f"this node no longer leads {self._partition.text}: {reason}")
+        self._leader.uninstall(self._partition, topic_log, error)
+        self._closing = asyncio.get_running_loop().create_task(topic_log.close(error=error))
+
+    async def releasing(self) -> None:
+        """Hand over: take nothing new, finish the flushes under way, drop the share-partitions."""
+        topic_log, self._log = self._log, None
+        if topic_log is None:
+            return
+        error = NotLeaderOrFollowerError(f"{self._partition.text} is being handed over; look up the leader")
+        self._leader.uninstall(self._partition, topic_log, error)
+        await topic_log.close(drain_s=DRAIN_S, error=error)
+
+    async def _load(self, claimed: Claimed, lease: Lease) -> TopicLog:
+        leader = self._leader
+        created_under = leader.facts.created_under(self._partition.topic_id)
+        suspect = claimed.previous is None and created_under not in {"", claimed.history}
+        for attempt in range(1, _LOAD_ATTEMPTS + 1):
+            try:
+                return await TopicLog.load(
+                    leader.record_log,
+                    lease,
+                    claimed,
+                    leader.clock,
+                    leader.settings,
+                    memory=self._memory,
+                    suspect=suspect,
+                    meter=leader.meter,
+                )
+            except AppendRefusedError:
+                if attempt == _LOAD_ATTEMPTS:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _closed(self) -> None:
+        """Wait until the former log runs no flush any more."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            self._closing = None

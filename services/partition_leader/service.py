@@ -1,0 +1,183 @@
+"""PartitionLeaderService: messages in, messages out. Unary calls and streams share one handler each (P-4)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from google.protobuf.message import Message
+
+from kip932.api.v1 import (
+    delete_records_pb2,
+    fetch_pb2,
+    list_offsets_pb2,
+    produce_pb2,
+    share_acknowledge_pb2,
+    share_fetch_pb2,
+    share_stream_pb2,
+)
+from partition_leader.led_partitions import LedPartitions
+from partition_leader.offsets import OffsetsService
+from partition_leader.produce import ProduceService
+from partition_leader.share_codec import (
+    acknowledge_request,
+    fetch_request,
+    fill_acknowledge_response,
+    fill_fetch_response,
+)
+from partition_leader.share_requests import ShareAnswer, ShareRequest, ShareRequests
+from shard_runtime.rpc.binding import CallContext, ServerStream
+
+#: Requests of one share stream that may be under way; further ones are not read until one is answered (CM-62).
+IN_FLIGHT_PER_STREAM: Final = 64
+
+_connection_ids = itertools.count(1)
+
+
+class PartitionLeaderService:
+    """The RPCs of a partition leader; those it has no method for are not served."""
+
+    def __init__(self, led: LedPartitions, requests: ShareRequests) -> None:
+        self._led = led
+        self._requests = requests
+        self._produce = ProduceService(led)
+        self._offsets = OffsetsService(led)
+
+    async def produce(self, request: produce_pb2.ProduceRequest, context: CallContext) -> produce_pb2.ProduceResponse:
+        """Append batches; answered once they are in the store."""
+        return await self._produce.produce(request, context)
+
+    async def produce_stream(self, stream: ServerStream) -> None:
+        """Produce, many requests in flight."""
+        await self._produce.produce_stream(_messages(stream), stream.write, stream.context)
+
+    async def fetch(self, request: fetch_pb2.FetchRequest, context: CallContext) -> fetch_pb2.FetchResponse:
+        """Read by offset, without a group."""
+        return await self._offsets.fetch(request, context)
+
+    async def list_offsets(
+        self, request: list_offsets_pb2.ListOffsetsRequest, context: CallContext
+    ) -> list_offsets_pb2.ListOffsetsResponse:
+        """Offsets by timestamp."""
+        return await self._offsets.list_offsets(request, context)
+
+    async def delete_records(
+        self, request: delete_records_pb2.DeleteRecordsRequest, context: CallContext
+    ) -> delete_records_pb2.DeleteRecordsResponse:
+        """Move the log start."""
+        return await self._offsets.delete_records(request, context)
+
+    async def share_fetch(
+        self, request: share_fetch_pb2.ShareFetchRequest, context: CallContext
+    ) -> share_fetch_pb2.ShareFetchResponse:
+        """Acquire records; without a stream the session ends only by epoch −1 or idleness (PL-524)."""
+        response = share_fetch_pb2.ShareFetchResponse()
+        fill_fetch_response(response, await self._call(fetch_request(request, None)), self._led)
+        return response
+
+    async def share_acknowledge(
+        self, request: share_acknowledge_pb2.ShareAcknowledgeRequest, context: CallContext
+    ) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
+        """Acknowledge records; answered once the outcome is in the store."""
+        response = share_acknowledge_pb2.ShareAcknowledgeResponse()
+        fill_acknowledge_response(response, await self._call(acknowledge_request(request, None)), self._led)
+        return response
+
+    async def share_stream(self, stream: ServerStream) -> None:
+        """ShareFetch and ShareAcknowledge of one session; its end is the connection loss of PL-520."""
+        await _ShareStream(stream, self._led, self._requests).run()
+
+    async def _call(self, request: ShareRequest) -> ShareAnswer:
+        answer: asyncio.Future[ShareAnswer] = asyncio.get_running_loop().create_future()
+
+        def settle(value: ShareAnswer) -> None:
+            if not answer.done():
+                answer.set_result(value)
+
+        handle = self._requests.handle(request, settle)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._requests.abandon(handle)
+            raise
+
+
+class _ShareStream:
+    """One share stream: requests are begun in the order of arrival, answers are written as they become ready."""
+
+    def __init__(self, stream: ServerStream, led: LedPartitions, requests: ShareRequests) -> None:
+        self._stream = stream
+        self._led = led
+        self._requests = requests
+        self._connection_id = next(_connection_ids)
+        self._running: dict[int, object] = {}
+        self._ready: deque[Message] = deque()
+        self._slots = asyncio.Semaphore(IN_FLIGHT_PER_STREAM)
+        self._wake = asyncio.Event()
+        self._ended = False
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        writer = loop.create_task(self._write(), name="share-stream-answers")
+        reader = loop.create_task(self._read(), name="share-stream-requests")
+        try:
+            await asyncio.wait({writer, reader}, return_when=asyncio.FIRST_COMPLETED)
+            if reader.done() and not reader.cancelled() and (error := reader.exception()) is not None:
+                raise error
+        finally:
+            # Connection loss first: what ends with it must not be answered as if it had not.
+            for handle in list(self._running.values()):
+                self._requests.abandon(handle)
+            self._requests.connection_lost(self._connection_id)
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+
+    async def _read(self) -> None:
+        for sequence in itertools.count():
+            message = await self._stream.read()
+            if message is None:
+                return
+            await self._slots.acquire()
+            self._begin(sequence, message)
+
+    def _begin(self, sequence: int, message: share_stream_pb2.ShareStreamRequest) -> None:
+        kind = message.WhichOneof("request")
+        if kind == "fetch":
+            request = fetch_request(message.fetch, self._connection_id)
+        elif kind == "acknowledge":
+            request = acknowledge_request(message.acknowledge, self._connection_id)
+        else:
+            raise ValueError(f"share stream message {message.correlation_id} holds neither fetch nor acknowledge")
+        correlation_id, is_fetch = message.correlation_id, kind == "fetch"
+
+        def answered(answer: ShareAnswer) -> None:
+            self._running.pop(sequence, None)
+            response = share_stream_pb2.ShareStreamResponse(correlation_id=correlation_id)
+            if is_fetch:
+                fill_fetch_response(response.fetch, answer, self._led)
+            else:
+                fill_acknowledge_response(response.acknowledge, answer, self._led)
+            self._ready.append(response)
+            self._wake.set()
+
+        self._running[sequence] = None
+        handle = self._requests.handle(request, answered)
+        if sequence in self._running:
+            self._running[sequence] = handle
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._ready:
+                await self._stream.write(self._ready.popleft())
+                self._slots.release()
+
+
+async def _messages(stream: ServerStream) -> AsyncIterator[produce_pb2.ProduceStreamRequest]:
+    while (message := await stream.read()) is not None:
+        yield message

@@ -1,0 +1,308 @@
+"""One ShareFetch at work: lock, estimate, read, acquire; parked until one of its share-partitions can serve it.
+
+The order of PL-201 … PL-215. An attempt that finds its reads in the tail cache runs without an await. Fetch locks are
+given back on every path, and each giving back lets the next waiter look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kip932.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError, UnknownServerError
+from kip932.ids import SharePartitionKey
+from partition_leader.core import events as ev
+from partition_leader.core.effects import AcquiredRange
+from partition_leader.share_partition_host import SharePartitionHost
+from partition_leader.share_partitions import SharePartitions
+from partition_leader.topic_log import LogBatch, ReadResult
+from shard_runtime.record_log import LogError
+
+
+@dataclass(frozen=True, slots=True)
+class FetchParameters:
+    """What one fetch asks for, already bounded by the service (PL-201)."""
+
+    fetch_id: int
+    member_id: str
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    mode: int
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """What one share-partition gave: an error, or ranges with the batches that cover them (PL-250)."""
+
+    key: SharePartitionKey
+    error: KafkaError | None = None
+    ranges: tuple[AcquiredRange, ...] = ()
+    batches: Sequence[LogBatch] = ()
+    host: SharePartitionHost | None = None
+
+    def give_back(self, member_id: str) -> None:
+        """Release what was acquired: it cannot be delivered (PL-411, PL-505)."""
+        if self.host is not None and self.ranges:
+            self.host.release(member_id, tuple((first, last) for first, last, _ in self.ranges))
+            self.ranges, self.batches = (), ()
+
+
+class ShareFetchOperation:
+    """One fetch over the partitions of a session, in the session's order. `on_done` gets the results once."""
+
+    def __init__(
+        self,
+        parameters: FetchParameters,
+        keys: Sequence[SharePartitionKey],
+        partitions: SharePartitions,
+        on_done: Callable[[list[FetchedPartition]], None],
+    ) -> None:
+        self._parameters = parameters
+        self._keys = keys
+        self._partitions = partitions
+        self._on_done = on_done
+        self._results: dict[SharePartitionKey, FetchedPartition] = {}
+        self._done = False
+        self._reading: asyncio.Task[None] | None = None
+        self._expired = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether `on_done` has been called, or the fetch was cancelled."""
+        return self._done
+
+    def start(self) -> None:
+        """Try at once; park until the deadline when that does not complete it (PL-210)."""
+        parameters = self._parameters
+        if not self._keys or parameters.max_records == 0 or parameters.max_bytes == 0:
+            self._complete()
+            return
+        self.attempt()
+        if not self._done:
+            self._partitions.wait(self, self._keys)
+            delay_s = parameters.max_wait_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
+
+    def expire(self) -> None:
+        """End the wait now, as if max_wait_ms were over."""
+        if not self._done and not self._expired:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._deadline()
+
+    def cancel(self) -> None:
+        """The caller is gone: forget the fetch; what was acquired stays acquired (PL-215)."""
+        if not self._done:
+            self._finish()
+
+    def attempt(self) -> None:
+        """One attempt to complete (PL-206 … PL-212)."""
+        if self._done or self._reading is not None:
+            return
+        locked = self._lock()
+        if len(self._results) == len(self._keys):
+            self._unlock(locked)
+            self._complete()
+            return
+        if not locked:
+            if self._expired:
+                self._complete()
+            return
+        budget = self._byte_budget(len(locked))
+        try:
+            enough = self._expired or self._enough(locked, budget)
+        except KafkaError:
+            enough = True  # the read will tell whose error it is
+        if not enough:
+            for host in locked:
+                host.core.release_fetch_lock(self._parameters.fetch_id)
+            return
+        self._read(locked, budget)
+
+    def partition_failed(self, key: SharePartitionKey, error: KafkaError) -> None:
+        """A share-partition could not be initialised (PL-604)."""
+        if self._done or key in self._results:
+            return
+        self._results[key] = FetchedPartition(key, error)
+        if self._reading is None and len(self._results) == len(self._keys):
+            self._complete()
+
+    # --- steps of an attempt
+
+    def _lock(self) -> list[SharePartitionHost]:
+        locked: list[SharePartitionHost] = []
+        for key in self._keys:
+            if key in self._results:
+                continue
+            try:
+                host = self._partitions.obtain(key)
+            except KafkaError as error:
+                self._results[key] = FetchedPartition(key, error)
+                continue
+            if host is not None and host.core.take_fetch_lock(self._parameters.fetch_id, host.group.settings):
+                locked.append(host)
+        return locked
+
+    def _unlock(self, locked: Sequence[SharePartitionHost]) -> None:
+        for host in locked:
+            host.unlock(self._parameters.fetch_id)
+
+    def _byte_budget(self, count: int) -> int:
+        """Equal shares, and at least one byte each, so that every locked partition yields a batch (PL-207)."""
+        return max(1, self._parameters.max_bytes // count)
+
+    def _enough(self, locked: Sequence[SharePartitionHost], budget: int) -> bool:
+        needed = self._parameters.min_bytes
+        if needed <= 0:
+            return True
+        found = 0
+        for host in locked:
+            found += min(host.log.bytes_available(host.core.next_fetch_offset()), budget)
+            if found >= needed:
+                return True
+        return False
+
+    def _read(self, locked: Sequence[SharePartitionHost], budget: int) -> None:
+        offsets = [host.core.next_fetch_offset() for host in locked]
+        reads: list[ReadResult | KafkaError | None] = [
+            self._read_cached(host, offset, budget) for host, offset in zip(locked, offsets, strict=True)
+        ]
+        if None in reads:
+            work = self._read_cold(locked, offsets, reads, budget)
+            self._reading = asyncio.get_running_loop().create_task(work)
+        else:
+            self._take(locked, offsets, reads)
+
+    async def _read_cold(
+        self,
+        locked: Sequence[SharePartitionHost],
+        offsets: Sequence[int],
+        reads: list[ReadResult | KafkaError | None],
+        budget: int,
+    ) -> None:
+        missing = [index for index, read in enumerate(reads) if read is None]
+        found = await asyncio.gather(
+            *(self._read_from_store(locked[index], offsets[index], budget) for index in missing)
+        )
+        for index, result in zip(missing, found, strict=True):
+            reads[index] = result
+        self._reading = None
+        if self._done:
+            # Answered meanwhile (PL-213, PL-214): a late read acquires nothing.
+            self._unlock(locked)
+            return
+        self._take(locked, offsets, reads)
+
+    def _offsets_wanted(self, host: SharePartitionHost, offset: int) -> int:
+        """Through the window in flight and as many new offsets as may be acquired: no read is longer than of use."""
+        return max(0, host.core.speo - offset) + self._parameters.max_records
+
+    def _read_cached(self, host: SharePartitionHost, offset: int, budget: int) -> ReadResult | KafkaError | None:
+        try:
+            return host.log.read_cached(offset, budget, self._offsets_wanted(host, offset))
+        except KafkaError as error:
+            return error
+
+    async def _read_from_store(self, host: SharePartitionHost, offset: int, budget: int) -> ReadResult | KafkaError:
+        try:
+            return await host.log.read(offset, budget, self._offsets_wanted(host, offset))
+        except KafkaError as error:
+            return error
+        except LogError as error:
+            return UnknownServerError(f"the topic log could not be read: {error}")
+
+    def _take(
+        self,
+        locked: Sequence[SharePartitionHost],
+        offsets: Sequence[int],
+        reads: Sequence[ReadResult | KafkaError | None],
+    ) -> None:
+        """Acquire from the reads, in order, within the record budget (PL-204)."""
+        budget = self._parameters.max_records
+        for host, offset, read in zip(locked, offsets, reads, strict=True):
+            if isinstance(read, KafkaError):
+                self._read_failed(host, read)
+            elif read is not None:
+                budget -= self._acquire(host, offset, read, budget)
+        self._complete_before_unlocking(locked)
+
+    def _acquire(self, host: SharePartitionHost, offset: int, read: ReadResult, budget: int) -> int:
+        ranges = host.acquire(
+            ev.Acquire(
+                fetch_id=self._parameters.fetch_id,
+                member_id=self._parameters.member_id,
+                mode=self._parameters.mode,
+                batch_size=self._parameters.batch_size,
+                max_records=budget,
+                fetch_offset=offset,
+                batches=read.batches,
+                last_read_offset=read.batches[-1].last_offset if read.batches else offset,
+                read_committed=host.group.read_committed,
+                aborted=(),
+                settings=host.group.settings,
+            )
+        )
+        covering: Sequence[LogBatch] = ()
+        if ranges:
+            covering = _covering(read.batches, ranges[0].first_offset, ranges[-1].last_offset)
+        self._results[host.key] = FetchedPartition(host.key, None, ranges, covering, host)
+        return sum(last - first + 1 for first, last, _ in ranges)
+
+    def _read_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
+        if isinstance(error, OffsetOutOfRangeError):
+            # The log start passed the share-partition: move it, and let the client poll again (PL-252).
+            host.feed(ev.LogStartMoved(host.log.log_start_offset))
+            self._results[host.key] = FetchedPartition(host.key, host=host)
+            return
+        self._results[host.key] = FetchedPartition(host.key, error, host=host)
+        if isinstance(error, NotLeaderOrFollowerError):
+            host.drop(error)
+
+    # --- ends
+
+    def _deadline(self) -> None:
+        """max_wait_ms is over: one last attempt with whatever can be locked (PL-213)."""
+        self._expired = True
+        self._timer = None
+        if self._reading is not None:
+            self._complete()
+        else:
+            self.attempt()
+
+    def _complete_before_unlocking(self, locked: Sequence[SharePartitionHost]) -> None:
+        """The results are in place before others may acquire; waiters are woken at the end of this turn."""
+        self._complete()
+        self._unlock(locked)
+
+    def _complete(self) -> None:
+        if self._done:
+            return
+        self._finish()
+        self._on_done([self._results[key] for key in self._keys if key in self._results])
+
+    def _finish(self) -> None:
+        self._done = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._partitions.stop_waiting(self, self._keys)
+
+
+def _covering(batches: Sequence[LogBatch], first_offset: int, last_offset: int) -> Sequence[LogBatch]:
+    """The batches from the one that holds `first_offset` through the one that holds `last_offset` (PL-250)."""
+    low = bisect_left(batches, first_offset, key=_last_offset)
+    return batches[low : bisect_right(batches, last_offset, key=_base_offset)]
+
+
+def _last_offset(batch: LogBatch) -> int:
+    return batch.last_offset
+
+
+def _base_offset(batch: LogBatch) -> int:
+    return batch.base_offset

@@ -1,0 +1,300 @@
+"""ShareFetch and ShareAcknowledge over plain values: session step, acknowledgements, fetch, and the one answer.
+
+The order of PL-420 and PL-422: validate, consume the session epoch, apply acknowledgements, then fetch; both then
+run side by side and the answer leaves when both have ended. Everything up to the first wait happens in one
+step, so requests of one stream take their epochs in the order of arrival, and no acknowledgement waits behind a parked
+fetch (P-5). An answer that no write backs is given only while the lease holds (PL-411).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Final
+
+from kip932.errors import (
+    GroupIdNotFoundError,
+    KafkaError,
+    NotLeaderOrFollowerError,
+    ShareSessionLimitReachedError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import SharePartitionKey, TopicIdPartition
+from partition_leader.core import events as ev
+from partition_leader.core.session import ClosedSession, Outcome, SessionCache, SessionKey, SessionRequest, SessionStep
+from partition_leader.core.validate import FetchLimits, check_acknowledgements, check_identity, check_limits
+from partition_leader.led_partitions import LedPartitions
+from partition_leader.share_fetch import FetchedPartition, FetchParameters, ShareFetchOperation
+from partition_leader.share_partition_host import OperationResult, SharePartitionHost
+from partition_leader.share_partitions import SharePartitions
+from shard_runtime.clock import Clock
+
+#: Service-wide cap of a fetch's max_bytes (`fetch.max.bytes`), and of its max_wait_ms.
+FETCH_MAX_BYTES: Final = 57_671_680
+MAX_WAIT_MS: Final = 300_000
+
+Acknowledgements = Mapping[TopicIdPartition, tuple[ev.AckBatch, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRequest:
+    """A ShareFetch, or with `limits` None a ShareAcknowledge."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    session_id: int | None
+    connection_id: int | None
+    topics: tuple[TopicIdPartition, ...]
+    acknowledgements: Acknowledgements
+    is_renew_ack: bool
+    limits: FetchLimits | None = None
+    batch_size: int = 1
+    mode: int = 0
+    forgotten: tuple[TopicIdPartition, ...] = ()
+
+
+@dataclass(slots=True)
+class PartitionAnswer:
+    """One partition of an answer. `acknowledged` tells whether `acknowledge_error` is an outcome at all."""
+
+    partition: TopicIdPartition
+    error: KafkaError | None = None
+    fetched: FetchedPartition | None = None
+    acknowledged: bool = False
+    acknowledge_error: KafkaError | None = None
+
+
+@dataclass(slots=True)
+class ShareAnswer:
+    """The answer to a ShareRequest; with `error`, nothing else counts (PL-421)."""
+
+    error: KafkaError | None = None
+    lock_ms: int = 0
+    session_id: int | None = None
+    partitions: Sequence[PartitionAnswer] = ()
+
+
+OnAnswer = Callable[[ShareAnswer], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One request between its session step and its answer."""
+
+    request: ShareRequest
+    step: SessionStep
+    on_answer: OnAnswer
+    results: dict[TopicIdPartition, PartitionAnswer] = field(default_factory=dict)
+    unbacked: list[tuple[PartitionAnswer, SharePartitionHost]] = field(default_factory=list)
+    waiting: int = 1
+    fetch: ShareFetchOperation | None = None
+
+    def result(self, partition: TopicIdPartition) -> PartitionAnswer:
+        found = self.results.get(partition)
+        if found is None:
+            found = self.results[partition] = PartitionAnswer(partition)
+        return found
+
+
+class ShareRequests:
+    """All share sessions of this leader, and the requests under way."""
+
+    def __init__(
+        self, led: LedPartitions, partitions: SharePartitions, sessions: SessionCache, clock: Clock, rng: Random
+    ) -> None:
+        self.sessions = sessions
+        self._led = led
+        self._partitions = partitions
+        self._clock = clock
+        self._rng = rng
+        self._fetch_ids = 0
+        self._runs: dict[_Run, None] = {}
+        self._draining = False
+
+    # --- doors
+
+    def handle(self, request: ShareRequest, on_answer: OnAnswer) -> object:
+        """Take a request; `on_answer` is called once, perhaps before this returns. The value is for `abandon`."""
+        try:
+            step = self._session_step(request)
+        except ShareSessionLimitReachedError as error:
+            wait_s = min(request.limits.max_wait_ms if request.limits else 0, MAX_WAIT_MS) / 1000
+            answer = partial(on_answer, ShareAnswer(error))
+            return asyncio.get_running_loop().call_later(wait_s, answer)  # slows the retry down (PL-506)
+        except KafkaError as error:
+            on_answer(ShareAnswer(error))
+            return None
+        run = _Run(request, step, on_answer)
+        self._runs[run] = None
+        for partition, batches in request.acknowledgements.items():
+            self._acknowledge(run, partition, batches)
+        if step.closed is not None:
+            self._release(step.closed)
+        if request.limits is not None and step.fetch and not request.is_renew_ack:
+            self._fetch(run, request.limits)
+        self._one_done(run)
+        return run
+
+    def abandon(self, handle: object) -> None:
+        """The caller is gone: a parked fetch is forgotten; what it acquired stays acquired (PL-215)."""
+        if isinstance(handle, asyncio.TimerHandle):
+            handle.cancel()
+        elif isinstance(handle, _Run) and handle in self._runs:
+            del self._runs[handle]
+            if handle.fetch is not None:
+                handle.fetch.cancel()
+            self.sessions.finished(handle.step, self._clock.now_ms())
+
+    def connection_lost(self, connection_id: int) -> None:
+        """A stream ended: its sessions are gone, and what their members held is given back (PL-520, PL-522)."""
+        for closed in self.sessions.connection_lost(connection_id):
+            self._release(closed)
+
+    def expire_idle(self, idle_ms: Callable[[str], int], default_idle_ms: int) -> None:
+        """End sessions without a stream that were silent for too long (PL-524)."""
+        groups = {host.key.group_id for host in self._partitions.hosts()}
+        idle = {group: idle_ms(group) for group in groups}
+        for closed in self.sessions.expire_idle(self._clock.now_ms(), idle, default_idle_ms):
+            self._release(closed)
+
+    def drain(self) -> None:
+        """The process leaves: parked fetches are answered now, with what they have (CM-4)."""
+        self._draining = True
+        for run in list(self._runs):
+            if run.fetch is not None:
+                run.fetch.expire()
+
+    # --- steps
+
+    def _session_step(self, request: ShareRequest) -> SessionStep:
+        check_identity(request.group_id, request.member_id)
+        if request.limits is not None:
+            check_limits(request.limits, request.mode, request.is_renew_ack)
+        session = SessionRequest(
+            key=SessionKey(request.group_id, request.member_id),
+            epoch=request.epoch,
+            session_id=request.session_id,
+            connection_id=request.connection_id,
+            topics=request.topics,
+            forgotten=request.forgotten,
+            has_acknowledgements=any(request.acknowledgements.values()),
+        )
+        now_ms = self._clock.now_ms()
+        if request.limits is None:
+            return self.sessions.acknowledge(session, now_ms)
+        return self.sessions.fetch(session, self._rng.getrandbits(63), now_ms)
+
+    def _acknowledge(self, run: _Run, partition: TopicIdPartition, batches: tuple[ev.AckBatch, ...]) -> None:
+        """Validate and apply one partition's acknowledgements (PL-401, PL-402)."""
+        result = run.result(partition)
+        result.acknowledged = True
+        try:
+            check_acknowledgements(batches, run.request.is_renew_ack)
+            self._led.lead(partition)
+        except KafkaError as error:
+            result.acknowledge_error = error
+            return
+        if not batches:
+            return
+        host = self._partitions.cached(SharePartitionKey(run.request.group_id, *partition))
+        if host is None:
+            result.acknowledge_error = UnknownTopicOrPartitionError(
+                f"group {run.request.group_id!r} holds nothing of {partition.text} on this leader; fetch from it first"
+            )
+            return
+        run.waiting += 1
+        host.acknowledge(run.request.member_id, batches, partial(self._acknowledged, run, result, host))
+
+    def _acknowledged(
+        self, run: _Run, result: PartitionAnswer, host: SharePartitionHost, outcome: OperationResult
+    ) -> None:
+        result.acknowledge_error = outcome.error
+        if outcome.error is None and not outcome.persisted:
+            run.unbacked.append((result, host))
+        self._one_done(run)
+
+    def _fetch(self, run: _Run, limits: FetchLimits) -> None:
+        self._fetch_ids += 1
+        max_bytes = min(limits.max_bytes, FETCH_MAX_BYTES)
+        parameters = FetchParameters(
+            fetch_id=self._fetch_ids,
+            member_id=run.request.member_id,
+            max_wait_ms=0 if self._draining else min(limits.max_wait_ms, MAX_WAIT_MS),
+            min_bytes=min(limits.min_bytes, max_bytes),
+            max_bytes=max_bytes,
+            max_records=limits.max_records,
+            batch_size=max(1, run.request.batch_size),
+            mode=run.request.mode,
+        )
+        keys = [SharePartitionKey(run.request.group_id, *partition) for partition in run.step.fetch]
+        run.waiting += 1
+        run.fetch = ShareFetchOperation(parameters, keys, self._partitions, partial(self._fetched, run))
+        run.fetch.start()
+
+    def _fetched(self, run: _Run, fetched: list[FetchedPartition]) -> None:
+        for one in fetched:
+            result = run.result(one.key.topic_partition)
+            result.fetched, result.error = one, one.error
+        self._one_done(run)
+
+    def _one_done(self, run: _Run) -> None:
+        run.waiting -= 1
+        if run.waiting == 0 and run in self._runs:
+            del self._runs[run]
+            answer = self._answer(run)
+            self.sessions.finished(run.step, self._clock.now_ms())
+            run.on_answer(answer)
+
+    # --- the answer
+
+    def _answer(self, run: _Run) -> ShareAnswer:
+        member_id = run.request.member_id
+        try:
+            self.sessions.check_current(run.step)
+        except KafkaError as error:
+            for result in run.results.values():
+                if result.fetched is not None:
+                    result.fetched.give_back(member_id)
+            return ShareAnswer(error)
+        self._gate(run)
+        outcomes = {
+            partition: Outcome(
+                bool(result.fetched and result.fetched.ranges), result.error is not None, result.acknowledged
+            )
+            for partition, result in run.results.items()
+        }
+        if run.request.limits is None:
+            reported: Iterable[TopicIdPartition] = outcomes
+        else:
+            reported = self.sessions.report(run.step, outcomes)
+        return ShareAnswer(
+            lock_ms=self._partitions.group(run.request.group_id).settings.lock_ms,
+            session_id=run.step.session_id,
+            partitions=[run.results[partition] for partition in reported],
+        )
+
+    def _gate(self, run: _Run) -> None:
+        """A process that was paused must not confirm anything past its lease (PL-411)."""
+        for result, host in run.unbacked:
+            if not host.lease_valid():
+                result.acknowledge_error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
+        for result in run.results.values():
+            fetched = result.fetched
+            if fetched is not None and fetched.ranges and fetched.host is not None and not fetched.host.lease_valid():
+                fetched.give_back(run.request.member_id)
+                result.error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
+
+    def _release(self, closed: ClosedSession) -> None:
+        """Give back what a session's member holds, not waited for; retire a group that has no session left."""
+        for partition in closed.partitions:
+            host = self._partitions.cached(SharePartitionKey(closed.key.group_id, *partition))
+            if host is not None:
+                host.release(closed.key.member_id)
+        if closed.group_is_empty:
+            reason = GroupIdNotFoundError(f"group {closed.key.group_id!r} has no share session left on this leader")
+            for host in self._partitions.group_hosts(closed.key.group_id):
+                host.feed(ev.Retire(reason))

@@ -1,0 +1,66 @@
+"""The demo's workers as the parent sees them: started, listened to, killed, dismissed. Ends only processes it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from share_node.demo.ledger import Place, Report
+from share_node.demo.jobs import Tally
+
+_DISMISS_WAIT_S: Final = 20.0
+
+
+class Worker:
+    """One worker process; every result line it prints becomes a Report."""
+
+    def __init__(self, number: int, topic: str, command: list[str], on_report: Callable[[Report], None]) -> None:
+        self.number = number
+        self.killed = False
+        self._topic = topic
+        self._on_report = on_report
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                fields = json.loads(line)
+            except ValueError:
+                continue  # the line a SIGKILL cut short
+            place = Place(self._topic, fields["partition"], fields["offset"])
+            self._on_report(Report(place, self.number, fields["count"], fields["outcome"], Tally(fields["tally"])))
+
+    def kill(self) -> None:
+        """SIGKILL: the worker says goodbye to nobody."""
+        self.killed = True
+        self.process.kill()
+
+    def dismiss(self) -> None:
+        """Ask the worker to leave in good order; after a bounded wait it is killed."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        try:
+            self.process.wait(_DISMISS_WAIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._listener.join(5)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def hire(
+    number: int, bootstrap: str, topic: str, group: str, input_path: str | None, on_report: Callable[[Report], None]
+) -> Worker:
+    """Start worker `number`."""
+    command = [sys.executable, "-m", "share_node.demo.worker", bootstrap, topic, group, str(number)]
+    return Worker(number, topic, [*command, input_path] if input_path else command, on_report)

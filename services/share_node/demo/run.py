@@ -1,0 +1,155 @@
+"""Runs the demo against a cluster: produce, let workers consume, kill one, wait until every record is accounted for."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sharegroups import Admin, DeliveryReport, NewTopic, Producer
+
+from share_node.demo.crew import Worker, hire
+from share_node.demo.jobs import Job, Tally, direct_count
+from share_node.demo.ledger import Ledger, Place, Report
+
+PARTITIONS: Final = 4
+#: Reports after which the victim is killed: inside a batch, since a worker acknowledges at its next poll.
+KILL_AFTER: Final = 13
+STALLED_AFTER_S: Final = 120.0
+
+
+class DemoError(Exception):
+    """The demo could not run to its end."""
+
+
+class Progress(NamedTuple):
+    """How far the demo is."""
+
+    produced: int
+    finished: int
+    sent_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the demo found."""
+
+    ledger: Ledger
+    direct: Tally
+    direct_accepted: int
+    direct_rejected: int
+    seconds: float
+    killed_worker: int
+    discrepancies: list[str]
+
+
+class Demo:
+    """One run, on a topic and a group of its own."""
+
+    def __init__(self, bootstrap: str, job: Job, workers: int, input_path: str | None) -> None:
+        self._bootstrap = bootstrap
+        self._job = job
+        self._input_path = input_path
+        self._workers_wanted = workers
+        name = f"demo-{secrets.token_hex(4)}"
+        self.topic, self.group = name, name
+        self._ledger = Ledger()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._failures: list[str] = []
+        self._sent_all = False
+        self._victim: Worker | None = None
+        self._workers: list[Worker] = []
+
+    def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
+        """Run to the end. Raises DemoError when a produce fails or nothing moves for STALLED_AFTER_S seconds."""
+        with Admin({"bootstrap.servers": self._bootstrap}) as admin:
+            admin.create_topics([NewTopic(self.topic, PARTITIONS)])
+            started = time.monotonic()
+            self._workers = [
+                hire(n, self._bootstrap, self.topic, self.group, self._input_path, self._take_report)
+                for n in range(1, self._workers_wanted + 1)
+            ]
+            self._victim = self._workers[0] if len(self._workers) > 1 else None
+            producing = threading.Thread(target=self._produce, daemon=True)
+            producing.start()
+            try:
+                self._wait(on_progress)
+                self._wait_for_no_lag(admin)
+                seconds = time.monotonic() - started
+            finally:
+                for worker in self._workers:
+                    worker.dismiss()
+        direct, accepted, rejected = direct_count(self._job)
+        found = self._ledger.discrepancies(direct, accepted, rejected)
+        killed = self._victim.number if self._victim is not None and self._victim.killed else 0
+        return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found)
+
+    def _produce(self) -> None:
+        try:
+            with Producer({"bootstrap.servers": self._bootstrap}) as producer:
+                for key, value in self._job.records():
+                    producer.produce(self.topic, value=value, key=key.encode(), on_delivery=self._take_delivery)
+                    producer.poll(0)
+                producer.flush()
+        except Exception as error:  # noqa: BLE001 - whatever stops the producer is what the person must see
+            self._fail(f"producing stopped: {error}")
+        with self._changed:
+            self._sent_all = True
+            self._changed.notify_all()
+
+    def _take_delivery(self, report: DeliveryReport) -> None:
+        if report.error is not None:
+            self._fail(f"a record could not be produced: {report.error}")
+            return
+        with self._changed:
+            self._ledger.produced.add(Place(self.topic, report.partition, report.offset))
+            self._changed.notify_all()
+
+    def _take_report(self, report: Report) -> None:
+        with self._changed:
+            self._ledger.add(report)
+            victim = self._victim
+            if victim is not None and not victim.killed and self._ledger.by_worker[victim.number] >= KILL_AFTER:
+                victim.kill()
+            self._changed.notify_all()
+
+    def _fail(self, reason: str) -> None:
+        with self._changed:
+            self._failures.append(reason)
+            self._changed.notify_all()
+
+    def _wait(self, on_progress: Callable[[Progress], None]) -> None:
+        """Until every produced record has a final result."""
+        last, moved = -1, time.monotonic()
+        while True:
+            with self._changed:
+                self._changed.wait(0.2)
+                finished = len(self._ledger.final)
+                progress = Progress(len(self._ledger.produced), finished, self._sent_all)
+                done = self._sent_all and not self._ledger.unfinished
+                failures = list(self._failures)
+            if failures:
+                raise DemoError(failures[0])
+            on_progress(progress)
+            if done:
+                return
+            if finished != last:
+                last, moved = finished, time.monotonic()
+            elif time.monotonic() - moved > STALLED_AFTER_S:
+                raise DemoError(
+                    f"nothing was finished for {STALLED_AFTER_S:.0f} s: {progress.produced} produced, {finished} finished"
+                )
+
+    def _wait_for_no_lag(self, admin: Admin) -> None:
+        """Until the group itself says that nothing is left: the last acknowledgements are in the store."""
+        deadline = time.monotonic() + STALLED_AFTER_S
+        while time.monotonic() < deadline:
+            offsets = admin.list_share_group_offsets(self.group)
+            if offsets and all(entry is not None and entry.lag == 0 for entry in offsets.values()):
+                return
+            time.sleep(0.1)
+        raise DemoError(f"group {self.group} still has lag after {STALLED_AFTER_S:.0f} s although every result is in")
