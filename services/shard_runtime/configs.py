@@ -158,7 +158,8 @@ STATE_SEGMENT_BYTES = integer(
 STATE_COMPRESSION = integer("share.coordinator.state.topic.compression.codec", 0, "Accepted for Kafka's sake.")
 STATE_THREADS = integer("share.coordinator.threads", 1, "Accepted for Kafka's sake; one event loop serves.", low=1)
 UPDATES_PER_SNAPSHOT = integer(
-    "share.coordinator.snapshot.update.records.per.snapshot", 500, "Updates of a key between two snapshots.",
+    "share.coordinator.snapshot.update.records.per.snapshot", 100,
+    "Updates of a key between two snapshots; Kafka's 500 would make replays longer (SR-14).",
     low=0, high=500,
 )  # fmt: skip
 STATE_WRITE_TIMEOUT_MS = integer(
@@ -177,8 +178,9 @@ STATE_PRUNE_INTERVAL_MS = integer(
     low=1, unit="ms", internal=True,
 )  # fmt: skip
 STATE_COLD_INTERVAL_MS = integer(
-    "share.coordinator.cold.partition.snapshot.interval.ms", 300_000,
-    "Accepted for Kafka's sake; cold copies go by count (CM-18).", low=1, unit="ms", internal=True,
+    "share.coordinator.cold.partition.snapshot.interval.ms", 60_000,
+    "Age at which a changed key is copied; Kafka's 300000 would make replays longer (SR-14).",
+    low=1, unit="ms", internal=True,
 )  # fmt: skip
 STATE_CACHED_BUFFER = integer(
     "share.coordinator.cached.buffer.max.bytes", 1_048_588, "Accepted for Kafka's sake; there is no such buffer.",

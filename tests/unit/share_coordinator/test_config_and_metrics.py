@@ -1,10 +1,11 @@
-"""Settings say what is wrong with them; metrics say what happened."""
+"""The role's settings and its metrics."""
 
 from __future__ import annotations
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from shard_runtime.settings import SettingsError, load_settings
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.metrics import ShareCoordinatorMetrics
 from tests.unit.share_coordinator.worlds import Driver, initialize, write
@@ -19,18 +20,15 @@ def test_defaults_keep_replay_short() -> None:
     assert config.write_timeout_ms == 5_000
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("snapshot_update_records_per_snapshot", 501, "snapshot.update.records.per.snapshot is 501; expected 0 to 500"),
-        ("snapshot_update_records_per_snapshot", -1, "expected 0 to 500"),
-        ("state_topic_num_partitions", 0, "share.coordinator.state.topic.num.partitions is 0; expected at least 1"),
-        ("write_timeout_ms", 0, "expected at least 1"),
-    ],
-)
-def test_a_setting_out_of_range_is_named(name: str, value: int, text: str) -> None:
-    with pytest.raises(ValueError, match=text.replace(".", r"\.")):
-        ShareCoordinatorConfig(**{name: value})
+@pytest.mark.rule("SC-53")
+def test_settings_go_by_kafkas_names_and_ranges() -> None:
+    name = "share.coordinator.snapshot.update.records.per.snapshot"
+    settings = load_settings({name: "0", "share.coordinator.write.timeout.ms": "700"})
+    config = ShareCoordinatorConfig.of(settings)
+    assert (config.snapshot_update_records_per_snapshot, config.write_timeout_ms) == (0, 700)
+    assert config.state_topic_num_partitions == 50
+    with pytest.raises(SettingsError, match=name.replace(".", r"\.")):
+        load_settings({name: "501"})
 
 
 @pytest.mark.rule("SC-41")
