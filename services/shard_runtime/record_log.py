@@ -249,7 +249,7 @@ class RecordLog(Protocol):
     def tail_checked(self, shard: ShardId) -> str:
         """The history to send as `Renewal.tail_ok`, or "".
 
-        It is the one under which the owner's last id was found whole and nothing is unresolved; never while a lossy claim
+        It is the one under which the owner's last id was found whole, nothing unresolved; never while a lossy claim
         still awaits its repair, which the host confirms by a `tail_ok` of its own (CM-12, CM-47).
         """
         ...

@@ -57,7 +57,7 @@ def _id(data: bytes) -> StreamKey:
     return int(ms), int(seq)
 
 
-def claim_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
+def claim_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:  # noqa: PLR0911  (as the Lua answers)
     """See claim_v1.lua."""
     inc, node_id, address, nonce, lease_text, floor, seen = argv[:7]
     waited, lossless, durable, cont_epoch = (argv[7] == b"1", argv[8] == b"1", argv[9] == b"1", int(argv[10]))

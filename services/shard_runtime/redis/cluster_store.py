@@ -97,8 +97,8 @@ class StoreClusterStore:
         )
         if reply[0] == b"TAKEN":
             raise LogError(
-                f"node name {name}: it is held by incarnation {reply[2].decode()} (node {reply[1].decode()}) for another "
-                f"{int(reply[3])} ms; stop that process, wait, or start this one under another --node-name"
+                f"node name {name}: it is held by incarnation {reply[2].decode()} (node {reply[1].decode()}) for "
+                f"another {int(reply[3])} ms; stop that process, wait, or start this one under another --node-name"
             )
         return _with(record, int(reply[1]), incarnation)
 
@@ -145,7 +145,7 @@ class StoreClusterStore:
                 return await self._appended((INFO_REPLICATION, add, touch, look), payload)
         except TimeoutError:
             raise StoreUnavailableError(
-                f"metadata version {version}: no durable answer in time; it may be in force, read the log before retrying"
+                f"metadata version {version}: no durable answer in time; it may be in force, read the log first"
             ) from None
 
     async def _appended(self, commands: tuple[Command, ...], payload: bytes) -> bool:

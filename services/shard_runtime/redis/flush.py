@@ -126,11 +126,13 @@ class FlushJob:
         results = replies if self._phase is Phase.NOOP else replies[-1]
         if isinstance(results, ErrorReply):  # of EXEC: nothing of the MULTI was executed
             return self._refused(_cause(replies), results)
-        if not isinstance(results, (list, tuple)):
-            return self._lose(ShardLostError(f"{self._where}: EXEC answered {results!r}, expected one id per entry"))
-        for result in results:
-            if isinstance(result, ErrorReply):
-                return self._settle_error(result, turn)
+        error = next((result for result in results if isinstance(result, ErrorReply)), None)
+        if error is not None:
+            return self._settle_error(error)
+        return self._settle_executed(results, turn)
+
+    def _settle_executed(self, results: Sequence[Reply], turn: Turn) -> Next:
+        """Everything was executed, on whatever store this is: the history read behind it tells."""
         if not turn.intact:
             self.lost()
             return Next.RECHECK
@@ -176,7 +178,7 @@ class FlushJob:
         self.fail(AppendRefusedError(f"{self._where}: the store refused the append: {cause}"))
         return Next.RECHECK if cause.code == "READONLY" or outcome.code != "EXECABORT" else Next.DONE
 
-    def _settle_error(self, error: ErrorReply, turn: Turn) -> Next:
+    def _settle_error(self, error: ErrorReply) -> Next:
         """An error from inside the EXEC, or of a no-op."""
         if self._phase is Phase.NOOP and (error.code in REROUTE_CODES or error.code == "READONLY"):
             return Next.RECHECK

@@ -45,7 +45,7 @@ class Next(Enum):
 
 
 class Turn(NamedTuple):
-    """What a pipeline showed as a whole. `intact`: the history read behind it is the one its connection was checked with."""
+    """What a pipeline showed as a whole. `intact`: the history behind it is the one its connection was checked with."""
 
     connection: StoreConnection
     acked: int
@@ -186,14 +186,15 @@ class ClaimJob(Call[ClaimAnswer]):
                 return Next.RECHECK
             return self.succeed(ClaimRefused(str(reply)))
         answer = lease.claim_answer(reply, self._sent_ms)
-        if not isinstance(answer, Claimed):
-            return self.succeed(answer)
+        return self._settle_claimed(answer, behind[0], turn) if isinstance(answer, Claimed) else self.succeed(answer)
+
+    def _settle_claimed(self, answer: Claimed, owner: Reply, turn: Turn) -> Next:
         if not turn.intact or answer.history != turn.history:
             return Next.RECHECK
         if turn.acked < self.wait:
             return Next.AGAIN  # the repetition is a write, so the next WAIT means something
         request = self._request
-        if not lease.is_owner(behind[0], request.incarnation, answer.epoch, request.nonce):
+        if not lease.is_owner(owner, request.incarnation, answer.epoch, request.nonce):
             return self.succeed(ClaimRefused("another claim came before this one was durable"))
         if not self.done:
             self._hold(request, answer, self._record, turn.connection)
@@ -309,7 +310,7 @@ class CompactJob(Call[bool]):
 
 
 class PlainJob(Call[list[Reply]]):
-    """Commands that may be repeated as they are; their replies go to the caller. Without commands it waits for a turn."""
+    """Commands that may be repeated as they are. Without any, it waits for a checked connection."""
 
     def __init__(self, key: str, commands: Sequence[Command]) -> None:
         super().__init__(key)

@@ -1,7 +1,7 @@
 """The logs and owner records of one store: `RecordLog` over any `Store`, the real ones and the in-memory twin alike.
 
-It holds what this process has claimed, hands writes to the writer of the right node and reads to a line of their own. How
-replies are judged stands in `jobs.py`, `flush.py` and `check.py`.
+It holds what this process has claimed, hands writes to the writer of the right node and reads to a line of their own.
+How replies are judged stands in `jobs.py`, `flush.py` and `check.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StoreRecordLog:
         self._closed = False
 
     async def open(self) -> None:
-        """Connect to the store's (first) node. Raises StoreUnavailableError, with the cause, when that takes too long."""
+        """Connect to the store's (first) node. Raises StoreUnavailableError, with the cause, when it cannot in time."""
         await self._call(PlainJob(META_CLUSTER_ID, ()), "opening the log")
 
     # -- state --------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class StoreRecordLog:
         writer = self._writers.get(node)
         if writer is None:
             writer = self._writers[node] = Writer(
-                node, self._store, self._settings, self._rng, self._submit, self._held_on
+                node, self._store, self._settings, rng=self._rng, route=self._submit, held_on=self._held_on
             )
         writer.submit(job)
 

@@ -1,7 +1,7 @@
 """The one connection that writes to a store node: its checks, its pipelines, its reconnects (CM-15, CM-19, P-9).
 
-One pipeline is in flight; all that arrives meanwhile forms the next. A pipeline is the commands of all its jobs, one WAIT,
-the history behind it, and what jobs want to look at behind the WAIT. It never decides what a reply means: jobs do.
+One pipeline is in flight; all that arrives meanwhile forms the next. A pipeline is the commands of all its jobs, one
+WAIT, the history behind it, and what jobs want to look at behind that. It never decides what a reply means: jobs do.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Writer:
-    """Writes to one store node. `route` hands back jobs whose key lives elsewhere now; `held_on` lists a node's shards."""
+    """Writes to one store node. `route` hands over jobs whose key lives elsewhere now; `held_on` lists its shards."""
 
     def __init__(
         self,
         node: str,
         store: Store,
         settings: StoreSettings,
+        *,
         rng: Random,
         route: Callable[[Job], None],
         held_on: Callable[[str], Sequence[HeldShard]],
@@ -224,13 +225,14 @@ class Writer:
                 if part:
                     job.lost()
             raise
-        self._settle(batch, parts, looks, replies, wait, connection)
+        self._settle(batch, parts, looks, replies=replies, wait=wait, connection=connection)
 
     def _settle(
         self,
         batch: Sequence[Job],
         parts: Sequence[Sequence[Command]],
         looks: Sequence[Sequence[Command]],
+        *,
         replies: Sequence[Reply],
         wait: int,
         connection: StoreConnection,

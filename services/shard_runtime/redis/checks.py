@@ -1,0 +1,207 @@
+"""Checks of a store when a process starts: what would lose data, or cannot work, is refused by name (CM-20, SR-20).
+
+Every message says what was found, what was expected and what to do. `allow` names findings an operator accepts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from .connection import Command, ConnectionLostError, ErrorReply, Reply, Store, StoreConnection
+from .keys import META_CLUSTER_ID, META_LOG
+
+_ASK_MS: Final = 5_000
+_PAUSE_MS: Final = 100
+_VERSION_MIN: Final = 7
+
+
+class StoreCheckError(Exception):
+    """The store may not be used as it is; the message says what to change."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        super().__init__("\n".join(f"{finding.message} [{finding.name}]" for finding in findings))
+        self.findings = findings
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it must be. `name` is what a flag allows it by."""
+
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    node: str
+    server: Mapping[str, str]
+    replication: Mapping[str, str]
+    config: Mapping[str, str]
+    """Without what the store does not show: managed stores refuse CONFIG."""
+
+
+async def check_store(
+    store: Store, cluster_id: str | None, replicas: int, wait_ms: int = 10_000, allow: Collection[str] = ()
+) -> list[Finding]:
+    """Require a usable store within a bounded wait. Returns what was found but allowed.
+
+    Raises StoreCheckError. `cluster_id` None: not looked at (`init`, and `up` on a new data directory).
+    """
+    connection, node = await _reach(store, wait_ms)
+    try:
+        facts = await _facts(connection, node)
+        findings = [finding for check in _CHECKS if (finding := check(facts, replicas)) is not None]
+    except ConnectionLostError as error:
+        raise StoreCheckError([Finding("unreachable", f"store {node}: {error}")]) from error
+    finally:
+        await connection.close()
+    if cluster_id is not None:
+        findings += await _check_cluster(store, cluster_id)
+    refused = [finding for finding in findings if finding.name not in allow]
+    if refused:
+        raise StoreCheckError(refused)
+    return findings
+
+
+async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
+    """Connect to the node of the metadata log; keep trying while the store starts."""
+    cause = "it did not answer"
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            while True:
+                try:
+                    await store.refresh()
+                    node = store.node_of(META_LOG) or ""
+                    return await store.connect(node), node
+                except ConnectionLostError as error:
+                    cause = str(error)
+                await asyncio.sleep(_PAUSE_MS / 1000)
+    except TimeoutError:
+        raise StoreCheckError(
+            [
+                Finding(
+                    "unreachable",
+                    f"store: no connection within {wait_ms} ms: {cause}. Expected a Redis 7+ or Valkey server there. "
+                    "Start one (`valkey-server --appendonly yes --appendfsync always`), correct --store, or leave "
+                    "--store out: `sharegroups up` then starts its own",
+                )
+            ]
+        ) from None
+
+
+async def _facts(connection: StoreConnection, node: str) -> _Facts:
+    config: dict[str, str] = {}
+    settings = ("appendonly", "maxmemory-policy", "maxmemory")
+    commands: list[Command] = [("INFO", "server"), ("INFO", "replication")]
+    commands += [("CONFIG", "GET", name) for name in settings]
+    server, replication, *answers = await connection.run(commands, _ASK_MS)
+    for name, reply in zip(settings, answers, strict=True):
+        value = reply.get(name.encode()) if isinstance(reply, dict) else _second(reply)
+        if isinstance(value, bytes):
+            config[name] = value.decode()
+    return _Facts(node, _info(server), _info(replication), config)
+
+
+def _second(reply: Reply) -> Reply:
+    return reply[1] if isinstance(reply, list) and len(reply) == 2 else None
+
+
+def _info(reply: Reply) -> Mapping[str, str]:
+    text = reply.decode() if isinstance(reply, bytes) else str(reply)
+    return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line and not line.startswith("#"))
+
+
+def _check_version(facts: _Facts, _replicas: int) -> Finding | None:
+    found = facts.server.get("redis_version", "")
+    if found.split(".")[0].isdigit() and int(found.split(".")[0]) >= _VERSION_MIN:
+        return None
+    return Finding(
+        "version",
+        f"store {facts.node}: it speaks as Redis {found or 'of an unknown version'}, expected 7.0 or newer (any Valkey): upgrade "
+        "it",
+    )
+
+
+def _check_role(facts: _Facts, _replicas: int) -> Finding | None:
+    found = facts.replication.get("role", "unknown")
+    if found == "master":
+        return None
+    master = f"{facts.replication.get('master_host', '?')}:{facts.replication.get('master_port', '?')}"
+    return Finding(
+        "role",
+        f"store {facts.node}: it is a {found}, expected a master: point --store at {master}, or use redis+sentinel://",
+    )
+
+
+def _check_appendonly(facts: _Facts, _replicas: int) -> Finding | None:
+    found = facts.config.get("appendonly", "not shown")
+    if found == "yes":
+        return None
+    return Finding(
+        "appendonly",
+        f"store {facts.node}: appendonly is {found}, expected yes, else a restart loses acknowledged records: "
+        "run `CONFIG SET appendonly yes` and set it in the store's configuration",
+    )
+
+
+def _check_policy(facts: _Facts, _replicas: int) -> Finding | None:
+    found = facts.config.get("maxmemory-policy", "not shown")
+    if found == "noeviction":
+        return None
+    return Finding(
+        "maxmemory-policy",
+        f"store {facts.node}: maxmemory-policy is {found}, expected noeviction, else logs are thrown away when memory "
+        "is short: run `CONFIG SET maxmemory-policy noeviction` and set it in the store's configuration",
+    )
+
+
+def _check_replicas(facts: _Facts, replicas: int) -> Finding | None:
+    found = int(facts.replication.get("connected_slaves", "0"))
+    if found >= replicas:
+        return None
+    return Finding(
+        "replicas",
+        f"store {facts.node}: {found} replicas are connected, expected {replicas} as configured: start them, or lower "
+        "the number of replicas in the settings of every process",
+    )
+
+
+_CHECKS: Final[tuple[Callable[[_Facts, int], Finding | None], ...]] = (
+    _check_version,
+    _check_role,
+    _check_appendonly,
+    _check_policy,
+    _check_replicas,
+)
+
+
+async def _check_cluster(store: Store, expected: str) -> list[Finding]:
+    node = store.node_of(META_CLUSTER_ID) or ""
+    try:
+        connection = await store.connect(node)
+        try:
+            found = (await connection.run([("GET", META_CLUSTER_ID)], _ASK_MS))[0]
+        finally:
+            await connection.close()
+    except ConnectionLostError as error:
+        return [Finding("unreachable", f"store {node}: {error}")]
+    if isinstance(found, bytes) and found.decode() == expected:
+        return []
+    if found is None or isinstance(found, ErrorReply):
+        return [
+            Finding(
+                "cluster-id",
+                f"store {node}: it holds no cluster id ({found}), expected {expected}: it is empty or was wiped. "
+                "Restore its data; or, if it is meant to be new, run `sharegroups init`",
+            )
+        ]
+    return [
+        Finding(
+            "cluster-id",
+            f"store {node}: it belongs to cluster {found.decode()}, expected {expected}: correct --store, or the "
+            "cluster id of this process",
+        )
+    ]
