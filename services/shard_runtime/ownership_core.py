@@ -167,8 +167,7 @@ class OwnershipCore:
                 if tenure.phase is Phase.FREE and now_ms >= tenure.next_try_ms and len(plan.claims) < claims_max:
                     history = history_of(shard)
                     self.see_history(history, now_ms)
-                    if history:
-                        plan.claims.append(self._claim(tenure, history, now_ms))
+                    plan.claims.append(self._claim(tenure, history, now_ms))
             elif tenure is not None and self._target(shard, nodes) is not None:
                 self._plan_release(tenure, plan)
                 if tenure.phase is Phase.FREE:

@@ -113,12 +113,15 @@ def test_waited_means_one_lease_with_the_present_history_by_the_own_clock() -> N
 
 
 @pytest.mark.rule("CM-12")
-def test_nothing_is_claimed_before_a_history_was_seen() -> None:
+def test_the_first_claim_may_be_what_learns_the_history() -> None:
     claims = Claims()
     claims.history = ""
-    assert claims.plan(0).claims == []
+    request = claims.request(0)
+    assert (request.seen_history, request.waited) == ("", False)
+    claims.core.claim_answered(ONE, HistoryChanged("h"), 5)
     claims.history = "h"
-    assert claims.request(1).seen_history == "h"
+    assert claims.request(5).seen_history == "h"
+    assert claims.core.waited("h", 3_005)
 
 
 @pytest.mark.rule("CM-12")

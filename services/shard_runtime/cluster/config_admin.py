@@ -1,0 +1,241 @@
+"""DescribeConfigs and IncrementalAlterConfigs for topics, brokers and groups (CM-23, GC-135…GC-138, GC-145…GC-147)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, cast
+
+from kip932.api.v1.describe_configs_pb2 import DescribeConfigsRequest, DescribeConfigsResponse
+from kip932.api.v1.error_code_pb2 import ErrorCode
+from kip932.api.v1.incremental_alter_configs_pb2 import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kip932.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    KafkaError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from shard_runtime.cluster.metadata import Change, ConfigRemoved, ConfigSet, MetadataImage
+from shard_runtime.cluster.metadata_log import MetadataLog
+from shard_runtime.configs import BROKER_CONFIGS
+from shard_runtime.declared import AnySetting, ConfigType, Setting
+from shard_runtime.effective import TABLES, EffectiveConfigs
+from shard_runtime.record_log import LogError
+from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.status import invalid_argument
+
+SOURCE_TOPIC: Final = 1
+SOURCE_DYNAMIC_BROKER: Final = 2
+SOURCE_DYNAMIC_DEFAULT_BROKER: Final = 3
+SOURCE_STATIC_BROKER: Final = 4
+SOURCE_DEFAULT: Final = 5
+SOURCE_GROUP: Final = 8
+
+OP_SET: Final = 0
+OP_DELETE: Final = 1
+OP_APPEND: Final = 2
+OP_SUBTRACT: Final = 3
+
+RESOURCES_MAX: Final = 1_000
+_OWN_SOURCE: Final = {RESOURCE_TOPIC: SOURCE_TOPIC, RESOURCE_GROUP: SOURCE_GROUP}
+
+
+class Found(NamedTuple):
+    """One place that holds a value of a config."""
+
+    name: str
+    text: str
+    source: int
+
+
+class ConfigAdmin:
+    """The two RPCs; `node_id` is this node's."""
+
+    def __init__(self, metadata: MetadataLog, configs: EffectiveConfigs, node_id: Callable[[], int]) -> None:
+        self._metadata = metadata
+        self._configs = configs
+        self._node_id = node_id
+
+    # ---- describe
+
+    async def describe_configs(self, request: DescribeConfigsRequest, _context: CallContext) -> DescribeConfigsResponse:
+        """The configs of each resource with where their values come from."""
+        if len(request.resources) > RESOURCES_MAX:
+            raise invalid_argument(f"{len(request.resources)} resources; at most {RESOURCES_MAX} in one request")
+        response = DescribeConfigsResponse()
+        for resource in request.resources:
+            result = response.results.add(resource_type=resource.resource_type, resource_name=resource.resource_name)
+            try:
+                self._require(self._metadata.image, resource.resource_type, resource.resource_name)
+            except KafkaError as error:
+                result.error_code, result.error_message = ErrorCode.ValueType(error.code), error.message
+                continue
+            keys = set(resource.configuration_keys.values) if resource.HasField("configuration_keys") else None
+            for name, setting in sorted(TABLES[resource.resource_type].items()):
+                if keys is None or name in keys:
+                    self._describe(result, request, resource, setting)
+        return response
+
+    def _describe(
+        self,
+        result: DescribeConfigsResponse.Result,
+        request: DescribeConfigsRequest,
+        resource: DescribeConfigsRequest.Resource,
+        setting: AnySetting,
+    ) -> None:
+        chain = list(self._chain(resource.resource_type, resource.resource_name, setting))
+        text, source = self._in_force(resource, setting, chain), chain[0].source
+        config = result.configs.add(
+            name=setting.name,
+            value=None if setting.sensitive else text,
+            read_only=resource.resource_type == RESOURCE_BROKER and not setting.dynamic,
+            config_source=source,
+            is_sensitive=setting.sensitive,
+            config_type=setting.type,
+            documentation=setting.doc if request.include_documentation else None,
+        )
+        if request.include_synonyms:
+            for found in chain:
+                config.synonyms.add(
+                    name=found.name, value=None if setting.sensitive else found.text, source=found.source
+                )
+
+    def _in_force(self, resource: DescribeConfigsRequest.Resource, setting: AnySetting, chain: Sequence[Found]) -> str:
+        if resource.resource_type == RESOURCE_GROUP and chain[0].source != SOURCE_DEFAULT:
+            typed = cast(Setting[object], setting)
+            return typed.text(self._configs.group(resource.resource_name, typed))
+        return chain[0].text
+
+    def _chain(self, resource_type: int, name: str, setting: AnySetting) -> Iterator[Found]:
+        """Where a value may come from, the place in force first (GC-135)."""
+        if resource_type != RESOURCE_BROKER:
+            text = self._configs.overrides(resource_type, name).get(setting.name)
+            if text is not None:
+                yield Found(setting.name, text, _OWN_SOURCE[resource_type])
+            if not setting.synonym:
+                yield Found(setting.name, _default(setting), SOURCE_DEFAULT)
+                return
+            setting, name = BROKER_CONFIGS[setting.synonym], str(self._node_id())
+        yield from self._broker_chain(name, setting)
+
+    def _broker_chain(self, name: str, setting: AnySetting) -> Iterator[Found]:
+        if setting.dynamic:
+            places = ((name, SOURCE_DYNAMIC_BROKER), ("", SOURCE_DYNAMIC_DEFAULT_BROKER))
+            for place, source in places[0 if name else 1 :]:
+                text = self._configs.overrides(RESOURCE_BROKER, place).get(setting.name)
+                if text is not None:
+                    yield Found(setting.name, text, source)
+        if name and self._configs.settings.given(setting.name):
+            yield Found(setting.name, self._configs.settings.text(setting.name), SOURCE_STATIC_BROKER)
+        yield Found(setting.name, _default(setting), SOURCE_DEFAULT)
+
+    # ---- alter
+
+    async def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest, _context: CallContext
+    ) -> IncrementalAlterConfigsResponse:
+        """Change the configs of each resource: all of a resource's changes, or none of them."""
+        if len(request.resources) > RESOURCES_MAX:
+            raise invalid_argument(f"{len(request.resources)} resources; at most {RESOURCES_MAX} in one request")
+        times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+        response = IncrementalAlterConfigsResponse()
+        for resource in request.resources:
+            result = response.responses.add(resource_type=resource.resource_type, resource_name=resource.resource_name)
+            try:
+                if times[resource.resource_type, resource.resource_name] > 1:
+                    raise InvalidRequestError("each resource may stand in a request once")
+                await self._alter(resource, request.validate_only)
+            except KafkaError as error:
+                result.error_code, result.error_message = ErrorCode.ValueType(error.code), error.message
+        return response
+
+    async def _alter(self, resource: IncrementalAlterConfigsRequest.Resource, validate_only: bool) -> None:
+        def decide(image: MetadataImage) -> Sequence[Change]:
+            changes = self._changes(image, resource)
+            return [] if validate_only else changes
+
+        try:
+            await self._metadata.change(decide)
+        except LogError as error:
+            raise RequestTimedOutError(f"not confirmed by the store, it may still take effect: {error}") from error
+
+    def _changes(self, image: MetadataImage, resource: IncrementalAlterConfigsRequest.Resource) -> list[Change]:
+        kind, name = resource.resource_type, resource.resource_name
+        if kind == RESOURCE_GROUP and not name:
+            raise InvalidRequestError("Default group resources are not allowed.")
+        self._require(image, kind, name)
+        _check_names(kind, resource)
+        stored = image.config(kind, name)
+        wanted = dict(stored)
+        for config in resource.configs:
+            _apply(TABLES[kind][config.name], wanted, config)
+        changed = frozenset(key for key, value in wanted.items() if stored.get(key) != value)
+        asked = frozenset(config.name for config in resource.configs if config.config_operation != OP_DELETE)
+        self._configs.check(kind, wanted, asked | changed)
+        return [
+            *(ConfigSet(kind, name, key, wanted[key]) for key in sorted(changed)),
+            *(ConfigRemoved(kind, name, key) for key in sorted(stored.keys() - wanted.keys())),
+        ]
+
+    def _require(self, image: MetadataImage, kind: int, name: str) -> None:
+        """The resource exists and is this node's to speak for."""
+        if kind not in TABLES:
+            raise InvalidRequestError(f"resource type {kind} has no configs; expected 2 topic, 4 broker or 32 group")
+        if kind == RESOURCE_TOPIC and name not in image.topics:
+            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
+        if kind == RESOURCE_GROUP and not name:
+            raise InvalidRequestError("Group name must not be empty")
+        if kind == RESOURCE_BROKER and name not in {"", str(self._node_id())}:
+            raise InvalidRequestError(
+                f"Unexpected broker id, expected {self._node_id()} or empty string, but received {name}"
+            )
+
+
+def _default(setting: AnySetting) -> str:
+    typed = cast(Setting[object], setting)
+    return typed.text(typed.default)
+
+
+def _check_names(kind: int, resource: IncrementalAlterConfigsRequest.Resource) -> None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise InvalidRequestError(
+            f"configs stand twice in the request: {sorted({n for n in names if names.count(n) > 1})}"
+        )
+    label = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}[kind]
+    for config_name in names:
+        if config_name not in TABLES[kind]:
+            raise InvalidConfigError(f"Unknown {label} config name: {config_name}")
+    nulls = [c.name for c in resource.configs if c.config_operation != OP_DELETE and not c.HasField("value")]
+    if nulls:
+        raise InvalidConfigError(f"Null value not supported for {label} configs: {','.join(nulls)}")
+    fixed = [config_name for config_name in names if not TABLES[kind][config_name].dynamic]
+    if fixed:
+        raise InvalidRequestError(f"these configs need a restart, they cannot be altered: {', '.join(fixed)}")
+
+
+def _apply(
+    setting: AnySetting, wanted: dict[str, str], config: IncrementalAlterConfigsRequest.Config
+) -> Mapping[str, str]:
+    if config.config_operation == OP_DELETE:
+        wanted.pop(setting.name, None)
+    elif config.config_operation == OP_SET:
+        wanted[setting.name] = config.value
+    elif config.config_operation not in {OP_APPEND, OP_SUBTRACT}:
+        raise InvalidRequestError(f"config operation {config.config_operation} is not known; expected 0, 1, 2 or 3")
+    elif setting.type is not ConfigType.LIST:
+        raise InvalidConfigError(f"{setting.name} is not a list; it can be set or deleted only")
+    else:
+        held = [word for word in wanted.get(setting.name, _default(setting)).split(",") if word]
+        words = [word.strip() for word in config.value.split(",") if word.strip()]
+        if config.config_operation == OP_APPEND:
+            held += [word for word in words if word not in held]
+        else:
+            held = [word for word in held if word not in words]
+        wanted[setting.name] = ",".join(held)
+    return wanted

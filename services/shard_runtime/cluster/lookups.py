@@ -1,0 +1,155 @@
+"""FindCoordinator, Metadata and DescribeCluster: who serves what, from hints and the metadata image (CM-14, CM-22)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kip932.api.v1.common_pb2 import NodeEndpoint
+from kip932.api.v1.describe_cluster_pb2 import DescribeClusterRequest, DescribeClusterResponse
+from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest, FindCoordinatorResponse
+from kip932.api.v1.metadata_pb2 import MetadataRequest, MetadataResponse
+from kip932.errors import (
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    KafkaError,
+    LeaderNotAvailableError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import (
+    KEY_TYPE_GROUP,
+    KEY_TYPE_SHARE,
+    NULL_TOPIC_ID,
+    TOPIC_ID_BYTES,
+    TopicIdPartition,
+    parse_share_key,
+    shard_index,
+    topic_id_text,
+)
+from shard_runtime.cluster.metadata import MetadataImage, TopicCreated
+from shard_runtime.cluster.metadata_log import MetadataLog
+from shard_runtime.cluster.nodes import NodeRegistry
+from shard_runtime.cluster.owners import Owner, Owners, endpoint
+from shard_runtime.record_log import NodeRecord, ShardId, ShardKind
+from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.status import invalid_argument
+
+KEYS_MAX: Final = 10_000
+TOPICS_MAX: Final = 10_000
+NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
+
+
+def checked_topic_id(topic_id: bytes) -> bytes:
+    """A topic id of a request. Raises INVALID_ARGUMENT unless it has 16 bytes (CM section 1)."""
+    if len(topic_id) != TOPIC_ID_BYTES:
+        raise invalid_argument(f"topic id has {len(topic_id)} bytes; expected {TOPIC_ID_BYTES}")
+    return topic_id
+
+
+def node_endpoint(node: NodeRecord) -> NodeEndpoint:
+    """How to reach a node."""
+    where = endpoint(node.address)
+    return NodeEndpoint(
+        node_id=node.node_id, host=where.host, port=where.port, rack=node.rack or None, roles=sorted(node.roles)
+    )
+
+
+class Lookups:
+    """The three look-up RPCs. `shards` is the number of shards of each coordinator kind (SC-3, GC-1)."""
+
+    def __init__(
+        self, metadata: MetadataLog, registry: NodeRegistry, owners: Owners, group_shards: int, state_shards: int
+    ) -> None:
+        self._metadata = metadata
+        self._registry = registry
+        self._owners = owners
+        self._shards = {ShardKind.GROUP: group_shards, ShardKind.SHARE_STATE: state_shards}
+
+    async def find_coordinator(self, request: FindCoordinatorRequest, _context: CallContext) -> FindCoordinatorResponse:
+        """The coordinator of each key (GC-130…GC-132)."""
+        if len(request.coordinator_keys) > KEYS_MAX:
+            raise invalid_argument(f"{len(request.coordinator_keys)} keys; at most {KEYS_MAX} in one request")
+        response = FindCoordinatorResponse()
+        for key in request.coordinator_keys:
+            try:
+                found = await self._coordinator(request.key_type, key)
+            except KafkaError as error:
+                response.coordinators.add(
+                    key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message
+                )
+            else:
+                where = endpoint(found.node.address)
+                response.coordinators.add(key=key, node_id=found.node.node_id, host=where.host, port=where.port)
+        return response
+
+    async def _coordinator(self, key_type: int, key: str) -> Owner:
+        match key_type:
+            case k if k == KEY_TYPE_GROUP:
+                kind, text = ShardKind.GROUP, key
+            case k if k == KEY_TYPE_SHARE:
+                kind, text = ShardKind.SHARE_STATE, parse_share_key(key).text
+            case _:
+                raise InvalidRequestError(f"key type {key_type} is not served; expected 0 (group) or 2 (share)")
+        shard = ShardId(kind, str(shard_index(text, self._shards[kind])))
+        owner = await self._owners.find(shard)
+        if owner is None:
+            raise CoordinatorNotAvailableError(f"no live node owns shard {shard.name} at present; try again")
+        return owner
+
+    async def metadata(self, request: MetadataRequest, _context: CallContext) -> MetadataResponse:
+        """Topics, leaders and nodes (CM-22)."""
+        image = self._metadata.image
+        response = MetadataResponse(
+            brokers=[node_endpoint(node) for node in self._registry.nodes()],
+            cluster_id=self._metadata.cluster_id,
+            metadata_version=image.version,
+        )
+        await self._owners.refresh(ShardKind.TOPIC)
+        if not request.HasField("topics"):
+            for topic in image.topics.values():
+                self._add_topic(response, topic)
+            return response
+        if len(request.topics.values) > TOPICS_MAX:
+            raise invalid_argument(f"{len(request.topics.values)} topics; at most {TOPICS_MAX} in one request")
+        for asked in request.topics.values:
+            self._add_asked(response, image, asked)
+        return response
+
+    def _add_asked(self, response: MetadataResponse, image: MetadataImage, asked: MetadataRequest.Topic) -> None:
+        by_id = asked.HasField("topic_id") and asked.topic_id != NULL_TOPIC_ID
+        topic = image.by_id.get(checked_topic_id(asked.topic_id)) if by_id else image.topics.get(asked.name)
+        if topic is not None:
+            self._add_topic(response, topic)
+        elif by_id:
+            error: KafkaError = UnknownTopicIdError(f"topic id {topic_id_text(asked.topic_id)} is not known")
+            response.topics.add(error_code=error.code, error_message=error.message, topic_id=asked.topic_id)
+        else:
+            error = UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")
+            response.topics.add(
+                error_code=error.code, error_message=error.message, name=asked.name, topic_id=NULL_TOPIC_ID
+            )
+
+    def _add_topic(self, response: MetadataResponse, topic: TopicCreated) -> None:
+        entry = response.topics.add(name=topic.name, topic_id=topic.topic_id, is_internal=topic.name.startswith("__"))
+        for partition in range(topic.partitions):
+            shard = ShardId(ShardKind.TOPIC, TopicIdPartition(topic.topic_id, partition).text)
+            owner = self._owners.peek(shard)
+            if owner is None:
+                entry.partitions.add(
+                    error_code=LeaderNotAvailableError.code, partition_index=partition, leader_id=-1, leader_epoch=-1
+                )
+            else:
+                entry.partitions.add(partition_index=partition, leader_id=owner.node.node_id, leader_epoch=owner.epoch)
+
+    async def describe_cluster(
+        self, _request: DescribeClusterRequest, _context: CallContext
+    ) -> DescribeClusterResponse:
+        """The nodes."""
+        nodes: Sequence[NodeRecord] = self._registry.nodes()
+        return DescribeClusterResponse(
+            cluster_id=self._metadata.cluster_id,
+            controller_id=-1,
+            brokers=[node_endpoint(node) for node in nodes],
+            cluster_authorized_operations=NO_AUTHORIZED_OPERATIONS,
+        )

@@ -1,0 +1,221 @@
+"""The metadata of the cluster as one immutable, versioned value: topics, configs, access control entries (CM-20). Pure.
+
+An image comes from its predecessor and the changes of the next version; nothing else makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from kip932.ids import RESOURCE_TOPIC, topic_id_text
+from shard_runtime.record_log import ShardId, ShardKind
+
+DELETED_TOPICS_KEPT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """A topic exists; in an image: with its present number of partitions."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    created_at_ms: int = 0
+
+
+class PartitionsAdded(NamedTuple):
+    """A topic has `partitions` partitions now."""
+
+    topic_id: bytes
+    partitions: int
+
+
+class TopicDeleted(NamedTuple):
+    """A topic is gone for good; its streams may go too."""
+
+    topic_id: bytes
+    name: str
+    deleted_at_ms: int = 0
+
+
+class ConfigSet(NamedTuple):
+    """A config of a resource was set."""
+
+    resource_type: int
+    resource_name: str
+    key: str
+    value: str
+
+
+class ConfigRemoved(NamedTuple):
+    """A config of a resource goes back to its default."""
+
+    resource_type: int
+    resource_name: str
+    key: str
+
+
+class Acl(NamedTuple):
+    """An access control entry; the numbers are Kafka's."""
+
+    resource_type: int
+    resource_name: str
+    resource_pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+class AclAdded(NamedTuple):
+    """An access control entry was added."""
+
+    acl: Acl
+
+
+class AclRemoved(NamedTuple):
+    """An access control entry was removed."""
+
+    acl: Acl
+
+
+Change = TopicCreated | PartitionsAdded | TopicDeleted | ConfigSet | ConfigRemoved | AclAdded | AclRemoved
+ConfigsOf = Mapping[tuple[int, str], Mapping[str, str]]
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole of the metadata, as one log entry carries it."""
+
+    topics: tuple[TopicCreated, ...]
+    configs: tuple[ConfigSet, ...]
+    acls: tuple[Acl, ...]
+    deleted: tuple[TopicDeleted, ...]
+
+
+@dataclass(frozen=True)
+class MetadataImage:
+    """The metadata as of `version`. `deleted` holds the latest deletions, oldest first, by topic id."""
+
+    version: int = 0
+    topics: Mapping[str, TopicCreated] = field(default_factory=dict)
+    by_id: Mapping[bytes, TopicCreated] = field(default_factory=dict)
+    configs: ConfigsOf = field(default_factory=dict)
+    acls: frozenset[Acl] = frozenset()
+    deleted: Mapping[bytes, TopicDeleted] = field(default_factory=dict)
+    shards: frozenset[ShardId] = frozenset()
+
+    def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
+        """What is set on a resource; the look-up that `EffectiveConfigs` takes."""
+        return self.configs.get((resource_type, resource_name), _NOTHING)
+
+    def is_deleted(self, shard: ShardId) -> bool:
+        """Whether the shard's topic is known to be deleted; absence alone is no deletion (CM-20)."""
+        if shard.kind is not ShardKind.TOPIC:
+            return False
+        name = shard.name.partition(":")[0]
+        return any(topic_id_text(topic_id) == name for topic_id in self.deleted)
+
+    def apply(self, version: int, changes: Iterable[Change]) -> MetadataImage:
+        """The image after `changes`."""
+        builder = _Builder(self)
+        for change in changes:
+            builder.apply(change)
+        return builder.build(version)
+
+    def snapshot(self) -> Snapshot:
+        """Everything, for one entry."""
+        return Snapshot(
+            tuple(self.topics.values()),
+            tuple(
+                ConfigSet(kind, name, key, value)
+                for (kind, name), values in self.configs.items()
+                for key, value in values.items()
+            ),
+            tuple(sorted(self.acls)),
+            tuple(self.deleted.values()),
+        )
+
+
+def image_of(version: int, snapshot: Snapshot) -> MetadataImage:
+    """The image that a snapshot entry stands for."""
+    builder = _Builder(MetadataImage())
+    for topic in snapshot.topics:
+        builder.apply(replace(topic, configs={}))
+    for config in snapshot.configs:
+        builder.apply(config)
+    for acl in snapshot.acls:
+        builder.apply(AclAdded(acl))
+    builder.deleted.update({deleted.topic_id: deleted for deleted in snapshot.deleted})
+    return builder.build(version)
+
+
+class _Builder:
+    def __init__(self, image: MetadataImage) -> None:
+        self.topics = dict(image.topics)
+        self.by_id = dict(image.by_id)
+        self.configs = {resource: dict(values) for resource, values in image.configs.items()}
+        self.acls = set(image.acls)
+        self.deleted = dict(image.deleted)
+        self._shards = image.shards
+        self._topics_changed = False
+
+    def apply(self, change: Change) -> None:
+        match change:
+            case TopicCreated():
+                self._put(replace(change, configs={}))
+                for key, value in change.configs.items():
+                    self.configs.setdefault((RESOURCE_TOPIC, change.name), {})[key] = value
+            case PartitionsAdded():
+                topic = self.by_id.get(change.topic_id)
+                if topic is not None and change.partitions > topic.partitions:
+                    self._put(replace(topic, partitions=change.partitions))
+            case TopicDeleted():
+                self._delete(change)
+            case ConfigSet():
+                values = self.configs.setdefault((change.resource_type, change.resource_name), {})
+                values[change.key] = change.value
+            case ConfigRemoved():
+                self._remove_config(change)
+            case AclAdded():
+                self.acls.add(change.acl)
+            case AclRemoved():
+                self.acls.discard(change.acl)
+
+    def build(self, version: int) -> MetadataImage:
+        while len(self.deleted) > DELETED_TOPICS_KEPT:
+            del self.deleted[next(iter(self.deleted))]
+        shards = self._shards
+        if self._topics_changed:
+            shards = frozenset(
+                ShardId(ShardKind.TOPIC, f"{topic_id_text(topic.topic_id)}:{partition}")
+                for topic in self.topics.values()
+                for partition in range(topic.partitions)
+            )
+        return MetadataImage(version, self.topics, self.by_id, self.configs, frozenset(self.acls), self.deleted, shards)
+
+    def _put(self, topic: TopicCreated) -> None:
+        self.topics[topic.name] = self.by_id[topic.topic_id] = topic
+        self._topics_changed = True
+
+    def _delete(self, change: TopicDeleted) -> None:
+        topic = self.by_id.pop(change.topic_id, None)
+        self.deleted[change.topic_id] = change
+        if topic is not None:
+            del self.topics[topic.name]
+            self.configs.pop((RESOURCE_TOPIC, topic.name), None)
+            self._topics_changed = True
+
+    def _remove_config(self, change: ConfigRemoved) -> None:
+        resource = (change.resource_type, change.resource_name)
+        values = self.configs.get(resource)
+        if values is not None:
+            values.pop(change.key, None)
+            if not values:
+                del self.configs[resource]

@@ -1,0 +1,222 @@
+"""The metadata log as this process sees it: tailed into an image, changed by compare-and-set (CM-20).
+
+Every look reads the entry at the image's own version again: another entry there, or none, means that the store lost or
+replaced a tail, and the image is rebuilt. A store that belongs to another cluster, or to none, is never read as an
+empty one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from shard_runtime.clock import Clock
+from shard_runtime.cluster.metadata import Change, MetadataImage, image_of
+from shard_runtime.cluster.metadata_codec import MetadataEntry, decode, encode_changes, encode_snapshot
+from shard_runtime.record_log import ClusterStore, LogError, StoreUnavailableError
+
+log = structlog.get_logger(__name__)
+
+WAKE_METADATA: Final = "metadata"
+SNAPSHOT_EVERY: Final = 1_000
+_PAGE: Final = 500
+_ATTEMPTS_MAX: Final = 50
+
+Listener = Callable[[MetadataImage, MetadataImage], None]
+
+
+class MetadataLogError(LogError):
+    """The metadata log cannot be what it must be: a gap without a snapshot, or a store of another cluster."""
+
+
+class MetadataLog:
+    """`image` is always whole; it stays the last good one while the store cannot be read."""
+
+    def __init__(self, store: ClusterStore, clock: Clock, cluster_id: str, *, poll_ms: int = 1_000) -> None:
+        self.image = MetadataImage()
+        self.cluster_id = cluster_id
+        self.sound = False
+        self._store = store
+        self._clock = clock
+        self._poll_ms = poll_ms
+        self._change_id = b""
+        self._snapshot_version = 0
+        self._listeners: list[Listener] = []
+        self._lock = asyncio.Lock()
+        self._look = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener(new, old)` after each change of the image. It must not block."""
+        self._listeners.append(listener)
+
+    async def load(self) -> MetadataImage:
+        """Read the log to its end. Raises LogError."""
+        async with self._lock:
+            await self._read_on()
+        return self.image
+
+    def start(self) -> None:
+        """Follow the log from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def wake(self) -> None:
+        """Look now rather than at the next poll: something was published, or the connection is a new one."""
+        self._look.set()
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def change(self, decide: Callable[[MetadataImage], Sequence[Change]]) -> MetadataImage:
+        """Change the metadata: `decide` sees the newest image and may be called again when another change came first.
+
+        Durable when this returns the image that holds it. No changes: the present image. What `decide` raises passes
+        through. Raises StoreUnavailableError when the outcome is not known, or nobody would let this change in.
+        """
+        async with self._lock:
+            for _ in range(_ATTEMPTS_MAX):
+                if not self.sound:
+                    await self._read_on()
+                changes = tuple(decide(self.image))
+                if not changes:
+                    return self.image
+                change_id = secrets.token_bytes(16)
+                payload = encode_changes(changes, change_id, self._clock.wall_ms())
+                if await self._append(self.image.version + 1, payload):
+                    self._step(self.image.apply(self.image.version + 1, changes), change_id)
+                    await self._fold()
+                    break
+                await self._read_on()
+            else:
+                raise StoreUnavailableError(f"{_ATTEMPTS_MAX} other changes of the metadata came first; try again")
+        await self._publish()
+        return self.image
+
+    # ---- following
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_ms / 1000):
+                    await self._look.wait()
+            self._look.clear()
+            try:
+                async with self._lock:
+                    await self._read_on()
+            except LogError as error:
+                log.warning("metadata log not read", why=str(error))
+            except Exception:
+                log.exception("metadata log cannot be followed")
+
+    async def _read_on(self) -> None:
+        """Bring the image up to the log's end; build it anew when the log no longer holds what it was built from."""
+        await self._check_cluster()
+        entries = await self._store.read_metadata(max(self.image.version - 1, 0), _PAGE)
+        if self.image.version and not self._joins(entries):
+            log.error("metadata log changed behind this node; the image is built anew", version=self.image.version)
+            await self._rebuild()
+            return
+        image, change_id, done = self.image, self._change_id, False
+        while not done:
+            image, change_id = self._fold_in(image, change_id, entries)
+            done = len(entries) < _PAGE
+            if not done:
+                entries = await self._store.read_metadata(image.version, _PAGE)
+        self._step(image, change_id)
+        self.sound = True
+
+    async def _check_cluster(self) -> None:
+        found = await self._store.cluster_id()
+        if found != self.cluster_id:
+            self.sound = False
+            raise MetadataLogError(
+                f"the store belongs to cluster {found or '(none)'}, this node to {self.cluster_id}; it may have been "
+                "wiped or replaced. Point store.url at the right store, or restore its data."
+            )
+
+    def _joins(self, entries: Sequence[tuple[int, bytes]]) -> bool:
+        """Whether the log still holds our own entry, or goes on with a snapshot behind a trimmed one."""
+        if not entries:
+            return False
+        version, data = entries[0]
+        entry = decode(data)
+        if version == self.image.version:
+            return entry.change_id == self._change_id
+        return version > self.image.version and entry.snapshot is not None
+
+    async def _rebuild(self) -> None:
+        image, change_id, version = MetadataImage(), b"", 0
+        while True:
+            entries = await self._store.read_metadata(version, _PAGE)
+            image, change_id = self._fold_in(image, change_id, entries)
+            version = image.version
+            if len(entries) < _PAGE:
+                break
+        self._step(image, change_id)
+        self.sound = True
+
+    def _fold_in(
+        self, image: MetadataImage, change_id: bytes, entries: Sequence[tuple[int, bytes]]
+    ) -> tuple[MetadataImage, bytes]:
+        for version, data in entries:
+            if version <= image.version:
+                continue
+            entry: MetadataEntry = decode(data)
+            if entry.snapshot is not None:
+                image = image_of(version, entry.snapshot)
+                self._snapshot_version = version
+            elif version != image.version + 1:
+                self.sound = False
+                raise MetadataLogError(
+                    f"metadata log: version {version} follows {image.version} without a snapshot; entries are missing"
+                )
+            else:
+                image = image.apply(version, entry.changes)
+            change_id = entry.change_id
+        return image, change_id
+
+    def _step(self, image: MetadataImage, change_id: bytes) -> None:
+        previous, self.image, self._change_id = self.image, image, change_id
+        if image is previous:
+            return
+        for listener in self._listeners:
+            try:
+                listener(image, previous)
+            except Exception:
+                log.exception("metadata listener failed", version=image.version)
+
+    # ---- writing
+
+    async def _append(self, version: int, payload: bytes) -> bool:
+        try:
+            return await self._store.append_metadata(version, payload)
+        except StoreUnavailableError:
+            self.sound = False  # the entry may stand: the next look decides what the image is
+            raise
+
+    async def _fold(self) -> None:
+        """Fold old entries into a snapshot entry; a failure costs nothing, the next change tries again."""
+        if self.image.version - self._snapshot_version <= SNAPSHOT_EVERY:
+            return
+        version, change_id = self.image.version + 1, secrets.token_bytes(16)
+        payload = encode_snapshot(self.image.snapshot(), change_id, self._clock.wall_ms())
+        try:
+            if await self._append(version, payload):
+                self._snapshot_version = version
+                self._step(self.image.apply(version, ()), change_id)
+                await self._store.trim_metadata(version)
+        except LogError as error:
+            log.warning("metadata log not folded", why=str(error))
+
+    async def _publish(self) -> None:
+        with contextlib.suppress(LogError):
+            await self._store.wake(WAKE_METADATA)

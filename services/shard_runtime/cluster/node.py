@@ -1,0 +1,195 @@
+"""One process as a member of the cluster: node list, metadata, ownership and wakes, wired once for every role.
+
+`join` before serving, `start` to take shards, `leave` on the way out (CM-4). The process's composition root owns the
+store connections, the RPC server and the services; it gives owners for the kinds of shards its roles serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection
+from typing import Final
+
+import structlog
+
+from shard_runtime.clock import Clock
+from shard_runtime.cluster.metadata import MetadataImage
+from shard_runtime.cluster.metadata_log import MetadataLog
+from shard_runtime.cluster.nodes import NodeDescription, NodeRegistry
+from shard_runtime.cluster.owners import Owners
+from shard_runtime.cluster.service import ClusterService
+from shard_runtime.cluster.topic_admin import TransactionalInit
+from shard_runtime.configs import GROUP_SHARDS, STATE_SHARDS
+from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.ownership import Ownership, OwnershipOptions, ShardOwner
+from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity
+from shard_runtime.record_log import ClusterStore, LogError, RecordLog, ShardId, ShardKind
+from shard_runtime.settings import (
+    LEASE_MS,
+    RENEW_INTERVAL_MS,
+    REPLAYS_MAX,
+    STORE_FSYNC_ALWAYS,
+    STORE_REPLICAS,
+    Settings,
+)
+
+log = structlog.get_logger(__name__)
+
+#: Keys that hold the number of shards, fixed for the life of a cluster (GC-1, SR-2).
+SHARDS_FIXED: Final = (("gc:config", GROUP_SHARDS), ("sgs:config", STATE_SHARDS))
+
+
+class ClusterNode:
+    """This process in the cluster. `taken` is called when another process turns out to have this node's name."""
+
+    def __init__(
+        self,
+        record_log: RecordLog,
+        store: ClusterStore,
+        clock: Clock,
+        settings: Settings,
+        *,
+        me: NodeDescription,
+        cluster_id: str,
+        taken: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.metadata = MetadataLog(store, clock, cluster_id)
+        self.registry = NodeRegistry(
+            store,
+            me,
+            history=lambda: record_log.history,
+            changed=self._changed,
+            taken=taken,
+            interval_ms=settings[RENEW_INTERVAL_MS],
+            ttl_ms=settings[LEASE_MS],
+        )
+        self.owners = Owners(store, clock, self.registry.node)
+        self.configs = EffectiveConfigs(settings, self._overrides, lambda: self.registry.record.node_id)
+        self.ownership: Ownership | None = None
+        self._log = record_log
+        self._store = store
+        self._clock = clock
+        self._me = me
+        self._owner_factories: dict[ShardKind, Callable[[ShardId], ShardOwner]] = {}
+        self._owned: dict[ShardId, ShardOwner] = {}
+        self._fixed: frozenset[ShardId] = frozenset()
+        self._listener: asyncio.Task[None] | None = None
+
+    def service(self, transactional_init: TransactionalInit | None = None) -> ClusterService:
+        """The ClusterService of this node."""
+        return ClusterService(
+            self.metadata,
+            self.registry,
+            self.owners,
+            self.configs,
+            clock=self._clock,
+            transactional_init=transactional_init,
+        )
+
+    def serve(self, kind: ShardKind, owner_of: Callable[[ShardId], ShardOwner]) -> None:
+        """This process owns shards of `kind`; `owner_of` is asked once for each shard claimed. Before `start`."""
+        self._owner_factories[kind] = owner_of
+        counts = {ShardKind.GROUP: GROUP_SHARDS, ShardKind.SHARE_STATE: STATE_SHARDS}
+        if kind in counts:
+            self._fixed |= {ShardId(kind, str(number)) for number in range(self.settings[counts[kind]])}
+
+    async def join(self) -> None:
+        """Check that the store and this process mean the same cluster, enter the node list, load the metadata.
+
+        Raises LogError, with what to do, when the store is another cluster's, when the number of shards differs from
+        the one the cluster was made with, or when another process has this node's name.
+        """
+        await self.metadata.load()
+        for key, setting in SHARDS_FIXED:
+            wanted = str(self.settings[setting])
+            found = await self._store.constant(key, wanted)
+            if found != wanted:
+                raise LogError(
+                    f"{setting.name} is {wanted} here, but this cluster was made with {found}; it is fixed for "
+                    f"the life of a cluster, so set {setting.name}={found}"
+                )
+        await self.registry.register()
+
+    def start(self) -> None:
+        """Follow the cluster and take the shards that target this node."""
+        settings = self.settings
+        single = settings[STORE_REPLICAS] == 0
+        self.ownership = Ownership(
+            self._log,
+            self._store,
+            self._clock,
+            OwnerIdentity(self.registry.record.node_id, self._me.incarnation, self._me.address, self._me.dead),
+            shards=self._shards,
+            owner_of=self._owner_of,
+            nodes=self.registry.nodes,
+            deleted=self._is_deleted,
+            terms=LeaseTerms(
+                lease_ms=settings[LEASE_MS],
+                lossless=single and settings[STORE_FSYNC_ALWAYS],
+                durable=not single or settings[STORE_FSYNC_ALWAYS],
+            ),
+            options=OwnershipOptions(tick_ms=settings[RENEW_INTERVAL_MS], loads_max=settings[REPLAYS_MAX]),
+        )
+        self.metadata.subscribe(self._on_metadata)
+        self.registry.start()
+        self.metadata.start()
+        self._listener = asyncio.get_running_loop().create_task(self._listen())
+        self.ownership.start()
+
+    async def leave(self) -> None:
+        """Be `leaving`: no target any more, still an owner. Then the caller drains its server."""
+        await self.registry.leave()
+
+    async def stop(self) -> None:
+        """Hand every shard over, leave the node list, follow no more. After `leave` and the server's drain."""
+        if self.ownership is not None:
+            await self.ownership.stop()
+        if self._listener is not None:
+            self._listener.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listener
+        await self.metadata.stop()
+        await self.registry.remove()
+
+    def _overrides(self, resource_type: int, name: str) -> dict[str, str]:
+        return dict(self.metadata.image.config(resource_type, name))
+
+    def _is_deleted(self, shard: ShardId) -> bool:
+        return self.metadata.image.is_deleted(shard)
+
+    def _shards(self) -> Collection[ShardId]:
+        if ShardKind.TOPIC not in self._owner_factories:
+            return self._fixed
+        topics = self.metadata.image.shards
+        return self._fixed | topics if self._fixed else topics
+
+    def _owner_of(self, shard: ShardId) -> ShardOwner:
+        owner = self._owned.get(shard)
+        if owner is None:
+            owner = self._owned[shard] = self._owner_factories[shard.kind](shard)
+        return owner
+
+    def _changed(self) -> None:
+        if self.ownership is not None:
+            self.ownership.wake()
+
+    def _on_metadata(self, image: MetadataImage, previous: MetadataImage) -> None:
+        if image.shards != previous.shards:
+            for shard in [shard for shard in self._owned if shard not in image.shards and shard not in self._fixed]:
+                if self.ownership is None or self.ownership.lease(shard) is None:
+                    del self._owned[shard]
+            self._changed()
+
+    async def _listen(self) -> None:
+        """Every wake may mean anything: look at the metadata, and reconcile."""
+        while True:
+            try:
+                async for reason in self._store.wakes():
+                    log.debug("woken", reason=reason)
+                    self.metadata.wake()
+                    self._changed()
+            except LogError as error:
+                log.warning("wake channel lost; the tick goes on", why=str(error))
+            await asyncio.sleep(1)

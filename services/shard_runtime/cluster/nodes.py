@@ -1,0 +1,151 @@
+"""This process in the node list: registered under a stable name, renewed every second, gone at the end (CM-1, CM-2).
+
+The list serves placement and hints only; safety never depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from shard_runtime.placement import NODE_LEAVING, NODE_LIVE
+from shard_runtime.record_log import ClusterStore, LogError, NodeRecord, StoreUnavailableError
+
+log = structlog.get_logger(__name__)
+
+
+def new_incarnation() -> int:
+    """A random 64-bit number that tells this process from every other of its name (CM-1); never 0."""
+    return secrets.randbits(64) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """What a process says of itself. `dead`: earlier incarnations known gone, by the name's lock file."""
+
+    name: str
+    incarnation: int
+    address: str
+    roles: frozenset[str]
+    rack: str = ""
+    dead: frozenset[int] = frozenset()
+
+
+class NodeRegistry:
+    """The node list as last seen, and this process's entry in it.
+
+    `history` gives the store's history as last seen. `taken` is called when another process holds the name: the caller
+    ends the process. `changed` is called after each renewal in which the list changed.
+    """
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        me: NodeDescription,
+        *,
+        history: Callable[[], str],
+        changed: Callable[[], None],
+        taken: Callable[[str], None],
+        interval_ms: int = 1_000,
+        ttl_ms: int = 3_000,
+    ) -> None:
+        self._store = store
+        self._me = me
+        self._history = history
+        self._changed = changed
+        self._taken = taken
+        self._interval_ms = interval_ms
+        self._ttl_ms = ttl_ms
+        self._record: NodeRecord | None = None
+        self._registered_under = ""
+        self._nodes: tuple[NodeRecord, ...] = ()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def record(self) -> NodeRecord:
+        """This process's entry. Only after `register`."""
+        assert self._record is not None, "register first"
+        return self._record
+
+    def nodes(self) -> Sequence[NodeRecord]:
+        """The nodes as last seen, leaving ones included; empty before the first renewal."""
+        return self._nodes
+
+    def node(self, node_id: int) -> NodeRecord | None:
+        """A node of the list; None when it is not there."""
+        return next((node for node in self._nodes if node.node_id == node_id), None)
+
+    async def register(self) -> NodeRecord:
+        """Take the name's node id and enter the list. Raises LogError when another incarnation holds the name."""
+        me = self._me
+        fresh = NodeRecord(0, me.incarnation, me.name, me.address, me.roles, me.rack, NODE_LIVE)
+        state = self._record.state if self._record else NODE_LIVE
+        record = await self._store.register_node(
+            me.name, me.incarnation, me.dead, replace(fresh, state=state), self._ttl_ms
+        )
+        if self._record is not None and self._record.node_id != record.node_id:
+            raise LogError(
+                f"node name {me.name}: its id was {self._record.node_id} and is {record.node_id} in this store now; "
+                "the store has lost the list of names, so this process must be started again"
+            )
+        self._record = record
+        self._registered_under = self._history()
+        await self._renew()
+        return record
+
+    def start(self) -> None:
+        """Renew the entry from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def leave(self) -> None:
+        """Be `leaving`: still an owner, never a target (CM-4). The others see it with this call."""
+        self._record = replace(self.record, state=NODE_LEAVING)
+        with contextlib.suppress(LogError):
+            await self._renew()
+            await self._store.wake("nodes")
+
+    async def remove(self) -> None:
+        """Stop renewing and take the entry out."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        with contextlib.suppress(LogError):
+            await self._store.remove_node(self.record)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_ms / 1000)
+            try:
+                await self._renew()
+            except StoreUnavailableError as error:
+                log.warning("node list not renewed", why=str(error))
+            except LogError as error:
+                if await self._lost_name(error):
+                    return
+
+    async def _renew(self) -> None:
+        nodes = tuple(await self._store.renew_node(self.record, self._ttl_ms))
+        if nodes != self._nodes:
+            self._nodes = nodes
+            self._changed()
+
+    async def _lost_name(self, error: LogError) -> bool:
+        """Another incarnation stands in our entry. After a fail-over it may be a stale one: register again (CM-1)."""
+        if self._history() != self._registered_under:
+            try:
+                await self.register()
+            except StoreUnavailableError:
+                return False
+            except LogError as again:
+                error = again
+            else:
+                return False
+        log.error("another process has this node's name", why=str(error))
+        self._taken(str(error))
+        return True

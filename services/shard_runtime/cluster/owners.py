@@ -1,0 +1,82 @@
+"""Who owns a shard, as far as hints tell (CM-14): for FindCoordinator, Metadata, and answers that name the owner.
+
+Hints are checked against the live nodes; a wrong one costs the caller one redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import structlog
+
+from shard_runtime.clock import Clock
+from shard_runtime.placement import ROLE_OF_KIND
+from shard_runtime.record_log import ClusterStore, LogError, NodeRecord, ShardId, ShardKind
+
+log = structlog.get_logger(__name__)
+
+_FRESH_MS: Final = 200
+
+
+class Owner(NamedTuple):
+    """A shard's owner and the epoch of its claim."""
+
+    node: NodeRecord
+    epoch: int
+
+
+class Endpoint(NamedTuple):
+    """Host and port of an advertised address."""
+
+    host: str
+    port: int
+
+
+def endpoint(address: str) -> Endpoint:
+    """Split `host:port`; an IPv6 host may stand in brackets."""
+    host, _, port = address.rpartition(":")
+    return Endpoint(host.strip("[]"), int(port))
+
+
+class Owners:
+    """Hints of all kinds, read again when older than a fifth of a second; one read at a time per kind."""
+
+    def __init__(self, store: ClusterStore, clock: Clock, node: Callable[[int], NodeRecord | None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._node = node
+        self._hints: dict[ShardKind, dict[str, tuple[int, int]]] = {}
+        self._read_ms: dict[ShardKind, int] = {}
+        self._locks = {kind: asyncio.Lock() for kind in ShardKind}
+
+    def note(self, shard: ShardId, node_id: int, epoch: int) -> None:
+        """This process learned of an owner by itself."""
+        known = self._hints.setdefault(shard.kind, {})
+        if known.get(shard.name, (0, -1))[1] < epoch:
+            known[shard.name] = (node_id, epoch)
+
+    def peek(self, shard: ShardId) -> Owner | None:
+        """The owner by the hints at hand, without asking the store."""
+        hint = self._hints.get(shard.kind, {}).get(shard.name)
+        node = self._node(hint[0]) if hint is not None else None
+        if hint is None or node is None or ROLE_OF_KIND[shard.kind] not in node.roles:
+            return None
+        return Owner(node, hint[1])
+
+    async def find(self, shard: ShardId) -> Owner | None:
+        """The owner by fresh hints; None when nobody alive is known to own it."""
+        await self.refresh(shard.kind)
+        return self.peek(shard)
+
+    async def refresh(self, kind: ShardKind) -> None:
+        """Read the hints of a kind again, unless they are fresh. An unreachable store leaves the old ones."""
+        async with self._locks[kind]:
+            if self._clock.now_ms() - self._read_ms.get(kind, -_FRESH_MS) < _FRESH_MS:
+                return
+            try:
+                self._hints[kind] = await self._store.hints(kind)
+                self._read_ms[kind] = self._clock.now_ms()
+            except LogError as error:
+                log.warning("hints not read", kind=kind.value, why=str(error))

@@ -1,0 +1,44 @@
+"""ClusterService: served by all three roles, so that any node bootstraps a client (CM section 1).
+
+Plain wiring of the parts that do the work. The ACL RPCs are not served: UNIMPLEMENTED.
+"""
+
+from __future__ import annotations
+
+from shard_runtime.clock import Clock
+from shard_runtime.cluster.config_admin import ConfigAdmin
+from shard_runtime.cluster.lookups import Lookups
+from shard_runtime.cluster.metadata_log import MetadataLog
+from shard_runtime.cluster.nodes import NodeRegistry
+from shard_runtime.cluster.owners import Owners
+from shard_runtime.cluster.topic_admin import TopicAdmin, TransactionalInit
+from shard_runtime.configs import GROUP_SHARDS, STATE_SHARDS
+from shard_runtime.effective import EffectiveConfigs
+
+
+class ClusterService:
+    """The service object for `kip932.api.v1.ClusterService`."""
+
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        registry: NodeRegistry,
+        owners: Owners,
+        configs: EffectiveConfigs,
+        *,
+        clock: Clock,
+        transactional_init: TransactionalInit | None = None,
+    ) -> None:
+        settings = configs.settings
+        lookups = Lookups(metadata, registry, owners, settings[GROUP_SHARDS], settings[STATE_SHARDS])
+        topics = TopicAdmin(metadata, configs, clock, transactional_init)
+        admin = ConfigAdmin(metadata, configs, lambda: registry.record.node_id)
+        self.find_coordinator = lookups.find_coordinator
+        self.metadata = lookups.metadata
+        self.describe_cluster = lookups.describe_cluster
+        self.create_topics = topics.create_topics
+        self.create_partitions = topics.create_partitions
+        self.delete_topics = topics.delete_topics
+        self.init_producer_id = topics.init_producer_id
+        self.describe_configs = admin.describe_configs
+        self.incremental_alter_configs = admin.incremental_alter_configs

@@ -1,0 +1,267 @@
+"""CreateTopics, CreatePartitions, DeleteTopics, InitProducerId (CM-21, CM-43a).
+
+Checks run inside the metadata log's compare-and-set, so two nodes never create the same topic twice. All topics of one
+request that pass are changed in one version; each topic has its own result.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest, CreatePartitionsResponse
+from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest, CreateTopicsResponse
+from kip932.api.v1.delete_topics_pb2 import DeleteTopicsRequest, DeleteTopicsResponse
+from kip932.api.v1.error_code_pb2 import ErrorCode
+from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest, InitProducerIdResponse
+from kip932.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidRequestError,
+    InvalidTopicError,
+    KafkaError,
+    RequestTimedOutError,
+    TopicAlreadyExistsError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import NULL_TOPIC_ID, RESOURCE_TOPIC, topic_id_text, valid_topic_name
+from shard_runtime.clock import Clock
+from shard_runtime.cluster.lookups import TOPICS_MAX, checked_topic_id
+from shard_runtime.cluster.metadata import Change, MetadataImage, PartitionsAdded, TopicCreated, TopicDeleted
+from shard_runtime.cluster.metadata_log import MetadataLog
+from shard_runtime.configs import DEFAULT_PARTITIONS
+from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.record_log import LogError
+from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.status import invalid_argument
+
+PARTITIONS_MAX: Final = 10_000
+#: Partitions of all topics together: each is a shard with a lease of its own.
+CLUSTER_PARTITIONS_MAX: Final = 200_000
+
+#: Gives (producer id, producer epoch) to a transactional producer (CM-44).
+TransactionalInit = Callable[[InitProducerIdRequest], Awaitable[tuple[int, int]]]
+
+
+def new_topic_id() -> bytes:
+    """16 random bytes whose text does not begin with a dash, which command lines would take for an option."""
+    while True:
+        topic_id = secrets.token_bytes(16)
+        if topic_id != NULL_TOPIC_ID and not topic_id_text(topic_id).startswith("-"):
+            return topic_id
+
+
+class TopicAdmin:
+    """The RPCs that change topics."""
+
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        configs: EffectiveConfigs,
+        clock: Clock,
+        transactional_init: TransactionalInit | None = None,
+    ) -> None:
+        self._metadata = metadata
+        self._configs = configs
+        self._clock = clock
+        self._transactional_init = transactional_init
+
+    # ---- create
+
+    async def create_topics(self, request: CreateTopicsRequest, _context: CallContext) -> CreateTopicsResponse:
+        """Create topics, or with `validate_only` say whether they could be."""
+        _bounded(request.topics)
+        names = Counter(topic.name for topic in request.topics)
+        plan: list[TopicCreated | KafkaError] = []
+
+        def decide(image: MetadataImage) -> Sequence[Change]:
+            plan.clear()
+            partitions = sum(topic.partitions for topic in image.topics.values())
+            for asked in request.topics:
+                try:
+                    topic = self._checked_topic(image, asked, names[asked.name], partitions)
+                except KafkaError as error:
+                    plan.append(error)
+                else:
+                    plan.append(topic)
+                    partitions += topic.partitions
+            return [] if request.validate_only else [topic for topic in plan if isinstance(topic, TopicCreated)]
+
+        failure = await self._change(decide)
+        response = CreateTopicsResponse()
+        for asked, outcome in itertools.zip_longest(request.topics, plan):
+            error = outcome if isinstance(outcome, KafkaError) else failure
+            if error is not None:
+                response.topics.add(
+                    name=asked.name,
+                    topic_id=NULL_TOPIC_ID,
+                    error_code=error.code,
+                    error_message=error.message,
+                    num_partitions=-1,
+                )
+            elif isinstance(outcome, TopicCreated):
+                topic_id = NULL_TOPIC_ID if request.validate_only else outcome.topic_id
+                response.topics.add(name=asked.name, topic_id=topic_id, num_partitions=outcome.partitions)
+        return response
+
+    def _checked_topic(
+        self, image: MetadataImage, asked: CreateTopicsRequest.Topic, times: int, partitions: int
+    ) -> TopicCreated:
+        name = asked.name
+        if times > 1:
+            raise InvalidRequestError(f"topic {name!r} stands {times} times in the request")
+        if not valid_topic_name(name):
+            raise InvalidTopicError(
+                f"topic name {name[:260]!r} is not valid: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', not '.' or "
+                "'..', and not beginning with '__'"
+            )
+        if name in image.topics:
+            raise TopicAlreadyExistsError(f"topic {name!r} exists already")
+        count = self._configs.broker(DEFAULT_PARTITIONS) if asked.num_partitions == -1 else asked.num_partitions
+        _check_count(name, count, partitions)
+        given = Counter(config.name for config in asked.configs)
+        twice = [key for key, found in given.items() if found > 1]
+        missing = [config.name for config in asked.configs if not config.HasField("value")]
+        if twice or missing:
+            raise InvalidConfigError(f"topic {name!r}: configs given twice: {twice}, without a value: {missing}")
+        configs = {config.name: config.value for config in asked.configs}
+        self._configs.check(RESOURCE_TOPIC, configs, frozenset(configs))
+        return TopicCreated(name, new_topic_id(), count, configs, self._clock.wall_ms())
+
+    # ---- grow
+
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, _context: CallContext
+    ) -> CreatePartitionsResponse:
+        """Raise partition counts; they never shrink."""
+        _bounded(request.topics)
+        names = Counter(topic.name for topic in request.topics)
+
+        def one(image: MetadataImage, asked: Any) -> Change:
+            if names[asked.name] > 1:
+                raise InvalidRequestError(f"topic {asked.name!r} stands {names[asked.name]} times in the request")
+            topic = image.topics.get(asked.name)
+            if topic is None:
+                raise UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")
+            if asked.count <= topic.partitions:
+                raise InvalidPartitionsError(
+                    f"topic {asked.name!r} has {topic.partitions} partitions; {asked.count} would not grow it"
+                )
+            held = sum(other.partitions for other in image.topics.values()) - topic.partitions
+            _check_count(asked.name, asked.count, held)
+            return PartitionsAdded(topic.topic_id, asked.count)
+
+        outcomes = await self._each(request.topics, one, request.validate_only)
+        response = CreatePartitionsResponse()
+        for asked, outcome in zip(request.topics, outcomes, strict=True):
+            error = outcome if isinstance(outcome, KafkaError) else None
+            response.results.add(
+                name=asked.name, error_code=error.code if error else 0, error_message=error.message if error else None
+            )
+        return response
+
+    # ---- delete
+
+    async def delete_topics(self, request: DeleteTopicsRequest, _context: CallContext) -> DeleteTopicsResponse:
+        """Delete topics; their owners remove the streams afterwards."""
+        _bounded(request.topics)
+
+        def one(image: MetadataImage, asked: Any) -> Change:
+            if asked.HasField("topic_id"):
+                topic = image.by_id.get(asked.topic_id)
+                if topic is None:
+                    raise UnknownTopicIdError(f"topic id {topic_id_text(asked.topic_id)} is not known")
+            else:
+                topic = image.topics.get(asked.name)
+                if topic is None:
+                    raise UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")
+            return TopicDeleted(topic.topic_id, topic.name, self._clock.wall_ms())
+
+        for asked in request.topics:
+            if asked.HasField("topic_id"):
+                checked_topic_id(asked.topic_id)
+        outcomes = await self._each(request.topics, one, False)
+        response = DeleteTopicsResponse()
+        for asked, outcome in zip(request.topics, outcomes, strict=True):
+            if isinstance(outcome, TopicDeleted):
+                response.responses.add(name=outcome.name, topic_id=outcome.topic_id)
+            elif isinstance(outcome, KafkaError):
+                response.responses.add(
+                    name=asked.name if asked.HasField("name") else None,
+                    topic_id=asked.topic_id or NULL_TOPIC_ID,
+                    error_code=outcome.code,
+                    error_message=outcome.message,
+                )
+        return response
+
+    # ---- producers
+
+    async def init_producer_id(self, request: InitProducerIdRequest, _context: CallContext) -> InitProducerIdResponse:
+        """A producer id of 63 random bits: a counter could repeat after a lost tail (CM-43a)."""
+        if not request.HasField("transactional_id"):
+            return InitProducerIdResponse(producer_id=secrets.randbits(63), producer_epoch=0)
+        try:
+            if not request.transactional_id:
+                raise InvalidRequestError("the transactional id is empty; leave it out for an idempotent producer")
+            if self._transactional_init is None:
+                raise InvalidRequestError("this node serves no transactions; leave the transactional id out")
+            producer_id, epoch = await self._transactional_init(request)
+        except KafkaError as error:
+            return InitProducerIdResponse(
+                error_code=ErrorCode.ValueType(error.code),
+                producer_id=-1,
+                producer_epoch=-1,
+                error_message=error.message,
+            )
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+    # ---- shared
+
+    async def _each(
+        self, topics: Sequence[Any], one: Callable[[MetadataImage, Any], Change], validate_only: bool
+    ) -> list[Change | KafkaError]:
+        """One change or error per topic of a request; the changes become one version."""
+        outcomes: list[Change | KafkaError] = []
+
+        def decide(image: MetadataImage) -> Sequence[Change]:
+            outcomes.clear()
+            changes: dict[Change, None] = {}  # a set in order: a topic that stands twice is deleted once
+            for asked in topics:
+                try:
+                    outcomes.append(one(image, asked))
+                except KafkaError as error:
+                    outcomes.append(error)
+            changes.update((outcome, None) for outcome in outcomes if not isinstance(outcome, KafkaError))
+            return [] if validate_only else list(changes)
+
+        failure = await self._change(decide)
+        if failure is None:
+            return outcomes
+        return [
+            outcome if isinstance(outcome, KafkaError) else failure for outcome in outcomes or [failure] * len(topics)
+        ]
+
+    async def _change(self, decide: Callable[[MetadataImage], Sequence[Change]]) -> KafkaError | None:
+        try:
+            await self._metadata.change(decide)
+        except LogError as error:
+            return RequestTimedOutError(f"not confirmed by the store, it may still take effect: {error}")
+        return None
+
+
+def _bounded(topics: Sequence[Any]) -> None:
+    if len(topics) > TOPICS_MAX:
+        raise invalid_argument(f"{len(topics)} topics; at most {TOPICS_MAX} in one request")
+
+
+def _check_count(name: str, count: int, held: int) -> None:
+    if not 1 <= count <= PARTITIONS_MAX:
+        raise InvalidPartitionsError(f"topic {name!r}: {count} partitions; expected 1 to {PARTITIONS_MAX}")
+    if held + count > CLUSTER_PARTITIONS_MAX:
+        raise InvalidPartitionsError(
+            f"topic {name!r}: {count} partitions and the {held} of other topics exceed {CLUSTER_PARTITIONS_MAX}"
+        )
