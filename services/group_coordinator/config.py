@@ -1,76 +1,74 @@
-"""Settings of the group coordinator with Kafka's names, checked at start-up, and the assignor they name (GC-139a)."""
+"""Settings of the group coordinator, and the assignor they name (GC-57, GC-139a, GC-142).
+
+Names, defaults and ranges are declared in `shard_runtime.configs`; here they become the values the role works with.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from group_coordinator.core.assignor import Assignor, SimpleAssignor
-from group_coordinator.core.views import Settings
+from group_coordinator.core.views import GroupConfigs, Settings
+from shard_runtime import configs
+from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.settings import Settings as NodeSettings
 
-ASSIGNORS: Final = "group.share.assignors"
+ASSIGNORS: Final = configs.ASSIGNORS.name
 SIMPLE: Final = SimpleAssignor.name
+SWEEP_INTERVAL_MS: Final = 30_000
 
 
 class ConfigError(Exception):
     """A setting cannot be; the text names it, what was found, and what was expected."""
 
 
-def _setting(name: str, default: Any, low: int | None, high: int | None, doc: str) -> Any:
-    return field(default=default, metadata={"name": name, "low": low, "high": high, "doc": doc})
-
-
 @dataclass(frozen=True, slots=True)
 class GroupCoordinatorConfig:
-    """Checked values; each field's metadata holds its Kafka name, range and meaning. Times are milliseconds.
+    """What the role is set to. Times are milliseconds. `fast_first_assignment` false: as Kafka (OP-19)."""
 
-    Group-level settings and their broker defaults and bounds are the cluster's (`GroupConfigs`), not repeated here.
-    """
-
-    offsets_topic_num_partitions: int = _setting(
-        "offsets.topic.num.partitions", 50, 1, None, "Shards of the group log; fixed for the life of the deployment."
-    )
-    max_size: int = _setting("group.share.max.size", 200, 1, 1_000, "Members that one share group may have.")
-    assignors: tuple[str, ...] = _setting(
-        ASSIGNORS, (SIMPLE,), None, None, "Exactly one: `simple`, or `module:Class` of a custom assignor."
-    )
-    initialize_retry_interval_ms: int = _setting(
-        "group.share.initialize.retry.interval.ms",
-        30_000,
-        1,
-        None,
-        "After how long an unanswered initialisation is asked for again; at least offsets.commit.timeout.ms.",
-    )
-    offsets_commit_timeout_ms: int = _setting(
-        "offsets.commit.timeout.ms", 5_000, 1, None, "How long a caller waits for the store; the write may still land."
-    )
-    fast_first_assignment: bool = _setting(
-        "group.share.fast.first.assignment",
-        True,
-        None,
-        None,
-        "While a group has nothing assigned, skip the assignment interval and ask for early heartbeats. False: Kafka.",
-    )
-    sweep_interval_ms: int = _setting(
-        "group.share.sweep.interval.ms", 30_000, 1_000, None, "How often deleted topics are looked for."
-    )
-
-    def __post_init__(self) -> None:
-        for spec in fields(self):
-            value, low, high = getattr(self, spec.name), spec.metadata["low"], spec.metadata["high"]
-            if low is not None and (value < low or (high is not None and value > high)):
-                expected = f"at least {low}" if high is None else f"{low} to {high}"
-                raise ConfigError(f"{spec.metadata['name']} is {value}; expected {expected}")
+    shards: int = configs.GROUP_SHARDS.default
+    max_size: int = configs.GROUP_MAX_SIZE.default
+    assignors: tuple[str, ...] = configs.ASSIGNORS.default
+    initialize_retry_interval_ms: int = configs.INITIALIZE_RETRY_INTERVAL_MS.default
+    commit_timeout_ms: int = configs.COMMIT_TIMEOUT_MS.default
+    fast_first_assignment: bool = True
+    sweep_interval_ms: int = SWEEP_INTERVAL_MS
 
     def settings(self) -> Settings:
         """What the core needs (GC-72)."""
         return Settings(
             max_size=self.max_size,
-            initialize_retry_ms=max(self.initialize_retry_interval_ms, self.offsets_commit_timeout_ms),
+            initialize_retry_ms=max(self.initialize_retry_interval_ms, self.commit_timeout_ms),
             fast_first_assignment=self.fast_first_assignment,
         )
+
+
+def config_of(settings: NodeSettings, *, fast_first_assignment: bool = True) -> GroupCoordinatorConfig:
+    """The role's part of a process's settings."""
+    return GroupCoordinatorConfig(
+        shards=settings[configs.GROUP_SHARDS],
+        max_size=settings[configs.GROUP_MAX_SIZE],
+        assignors=settings[configs.ASSIGNORS],
+        initialize_retry_interval_ms=settings[configs.INITIALIZE_RETRY_INTERVAL_MS],
+        commit_timeout_ms=settings[configs.COMMIT_TIMEOUT_MS],
+        fast_first_assignment=fast_first_assignment,
+    )
+
+
+def group_configs(effective: EffectiveConfigs) -> Callable[[str], GroupConfigs]:
+    """The look-up that group shards take: a group's configs in force, asked per heartbeat (GC-27, GC-137, GC-138)."""
+
+    def look_up(group_id: str) -> GroupConfigs:
+        return GroupConfigs(
+            effective.group(group_id, configs.GROUP_SESSION_TIMEOUT_MS),
+            effective.group(group_id, configs.GROUP_HEARTBEAT_INTERVAL_MS),
+            effective.group(group_id, configs.GROUP_ASSIGNMENT_INTERVAL_MS),
+        )
+
+    return look_up
 
 
 def load_assignor(names: Sequence[str], configs: Mapping[str, object]) -> Assignor:

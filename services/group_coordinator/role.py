@@ -7,7 +7,7 @@ were released.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -16,7 +16,7 @@ from group_coordinator.codec import GroupLogCodec
 from group_coordinator.config import GroupCoordinatorConfig, load_assignor
 from group_coordinator.core.shard import GroupShard
 from group_coordinator.core.views import GroupConfigs, TopicsView
-from group_coordinator.doors import Access, Endpoint
+from group_coordinator.doors import Access, Caller, Endpoint
 from group_coordinator.end_offsets_service import EndOffsets
 from group_coordinator.hosting import Effects, GroupHost, GroupShards
 from group_coordinator.metrics import GroupCoordinatorMetrics
@@ -27,18 +27,21 @@ from group_coordinator.sweeper import Sweeper
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
+from shard_runtime.host_options import HostMeter, HostOptions, NoMeter
 from shard_runtime.persister.values import Persister
 from shard_runtime.record_log import RecordLog, ShardId, ShardKind
-from shard_runtime.shard_host import HostOptions, ShardHost
+from shard_runtime.shard_host import ShardHost
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """What the role is given.
 
-    `topics`: the newest metadata image. `configs`: effective configs of a group, clamped (GC-137). `metadata_end`: the
-    newest version in the metadata log, read from the store now; None when it cannot tell (GC-80). `owner_of`: owner of
-    a group shard, for hints. `leader_of`: `host:port` of a partition's leader. `enabled`: share.version ≥ 1 (GC-8).
+    `topics`: the newest metadata image (`image_topics.newest_topics`). `configs`: effective configs of a group, clamped
+    (`config.group_configs`, GC-137). `metadata_end`: the newest version in the metadata log, read from the store now;
+    None when it cannot tell (GC-80). `owner_of`: owner of a group shard, for hints. `leader_of`: `host:port` of a
+    partition's leader. `enabled`: share.version ≥ 1 (GC-8). `meter` hears of flushes and loads. `client_id_of`: what a
+    caller calls itself. `host_options`: bounds of the hosts; their write time-out is the role's own setting.
     """
 
     record_log: RecordLog
@@ -53,6 +56,9 @@ class Node:
     owner_of: Callable[[int], Endpoint | None]
     leader_of: Callable[[TopicIdPartition], str | None]
     enabled: Callable[[], bool] = lambda: True
+    meter: HostMeter = field(default_factory=NoMeter)
+    client_id_of: Callable[[Caller], str] = lambda _: ""
+    host_options: HostOptions = field(default_factory=HostOptions)
 
 
 class GroupCoordinatorService:
@@ -73,12 +79,12 @@ class GroupCoordinatorRole:
         self._node = node
         self._assignor = load_assignor(config.assignors, configs or {})
         self._settings = config.settings()
-        self.shards = GroupShards(config.offsets_topic_num_partitions)
-        self.metrics = GroupCoordinatorMetrics(node.registry, self.shards, lambda: self.hosts)
+        self.shards = GroupShards(config.shards)
+        self.metrics = GroupCoordinatorMetrics(node.registry, self.shards)
         self._calls = StateCalls(node.persister, self.shards, self.metrics)
         self._sweeper = Sweeper(self.shards, node.metadata_end, config.sweep_interval_ms)
         self.shards.build(self._host, self._calls.run, self._calls.drop)
-        around = Surroundings(self.shards, node.topics, node.access, node.owner_of, node.enabled)
+        around = Surroundings(self.shards, node.topics, node.access, node.owner_of, node.enabled, node.client_id_of)
         offsets = ShareGroupOffsets(around, node.persister, EndOffsets(node.transport, node.leader_of))
         self.service = GroupCoordinatorService(GroupCoordinator(around, self.metrics.rebalanced), offsets)
 
@@ -109,8 +115,8 @@ class GroupCoordinatorRole:
             self._node.clock,
             effects=effects,
             dropped=dropped,
-            options=HostOptions(write_timeout_ms=self._config.offsets_commit_timeout_ms),
-            meter=self.metrics,
+            options=replace(self._node.host_options, write_timeout_ms=self._config.commit_timeout_ms),
+            meter=self._node.meter,
         )
 
     def _new_shard(self) -> GroupShard:

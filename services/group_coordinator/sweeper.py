@@ -19,7 +19,6 @@ from kip932.errors import KafkaError
 
 log = structlog.get_logger(__name__)
 
-SWEEP_INTERVAL_MS: Final = 30_000
 _ROUNDS_MAX: Final = 100
 
 
@@ -30,7 +29,7 @@ class Sweeper:
         self,
         shards: Shards,
         metadata_end: Callable[[], Awaitable[int | None]],
-        interval_ms: int = SWEEP_INTERVAL_MS,
+        interval_ms: int,
     ) -> None:
         self._shards = shards
         self._metadata_end = metadata_end

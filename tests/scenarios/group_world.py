@@ -36,7 +36,7 @@ LEADER = "127.0.0.1:9093"
 FAR_FUTURE_MS = 1 << 50
 METHODS = service_methods(service_pb.DESCRIPTOR.services_by_name["GroupCoordinatorService"])
 #: Epochs of the scenarios are Kafka's, with assignment interval 0.
-KAFKA = GroupCoordinatorConfig(offsets_topic_num_partitions=3, fast_first_assignment=False)
+KAFKA = GroupCoordinatorConfig(shards=3, fast_first_assignment=False)
 
 
 class LoopClock:
@@ -144,7 +144,7 @@ class World:
         self.persister = ShareStates()
         self.leaders = Leaders()
         self.clock = LoopClock()
-        self.logs = [ObedientLog() for _ in range(config.offsets_topic_num_partitions)]
+        self.logs = [ObedientLog() for _ in range(config.shards)]
         self.network = InMemoryNetwork()
         self.network.serve(LEADER, leader_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"], self.leaders)
         self.transport = self.network.transport("10.0.0.7")
@@ -237,7 +237,8 @@ class World:
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
-        self._image(tuple(topic for topic in self.image.topics if topic.name != name))
+        self.image = self.image.without(name)
+        self.role.topics_changed()
 
     def log_of(self, group_id: str) -> ObedientLog:
         """The log that holds the group's records."""

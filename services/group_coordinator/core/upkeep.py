@@ -47,14 +47,15 @@ def finished(group: Group, outcome: InitializationFinished, context: Context) ->
 
 
 def swept(group: Group, view: TopicsView) -> Draft:
-    """Drop the topics that `view` lacks from every list, and order their state deleted (GC-79, OP-5).
+    """Drop deleted topics from every list, and order their state deleted (GC-79, OP-5).
 
-    Only for a view that the caller knows to be new enough that absence means deleted (GC-80).
+    The caller knows the view to be new enough (GC-80); even so, only a deletion that it knows of counts, for an image
+    that was rebuilt after the store lost entries may lack topics that nobody deleted (CM-20).
     """
     draft = Draft(group)
     states = group.states
     mentioned = sorted(states.topics.keys() | states.deleting.keys())
-    gone = [topic_id for topic_id in mentioned if view.by_id(topic_id) is None]
+    gone = [topic_id for topic_id in mentioned if view.by_id(topic_id) is None and view.is_deleted(topic_id)]
     orphans = tuple(
         TopicIdPartition(topic_id, index)
         for topic_id in gone

@@ -39,6 +39,10 @@ class TopicsView(Protocol):
         """The topic with that id, if it still exists."""
         ...
 
+    def is_deleted(self, topic_id: bytes) -> bool:
+        """Whether the image knows that the topic was deleted; that it lacks it is no proof (CM-20)."""
+        ...
+
 
 class GroupConfigs(NamedTuple):
     """Effective configs of one group, clamped to the broker's bounds (GC-27, GC-32, GC-137)."""

@@ -25,6 +25,16 @@ class Image:
     topics: tuple[Topic, ...] = ()
     version: int = 1
     complete: bool = True
+    deleted: frozenset[bytes] = frozenset()
+
+    def is_deleted(self, topic_id: bytes) -> bool:
+        return topic_id in self.deleted
+
+    def without(self, name: str) -> Image:
+        """The next image, in which the topic is deleted."""
+        gone = {topic.topic_id for topic in self.topics if topic.name == name}
+        left = tuple(topic for topic in self.topics if topic.name != name)
+        return replace(self, topics=left, version=self.version + 1, deleted=self.deleted | gone)
 
     def by_name(self, name: str) -> Topic | None:
         return next((topic for topic in self.topics if topic.name == name), None)
@@ -92,8 +102,7 @@ class Driver:
         return made.topic_id
 
     def delete(self, name: str) -> None:
-        left = tuple(topic for topic in self.image.topics if topic.name != name)
-        self.image = replace(self.image, topics=left, version=self.image.version + 1)
+        self.image = self.image.without(name)
 
     def take_effects(self) -> list[object]:
         taken, self.effects = self.effects, []

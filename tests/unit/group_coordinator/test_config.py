@@ -6,9 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from group_coordinator.config import ConfigError, GroupCoordinatorConfig, load_assignor
+from group_coordinator.config import ConfigError, GroupCoordinatorConfig, config_of, group_configs, load_assignor
 from group_coordinator.core.assignor import GroupSpec, SimpleAssignor
-from group_coordinator.core.views import Assignment
+from group_coordinator.core.views import Assignment, GroupConfigs, Topic
+from group_coordinator.image_topics import newest_topics
+from kip932.ids import RESOURCE_GROUP
+from shard_runtime import configs
+from shard_runtime.cluster.metadata import MetadataImage, TopicCreated, TopicDeleted
+from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.settings import Settings
 
 HERE = __name__
 
@@ -72,10 +78,40 @@ def test_a_failing_configure_is_a_start_up_error() -> None:
         load_assignor([f"{HERE}:Custom"], {"bad": 1})
 
 
-@pytest.mark.rule("GC-139a", "GC-72")
-def test_ranges_are_checked_and_the_retry_interval_is_raised_to_the_commit_timeout() -> None:
-    with pytest.raises(ConfigError, match=r"group\.share\.max\.size is 1001; expected 1 to 1000"):
-        GroupCoordinatorConfig(max_size=1_001)
-    with pytest.raises(ConfigError, match=r"offsets\.topic\.num\.partitions is 0; expected at least 1"):
-        GroupCoordinatorConfig(offsets_topic_num_partitions=0)
+@pytest.mark.rule("GC-72")
+def test_the_retry_interval_is_raised_to_the_commit_timeout() -> None:
     assert GroupCoordinatorConfig(initialize_retry_interval_ms=1).settings().initialize_retry_ms == 5_000
+
+
+@pytest.mark.rule("GC-139a")
+def test_the_process_settings_are_taken_over() -> None:
+    settings = Settings(configs.BROKER_CONFIGS, {"group.share.max.size": 7, "offsets.topic.num.partitions": 3})
+    found = config_of(settings, fast_first_assignment=False)
+    assert (found.shards, found.max_size, found.fast_first_assignment) == (3, 7, False)
+    assert config_of(Settings(configs.BROKER_CONFIGS, {})) == GroupCoordinatorConfig()
+
+
+@pytest.mark.rule("GC-27", "GC-137", "GC-138")
+def test_group_configs_are_the_groups_clamped_or_the_brokers() -> None:
+    overrides = {(RESOURCE_GROUP, "g"): {"share.session.timeout.ms": "50000", "share.heartbeat.interval.ms": "99999"}}
+    effective = EffectiveConfigs(Settings(configs.BROKER_CONFIGS, {}), lambda *key: overrides.get(key, {}))
+    look_up = group_configs(effective)
+    assert look_up("g") == GroupConfigs(50_000, 15_000, 1_000)
+    assert look_up("other") == GroupConfigs()
+
+
+@pytest.mark.rule("CM-20", "P-13")
+def test_the_images_topics_are_the_same_object_until_something_changes() -> None:
+    image, sound = MetadataImage().apply(1, [TopicCreated("t", b"t" * 16, 3)]), [True]
+    images = [image]
+    look_up = newest_topics(lambda: images[-1], lambda: sound[-1])
+    view = look_up()
+    assert look_up() is view
+    assert (view.version, view.complete, view.by_name("t")) == (1, True, Topic(b"t" * 16, "t", 3))
+    assert view.by_id(b"t" * 16) == Topic(b"t" * 16, "t", 3)
+    sound.append(False)
+    assert look_up().complete is False
+    images.append(image.apply(2, [TopicDeleted(b"t" * 16, "t")]))
+    after = look_up()
+    assert (after.by_name("t"), after.by_id(b"t" * 16), after.is_deleted(b"t" * 16)) == (None, None, True)
+    assert not view.is_deleted(b"t" * 16)

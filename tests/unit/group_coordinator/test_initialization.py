@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from group_coordinator.core import commands as c
@@ -208,8 +210,17 @@ def test_a_lagging_or_incomplete_image_deletes_nothing() -> None:
     size = len(driver.log)
     lagging = c.SweepReply(0, more=False, lagging=True)
     assert driver.run(c.Sweep(driver.image.version + 1)) == lagging
-    driver.image = type(driver.image)((), driver.image.version, complete=False)
+    driver.image = replace(driver.image, complete=False)
     assert driver.run(c.Sweep(driver.image.version)) == lagging
+    assert len(driver.log) == size
+
+
+@pytest.mark.rule("CM-20", "GC-80")
+def test_a_topic_that_is_only_absent_is_not_swept() -> None:
+    driver, _ = _ready()
+    driver.image = replace(driver.image.without("t"), deleted=frozenset())
+    size = len(driver.log)
+    assert driver.run(c.Sweep(driver.image.version)) == c.SweepReply(0, more=False, lagging=False)
     assert len(driver.log) == size
 
 

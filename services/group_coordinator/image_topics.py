@@ -1,0 +1,52 @@
+"""The node's metadata image as group shards look at it (`core.views.TopicsView`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from group_coordinator.core.views import Topic
+from shard_runtime.cluster.metadata import MetadataImage
+
+
+class ImageTopics:
+    """One version of the image; `complete` as of the moment it was taken."""
+
+    __slots__ = ("_image", "complete")
+
+    def __init__(self, image: MetadataImage, complete: bool) -> None:
+        self._image = image
+        self.complete = complete
+
+    @property
+    def version(self) -> int:
+        """The image's version."""
+        return self._image.version
+
+    def by_name(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        found = self._image.topics.get(name)
+        return None if found is None else Topic(found.topic_id, found.name, found.partitions)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with that id."""
+        found = self._image.by_id.get(topic_id)
+        return None if found is None else Topic(found.topic_id, found.name, found.partitions)
+
+    def is_deleted(self, topic_id: bytes) -> bool:
+        """Whether a deletion entry named it."""
+        return topic_id in self._image.deleted
+
+
+def newest_topics(image: Callable[[], MetadataImage], sound: Callable[[], bool]) -> Callable[[], ImageTopics]:
+    """The look-up that group shards take. The same object comes back while nothing has changed, so that memos hold."""
+    last = ImageTopics(image(), sound())
+    taken = image()
+
+    def look_up() -> ImageTopics:
+        nonlocal last, taken
+        now, complete = image(), sound()
+        if now is not taken or complete is not last.complete:
+            last, taken = ImageTopics(now, complete), now
+        return last
+
+    return look_up
