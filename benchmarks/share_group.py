@@ -1,0 +1,216 @@
+"""Our side of B1: `python -m share_node up`, and the public asyncio clients in processes of their own.
+
+Implicit acknowledgement: the next poll accepts what the previous one returned, and the commit callback says when the
+leader has confirmed it. Group settings are the defaults, but that a new group begins at the earliest offset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.drain import BATCH, Task
+from benchmarks.machine import process_tree
+from benchmarks.processes import BenchmarkError, Board, Process, hear, run_loop, say, worker
+
+if TYPE_CHECKING:
+    from sharegroups import KafkaError, Message, TopicIdPartition
+
+TOPIC: Final = "bench"
+GROUP: Final = "bench"
+_START_S: Final = 60.0
+_SETTLED_S: Final = 60.0
+_QUIET_S: Final = 0.7  # longer than a parked fetch waits (fetch.max.wait.ms)
+
+
+class ShareGroup:
+    """One node with its embedded store, a topic and workers. `command` starts the node; the rest is added to it."""
+
+    name = "sharegroups"
+
+    def __init__(self, command: Sequence[str] = (sys.executable, "-m", "share_node", "up")) -> None:
+        self._command = tuple(command)
+        self._node: Process | None = None
+        self._workers: list[Process] = []
+        self._producer: Process | None = None
+        self._consumers: list[Process] = []
+        self._servers: dict[str, int] = {}
+        self._bootstrap = ""
+        self._task: Task | None = None
+
+    def start(self, task: Task, folder: Path, board: Path) -> None:
+        """See drain.System."""
+        self._task = task
+        self.start_node(task, folder)
+        shape = task.shape
+        setup = self._worker("setup", {"partitions": shape.partitions})
+        setup.expect("made", _START_S)
+        self._producer = self._worker(
+            "producer", {"partitions": shape.partitions, "records": task.records, "value_bytes": task.value_bytes}
+        )
+        for number in range(shape.consumers):
+            settings = {"number": number, "consumers": shape.consumers, "board": str(board)}
+            self._consumers.append(self._worker("consumer", settings))
+
+    def start_node(self, task: Task, folder: Path) -> str:
+        """Start the node and read where its clients find it. Raises BenchmarkError."""
+        options = ["--data", str(folder / "data"), "--port", "0", "--output", "json", "--fsync", task.fsync]
+        self._node = Process(f"{self.name} node", [*self._command, *options])
+        self._bootstrap = str(self._node.expect("bootstrap", _START_S)["bootstrap"])
+        self._servers = _named(process_tree(self._node.pid))
+        return self._bootstrap
+
+    def _worker(self, role: str, settings: dict[str, Any]) -> Process:
+        process = worker(f"{self.name} {role}", "share_group", role, settings | {"bootstrap": self._bootstrap})
+        self._workers.append(process)
+        return process
+
+    @property
+    def servers(self) -> dict[str, int]:
+        """See drain.System."""
+        return self._servers
+
+    @property
+    def producer(self) -> Process:
+        """See drain.System."""
+        assert self._producer is not None
+        return self._producer
+
+    @property
+    def consumers(self) -> Sequence[Process]:
+        """See drain.System."""
+        return self._consumers
+
+    def settle(self) -> None:
+        """See drain.System."""
+        assert self._task is not None
+        observer = self._worker("observer", {"consumers": self._task.shape.consumers})
+        observer.expect("settled", _SETTLED_S + _START_S)
+
+    def settings(self) -> dict[str, Any]:
+        """See drain.System."""
+        fsync = self._task.fsync if self._task else ""
+        return {"appendonly": "yes", "appendfsync": fsync, "client": "asyncio", "transport": "loopback TCP"}
+
+    def close(self) -> None:
+        """See drain.System."""
+        for process in self._workers:
+            process.stop()
+        if self._node is not None:
+            self._node.stop(terminate=True)
+
+
+def _named(tree: dict[str, int]) -> dict[str, int]:
+    """The node's processes under names that do not change from run to run; several of one kind are numbered."""
+    found: dict[str, int] = {}
+    for number, (name, pid) in enumerate(tree.items()):
+        kind = "store" if "valkey" in name or "redis" in name else ("node" if number == 0 else "helper")
+        found[kind if kind not in found else f"{kind}-{number}"] = pid
+    return found
+
+
+# The workers.
+
+
+async def _setup(settings: dict[str, Any]) -> None:
+    from sharegroups.admin_values import AlterConfig, ConfigResource, NewTopic  # noqa: PLC0415 - parents need no client
+    from sharegroups.aio import Admin  # noqa: PLC0415
+
+    async with Admin(bootstrap_servers=settings["bootstrap"]) as admin:
+        _raise_first(await admin.create_topics([NewTopic(TOPIC, settings["partitions"])]))
+        earliest = [AlterConfig("share.auto.offset.reset", "earliest")]
+        _raise_first(await admin.incremental_alter_configs({ConfigResource.group(GROUP): earliest}))
+    say(made=True)
+
+
+def _raise_first(results: dict[Any, Any]) -> None:
+    for error in results.values():
+        if error is not None:
+            raise error
+
+
+async def _observer(settings: dict[str, Any]) -> None:
+    """Wait until every consumer is a member that has taken over the group's present assignment."""
+    from sharegroups.aio import Admin  # noqa: PLC0415
+
+    until = time.monotonic() + _SETTLED_S
+    async with Admin(bootstrap_servers=settings["bootstrap"]) as admin:
+        while True:
+            group: Any = (await admin.describe_share_groups([GROUP]))[GROUP]
+            epochs = [] if isinstance(group, Exception) else [member.member_epoch for member in group.members]
+            if len(epochs) == settings["consumers"] and set(epochs) == {group.group_epoch}:
+                break
+            if time.monotonic() > until:
+                raise BenchmarkError(f"the group did not settle within {_SETTLED_S:g} s; it is {group!r}")
+            await asyncio.sleep(0.1)
+    say(settled=True)
+
+
+async def _produce(settings: dict[str, Any]) -> None:
+    from sharegroups.aio import Producer  # noqa: PLC0415
+
+    value, records, partitions = b"v" * settings["value_bytes"], settings["records"], settings["partitions"]
+    producer = Producer(bootstrap_servers=settings["bootstrap"], batch_num_records=BATCH, batch_size=BATCH * 2048)
+    async with producer:
+        await producer.ensure_topic(TOPIC)
+        say(ready=True)
+        await asyncio.to_thread(hear, "go")
+        for first in range(0, records, BATCH):
+            partition = first // BATCH % partitions
+            for _ in range(min(BATCH, records - first)):
+                await producer.produce(TOPIC, value, partition=partition)
+            await asyncio.sleep(0)  # the sender is a task of this loop
+        waiting = await producer.flush()
+        # A batch that failed for good is missing in what is consumed, and fails the run there.
+        say(produced=records - waiting, at=time.monotonic())
+        await asyncio.to_thread(sys.stdin.readline)
+
+
+async def _consume(settings: dict[str, Any]) -> None:
+    from sharegroups.aio import ShareConsumer  # noqa: PLC0415
+
+    number = settings["number"]
+    records = cycles = value_bytes = 0
+    consumer = ShareConsumer(bootstrap_servers=settings["bootstrap"], group_id=GROUP, max_poll_records=BATCH)
+    with Board(Path(settings["board"]), settings["consumers"]) as board:
+
+        def committed(offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
+            nonlocal records
+            if error is not None:
+                raise error
+            records += sum(len(found) for found in offsets.values())
+            board.post(number, records, time.monotonic(), cycles)
+
+        consumer.set_acknowledgement_commit_callback(committed)
+        consumer.subscribe([TOPIC])
+        async with consumer:
+            # A member that has polled once; it goes on polling, for new assignments, until it hears `hold`.
+            await consumer.poll(0.2)
+            say(ready=True)
+            hold = asyncio.create_task(asyncio.to_thread(hear, "hold"))
+            while not hold.done():
+                await consumer.poll(0.2)
+            hold.result()
+            await asyncio.sleep(_QUIET_S)  # a fetch that is still parked would take records before the gate opens
+            say(held=True)
+            await asyncio.to_thread(hear, "go")
+            while not board.is_over:
+                messages = await consumer.poll(0.05)
+                value_bytes += _touch(messages)
+                cycles += bool(messages)
+    say(done=True, value_bytes=value_bytes)
+
+
+def _touch(messages: Sequence[Message]) -> int:
+    return sum([len(message.value()) for message in messages])
+
+
+_ROLES: Final = {"setup": _setup, "observer": _observer, "producer": _produce, "consumer": _consume}
+
+if __name__ == "__main__":
+    run_loop(_ROLES[sys.argv[1]](json.loads(sys.argv[2])))

@@ -1,0 +1,300 @@
+"""B8: what the state machine of one share-partition costs by itself, in µs of process CPU time per delivered record.
+
+Drives `partition_leader.core.SharePartition` through its door without I/O, log or store; acquire, acknowledge and the
+result of the write are all counted. A window of `in_flight` records is kept full, 500 records
+per fetch and per acknowledgement, in the order of delivery, and only the core is on the clock:
+
+- uniform: every record accepted, one type for a whole range;
+- per-record: one acknowledgement for each record, 20 of them per write (natural batching of PL-705);
+- alternating: of every first delivery, accept and release in turn; what comes again is accepted, record by record;
+- exhausting: accept and release in turn at every delivery, up to the delivery limit, so that the isolation of the last
+  deliveries (PL-240) makes most fetches small. Only its growth has a limit;
+- stuck: a window fills up behind a record that somebody else holds at the start offset. `clear` is its control: the
+  same deliveries with that record accepted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks.goals import ALTERNATING, GROWTH, STUCK, Limit
+from benchmarks.report import median
+from partition_leader.core import effects as fx
+from partition_leader.core import events as ev
+from partition_leader.core.share_partition import SharePartition
+
+FETCH: Final = 500
+WINDOWS: Final = (1_000, 10_000, 50_000)
+ACKS_PER_WRITE: Final = 20
+ACCEPT: Final = b"\x01"
+RELEASE: Final = b"\x02"
+ALTERNATELY: Final = b"\x01\x02" * FETCH
+_LOCK_MS: Final = 30_000
+_Range = tuple[int, int, int]  # first and last offset, delivery count
+
+
+class Driver:
+    """One share-partition with its log, a member that fetches, and a coordinator that answers at once."""
+
+    def __init__(self, in_flight_max: int, log: tuple[ev.LogBatch, ...]) -> None:
+        self.settings = ev.GroupSettings(lock_ms=_LOCK_MS, max_record_locks=in_flight_max)
+        self.log = log
+        self.core = SharePartition(generation=1)
+        self.held: deque[_Range] = deque()  # what the member has and has not acknowledged yet, in order of delivery
+        self.delivered = 0
+        self.cpu_s = 0.0
+        self._now_ms = 0
+        self._operation = 0
+        self.core.handle(ev.Initialized(1, 0, (), False, self.settings), 0)
+
+    def play(self, events: Sequence[ev.Event], events_per_write: int = 1) -> list[fx.Effect]:
+        """Hand the events to the core on the clock; a write is durable `events_per_write` events later, and the last
+        ones before this returns. As the host does, ask for the next deadline each time."""
+        self._now_ms += 1
+        handle, deadline, now_ms = self.core.handle, self.core.next_deadline, self._now_ms
+        seen: list[fx.Effect] = []
+        write: fx.Persist | None = None
+        began = time.process_time()
+        for number, event in enumerate(events, 1):
+            effects = handle(event, now_ms)
+            deadline()
+            seen += effects
+            write = _write_in(effects) or write
+            while write is not None and (number % events_per_write == 0 or number == len(events)):
+                effects = handle(ev.Persisted(write.write_id), now_ms)
+                deadline()
+                seen += effects
+                write = _write_in(effects)
+                if number < len(events):
+                    break
+        self.cpu_s += time.process_time() - began
+        for effect in seen:
+            if type(effect) is fx.Reply and effect.error is not None:
+                raise AssertionError(f"the workload is wrong: {effect.error}")
+        return seen
+
+    def fetch(self, member: str = "member", max_records: int = FETCH) -> int:
+        """One fetch as the host does it: the read reaches through the window and `max_records` further."""
+        core = self.core
+        if not core.take_fetch_lock(1, self.settings):
+            return 0
+        offset = core.next_fetch_offset()
+        read = self.log[offset // FETCH : (core.speo + max_records - 1) // FETCH + 1]
+        last_read = read[-1].last_offset
+        acquire = ev.Acquire(1, member, 0, FETCH, max_records, offset, read, last_read, False, (), self.settings)
+        acquired = 0
+        for effect in self.play([acquire]):
+            if type(effect) is fx.Acquired:
+                self.held.extend(effect.ranges)
+                acquired += effect.record_count
+        core.release_fetch_lock(1)
+        self.delivered += acquired
+        return acquired
+
+    def fill(self) -> None:
+        """Fetch until the record locks are used up."""
+        while self.fetch():
+            pass
+
+    def take(self, records: int) -> list[_Range]:
+        """The ranges of the oldest deliveries, `records` at most."""
+        held, found = self.held, []
+        while held and records > 0:
+            first, last, count = held.popleft()
+            if last - first + 1 > records:
+                held.appendleft((first + records, last, count))
+                last = first + records - 1
+            records -= last - first + 1
+            found.append((first, last, count))
+        return found
+
+    def acknowledgement(self, *batches: ev.AckBatch) -> ev.Acknowledge:
+        """One request of the member."""
+        self._operation += 1
+        return ev.Acknowledge(self._operation, "member", batches, self.settings)
+
+
+def _write_in(effects: list[fx.Effect]) -> fx.Persist | None:
+    for effect in effects:
+        if type(effect) is fx.Persist:
+            return effect
+    return None
+
+
+# Workloads: prepare outside the clock, then run until `records` have been delivered.
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One workload at one window."""
+
+    workload: str
+    in_flight: int
+
+
+def _steady(step: Callable[[Driver], None], in_flight: int, records: int) -> tuple[float, int]:
+    driver = Driver(in_flight, _log(in_flight + 2 * records))
+    driver.fill()
+    # Twice around, so that the window has its steady shape before what counts.
+    _deliver(driver, step, 2 * in_flight)
+    began, spent = driver.delivered, driver.cpu_s
+    _deliver(driver, step, records)
+    return driver.cpu_s - spent, driver.delivered - began
+
+
+def _deliver(driver: Driver, step: Callable[[Driver], None], records: int) -> None:
+    until = driver.delivered + records
+    while driver.delivered < until:
+        step(driver)
+        driver.fill()
+
+
+def _uniform_step(driver: Driver) -> None:
+    batches = [ev.AckBatch(first, last, ACCEPT) for first, last, _ in driver.take(FETCH)]
+    driver.play([driver.acknowledgement(*batches)])
+
+
+def _alternating_step(driver: Driver, again: bool = False) -> None:
+    at, batches = 0, []
+    for first, last, count in driver.take(FETCH):
+        size = last - first + 1
+        batches.append(ev.AckBatch(first, last, ALTERNATELY[at : at + size] if again or count == 1 else ACCEPT))
+        at += size
+    driver.play([driver.acknowledgement(*batches)])
+
+
+def _exhausting_step(driver: Driver) -> None:
+    _alternating_step(driver, again=True)
+
+
+def _per_record_step(driver: Driver) -> None:
+    offsets = [offset for first, last, _ in driver.take(FETCH) for offset in range(first, last + 1)]
+    acks = [driver.acknowledgement(ev.AckBatch(offset, offset, ACCEPT)) for offset in offsets]
+    driver.play(acks, ACKS_PER_WRITE)
+
+
+def _filling(stuck: bool, in_flight: int, records: int) -> tuple[float, int]:
+    log = _log(in_flight + FETCH)
+    drivers = [_begun(Driver(in_flight, log), stuck) for _ in range(max(1, records // in_flight))]
+    before = sum(driver.delivered for driver in drivers)
+    spent = sum(driver.cpu_s for driver in drivers)
+    for driver in drivers:
+        for _ in range(in_flight // FETCH - 1):
+            driver.fetch()
+            _uniform_step(driver)
+    if any((driver.core.start_offset == 0) is not stuck for driver in drivers):
+        raise AssertionError("the workload is wrong: the start offset is not where the stuck record says")
+    return sum(driver.cpu_s for driver in drivers) - spent, sum(driver.delivered for driver in drivers) - before
+
+
+def _begun(driver: Driver, stuck: bool) -> Driver:
+    """The first FETCH records are done; when `stuck`, the very first went to somebody who keeps it."""
+    driver.fetch()
+    first = 0
+    if stuck:
+        driver.play([driver.acknowledgement(ev.AckBatch(0, 0, RELEASE))])
+        driver.fetch("keeper", max_records=1)
+        first = 1
+    driver.play([driver.acknowledgement(ev.AckBatch(first, FETCH - 1, ACCEPT))])
+    driver.held.clear()
+    return driver
+
+
+def _log(records: int) -> tuple[ev.LogBatch, ...]:
+    return tuple(ev.LogBatch(base, base + FETCH - 1) for base in range(0, records + 2 * FETCH, FETCH))
+
+
+_WORKLOADS: Final[dict[str, Callable[[int, int], tuple[float, int]]]] = {
+    "uniform": lambda in_flight, records: _steady(_uniform_step, in_flight, records),
+    "per-record": lambda in_flight, records: _steady(_per_record_step, in_flight, records),
+    "alternating": lambda in_flight, records: _steady(_alternating_step, in_flight, records),
+    "exhausting": lambda in_flight, records: _steady(_exhausting_step, in_flight, records),
+    "clear": lambda in_flight, records: _filling(False, in_flight, records),
+    "stuck": lambda in_flight, records: _filling(True, in_flight, records),
+}
+WORKLOADS: Final = tuple(_WORKLOADS)
+
+
+def measure(case: Case, records: int) -> dict[str, Any]:
+    """Run one case once."""
+    cpu_s, delivered = _WORKLOADS[case.workload](case.in_flight, records)
+    return {
+        "benchmark": "B8",
+        "workload": case.workload,
+        "in_flight": case.in_flight,
+        "delivered": delivered,
+        "cpu_s": round(cpu_s, 6),
+        "us_per_record": round(cpu_s * 1e6 / delivered, 4),
+    }
+
+
+def run(
+    rounds: int, records: int, windows: tuple[int, ...], emit: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """All cases in turn inside a round; every run goes to `emit`."""
+    runs = []
+    for number in range(1, rounds + 1):
+        for workload in WORKLOADS:
+            for in_flight in windows:
+                result = measure(Case(workload, in_flight), max(records, 4 * in_flight)) | {"round": number}
+                emit(result)
+                runs.append(result)
+    return runs
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case against its limit; `ratio` is the median over the per-round ratios."""
+
+    case: Case
+    us: float
+    ratio: float
+    against: str
+    limit: Limit | None
+
+    @property
+    def verdict(self) -> str:
+        """ok, BROKEN, or - for the case that the others are held against."""
+        if self.limit is None:
+            return "-"
+        return "ok" if self.limit.holds(self.ratio, self.us) else "BROKEN"
+
+
+def rows(runs: list[dict[str, Any]]) -> list[Row]:
+    """Every case against its limits of §3: growth of each workload, alternating / uniform, stuck / clear."""
+    cost: dict[Case, dict[int, float]] = {}
+    for run_ in runs:
+        cost.setdefault(Case(run_["workload"], run_["in_flight"]), {})[run_["round"]] = run_["us_per_record"]
+    smallest = min(case.in_flight for case in cost)
+    found: list[Row] = []
+
+    def add(case: Case, other: Case, limit: Limit) -> None:
+        ratio = median([us / cost[other][number] for number, us in cost[case].items()])
+        name = f"{other.workload} {other.in_flight}"
+        found.append(Row(case, median(list(cost[case].values())), ratio, name, None if case == other else limit))
+
+    for case in cost:
+        add(case, Case(case.workload, smallest), GROWTH)
+        if case.workload == "alternating":
+            add(case, Case("uniform", case.in_flight), ALTERNATING)
+        if case.workload == "stuck":
+            add(case, Case("clear", case.in_flight), STUCK)
+    return found
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """The cases, their ratios and the limits, for people."""
+    lines = [f"{'B8 workload':<13}{'in flight':>10}{'µs/record':>11}{'ratio':>8}  {'against':<20}{'limit':<16}verdict"]
+    for row in rows(runs):
+        limit = "-"
+        if row.limit is not None:
+            limit = f"{row.limit.ratio_max:g}x" + (f", {row.limit.us_max:g} µs" if row.limit.us_max else "")
+        lines.append(
+            f"{row.case.workload:<13}{row.case.in_flight:>10,}{row.us:>11.3f}{row.ratio:>8.2f}  "
+            f"{row.against:<20}{limit:<16}{row.verdict}"
+        )
+    return "\n".join(lines)
