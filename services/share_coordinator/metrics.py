@@ -62,7 +62,7 @@ class ShareCoordinatorMetrics:
 
     def __init__(self, registry: CollectorRegistry, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:
         self._writes = Counter(
-            "share_coordinator_writes",
+            "share_coordinator_write",
             "Writes per share-partition, and reads that stored a leader epoch (write-total).",
             registry=registry,
         )

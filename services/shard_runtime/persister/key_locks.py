@@ -16,6 +16,11 @@ class KeyLocks:
         self._locks: dict[SharePartitionKey, asyncio.Lock] = {}
         self._users: dict[SharePartitionKey, int] = {}
 
+    @property
+    def busy(self) -> int:
+        """How many keys are held or waited for."""
+        return len(self._locks)
+
     @asynccontextmanager
     async def hold(self, key: SharePartitionKey) -> AsyncIterator[None]:
         """Hold the key's lock; waits for those who came before."""

@@ -42,7 +42,7 @@ def test_metrics_count_requests_and_look_at_the_shards_when_scraped() -> None:
     metrics.wrote(3, 20)
     metrics.raised(1)
     metrics.fenced(2)
-    assert registry.get_sample_value("share_coordinator_writes_total") == 4
+    assert registry.get_sample_value("share_coordinator_write_total") == 4
     assert registry.get_sample_value("share_coordinator_fenced_total") == 2
     assert registry.get_sample_value("share_coordinator_write_latency_seconds_sum") == pytest.approx(0.02)
     assert registry.get_sample_value("share_coordinator_state_keys", {"shard": "7"}) == 1

@@ -1,0 +1,119 @@
+"""Table 2.3 against an oracle, over random histories: who is answered, who is fenced, what never goes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kip932.errors import NONE, KafkaError
+from kip932.state_batches import StateBatch
+from share_coordinator.core.commands import DeleteState, InitializeState, KeyCommand, ReadState, ReadSummary, WriteState
+from tests.unit.share_coordinator.worlds import KEY, TOPIC, Driver
+
+_EPOCH = st.integers(-1, 4)
+_GENERATION = st.integers(0, 2)
+_BATCH = st.builds(
+    lambda first, size, state, count: StateBatch(first, first + size, state, count),
+    st.integers(0, 30),
+    st.integers(-1, 5),
+    st.sampled_from([0, 1, 2, 3, 4]),
+    st.integers(-1, 3),
+)
+_COMMAND: st.SearchStrategy[KeyCommand] = st.one_of(
+    st.builds(InitializeState, st.just(KEY), _EPOCH, st.integers(-1, 20)),
+    st.builds(ReadState, st.just(KEY), _EPOCH, _GENERATION),
+    st.builds(
+        WriteState,
+        st.just(KEY),
+        _EPOCH,
+        _EPOCH,
+        _GENERATION,
+        st.integers(-1, 20),
+        st.integers(-1, 9),
+        st.lists(_BATCH, max_size=2).map(tuple),
+    ),
+    st.builds(DeleteState, st.just(KEY), _EPOCH),
+    st.just(ReadSummary(KEY)),
+)
+
+
+@dataclass
+class Oracle:
+    """What the table says, from accepted requests alone."""
+
+    leader: tuple[int, int] | None = None  # the largest accepted (leader epoch, generation); None: no state
+    state_epoch: int = -1
+    topic_known: bool = True
+
+    def expected(self, command: KeyCommand) -> int:
+        if isinstance(command, WriteState) and any(self._impossible(batch) for batch in command.batches):
+            return 42
+        if self.leader is None and isinstance(command, ReadState | WriteState):
+            return 42
+        if self.leader is not None and self._fenced(command, self.leader):
+            return 74
+        if self.leader is not None and isinstance(command, InitializeState | WriteState | DeleteState):
+            requested = command.state_epoch
+            if requested != -1 and self.state_epoch > requested:
+                return 124
+        return NONE if self.topic_known else 3
+
+    def accept(self, command: KeyCommand) -> None:
+        if isinstance(command, DeleteState):
+            self.leader, self.state_epoch = None, -1
+        elif isinstance(command, InitializeState):
+            self.leader = self.leader or (0, 0)
+            self.state_epoch = max(self.state_epoch, command.state_epoch)
+        elif isinstance(command, ReadState):
+            self.leader = command.leader_epoch, command.generation
+
+    @staticmethod
+    def _impossible(batch: StateBatch) -> bool:
+        return batch.last_offset < batch.first_offset or batch.delivery_state == 1 or batch.delivery_count < 0
+
+    @staticmethod
+    def _fenced(command: KeyCommand, leader: tuple[int, int]) -> bool:
+        if isinstance(command, WriteState) and command.leader_epoch == -1:
+            return False
+        return isinstance(command, ReadState | WriteState) and leader > (command.leader_epoch, command.generation)
+
+
+@pytest.mark.rule("SC-22", "SC-23", "SC-24", "SC-25", "SC-26", "SC-28", "SC-29", "SC-29a", "SC-30", "SC-31", "SC-43")
+@pytest.mark.rule("SC-33", "SC-34", "SC-40", "SC-41")
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(_COMMAND, st.sampled_from(["restart", "topic"])), max_size=30), st.integers(0, 3))
+def test_every_request_is_answered_as_the_table_says(steps: list[KeyCommand | str], updates: int) -> None:
+    driver, oracle = Driver(updates), Oracle()
+    for step in steps:
+        if step == "restart":
+            driver.shard = driver.replayed()
+            continue
+        if isinstance(step, str):
+            oracle.topic_known = not oracle.topic_known
+            driver.metadata.topics = {TOPIC: 10} if oracle.topic_known else {}
+            continue
+        before, position = driver.shard.state(KEY), len(driver.log)
+        try:
+            driver.run(step)
+            code = NONE
+        except KafkaError as error:
+            code = error.code
+        assert code == oracle.expected(step)
+        after = driver.shard.state(KEY)
+        if code != NONE:
+            assert (after, len(driver.log)) == (before, position)
+            continue
+        oracle.accept(step)
+        assert (after is None) == (oracle.leader is None)
+        if isinstance(step, WriteState):
+            assert before is not None
+            assert after is not None
+            assert after.start_offset == max(before.start_offset, step.start_offset)
+            assert (after.state_epoch, after.leader_epoch, after.fence) == (
+                before.state_epoch,
+                before.leader_epoch,
+                before.fence,
+            )
