@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from partition_leader.core.events import GroupSettings
 
 #: Groups whose settings are kept between metadata changes; past it the oldest are computed again.
 _KEPT: Final = 10_000
 
-Effective = Callable[[str], Mapping[str, object]]
+
+class EffectiveGroup(NamedTuple):
+    """A group's effective values, clamped into the broker's bounds (PL-1002)."""
+
+    lock_duration_ms: int
+    delivery_count_limit: int
+    max_record_locks: int
+    renew_enabled: bool
+    auto_offset_reset: str
+    read_committed: bool
+
+
+Effective = Callable[[str], EffectiveGroup]
 
 
 class GroupView:
@@ -65,10 +77,9 @@ class GroupViews:
     def _compute(self, group_id: str) -> tuple[GroupSettings, str, bool]:
         values = self._effective(group_id)
         settings = GroupSettings(
-            lock_ms=int(str(values["share.record.lock.duration.ms"])),
-            delivery_count_limit=int(str(values["share.delivery.count.limit"])),
-            max_record_locks=int(str(values["share.partition.max.record.locks"])),
-            renew_enabled=bool(values["share.renew.acknowledge.enable"]),
+            lock_ms=values.lock_duration_ms,
+            delivery_count_limit=values.delivery_count_limit,
+            max_record_locks=values.max_record_locks,
+            renew_enabled=values.renew_enabled,
         )
-        read_committed = values["share.isolation.level"] == "read_committed"
-        return settings, str(values["share.auto.offset.reset"]), read_committed
+        return settings, values.auto_offset_reset, values.read_committed

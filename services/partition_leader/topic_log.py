@@ -278,12 +278,11 @@ class TopicLog:
         self._state.tail.set_limit(limit_bytes)
 
     def memory(self) -> TailMemory:
-        """What this process knows of the log's end, for the next `load` under a higher epoch (CM-47)."""
-        draft = self._commit.in_flight
-        batches = self._state.tail.batches
-        if draft is not None:
-            batches = (*batches, *draft.batches)
-        return TailMemory(self.epoch, self.log_end, batches)
+        """What this process knows of the log's end, for the next `load` under a higher epoch (CM-47).
+
+        Only what was confirmed: an unconfirmed offset was never readable and never answered, so it may be given again.
+        """
+        return TailMemory(self.epoch, self._state.high_watermark, self._state.tail.batches)
 
     async def close(self, drain_s: float = 0.0, error: KafkaError | None = None) -> None:
         """Lead no longer. With `drain_s`, what was taken is written and answered first, for so long at most; nothing

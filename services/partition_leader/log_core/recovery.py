@@ -16,8 +16,7 @@ JUMP_OFFSETS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TailMemory:
-    """What the same process knew of the log before it claimed again: its epoch, the end it had ever sent (confirmed
-    or not), and the newest batches."""
+    """What the same process knew of the log before it claimed again: its epoch, the confirmed end, the newest batches."""
 
     epoch: int
     log_end: int

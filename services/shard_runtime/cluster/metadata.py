@@ -18,13 +18,14 @@ DELETED_TOPICS_KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """A topic exists; in an image: with its present number of partitions."""
+    """A topic exists; in an image: with its present number of partitions. `created_under`: the store's history then."""
 
     name: str
     topic_id: bytes
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
     created_at_ms: int = 0
+    created_under: str = ""
 
 
 class PartitionsAdded(NamedTuple):

@@ -74,6 +74,7 @@ def _topic(topic: TopicCreated) -> pb.TopicCreated:
         partitions=topic.partitions,
         configs=dict(topic.configs),
         created_at_ms=topic.created_at_ms,
+        created_under=topic.created_under,
     )
 
 
@@ -94,7 +95,8 @@ def _change(change: Change) -> pb.MetadataChange:
 
 
 def _read_topic(topic: pb.TopicCreated) -> TopicCreated:
-    return TopicCreated(topic.name, topic.topic_id, topic.partitions, dict(topic.configs), topic.created_at_ms)
+    configs = dict(topic.configs)
+    return TopicCreated(topic.name, topic.topic_id, topic.partitions, configs, topic.created_at_ms, topic.created_under)
 
 
 def _read_acl(acl: pb.AclAdded | pb.AclRemoved) -> Acl:

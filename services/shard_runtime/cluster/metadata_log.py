@@ -35,12 +35,16 @@ class MetadataLogError(LogError):
 
 
 class MetadataLog:
-    """`image` is always whole; it stays the last good one while the store cannot be read."""
+    """`image` is always whole; it stays the last good one while the store cannot be read.
+
+    `complete_since_ms`: the image holds all that the log held at this moment (`now_ms` clock), −1 before the first look.
+    """
 
     def __init__(self, store: ClusterStore, clock: Clock, cluster_id: str, *, poll_ms: int = 1_000) -> None:
         self.image = MetadataImage()
         self.cluster_id = cluster_id
         self.sound = False
+        self.complete_since_ms = -1
         self._store = store
         self._clock = clock
         self._poll_ms = poll_ms
@@ -119,11 +123,13 @@ class MetadataLog:
 
     async def _read_on(self) -> None:
         """Bring the image up to the log's end; build it anew when the log no longer holds what it was built from."""
+        began_ms = self._clock.now_ms()
         await self._check_cluster()
         entries = await self._store.read_metadata(max(self.image.version - 1, 0), _PAGE)
         if self.image.version and not self._joins(entries):
             log.error("metadata log changed behind this node; the image is built anew", version=self.image.version)
             await self._rebuild()
+            self.complete_since_ms = began_ms
             return
         image, change_id, done = self.image, self._change_id, False
         while not done:
@@ -133,6 +139,7 @@ class MetadataLog:
                 entries = await self._store.read_metadata(image.version, _PAGE)
         self._step(image, change_id)
         self.sound = True
+        self.complete_since_ms = began_ms
 
     async def _check_cluster(self) -> None:
         found = await self._store.cluster_id()

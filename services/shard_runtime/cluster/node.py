@@ -86,6 +86,7 @@ class ClusterNode:
             self.configs,
             clock=self._clock,
             transactional_init=transactional_init,
+            history=lambda: self._log.history,
         )
 
     def serve(self, kind: ShardKind, owner_of: Callable[[ShardId], ShardOwner]) -> None:

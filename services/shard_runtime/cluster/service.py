@@ -5,6 +5,8 @@ Plain wiring of the parts that do the work. The ACL RPCs are not served: UNIMPLE
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.config_admin import ConfigAdmin
 from shard_runtime.cluster.lookups import Lookups
@@ -28,10 +30,11 @@ class ClusterService:
         *,
         clock: Clock,
         transactional_init: TransactionalInit | None = None,
+        history: Callable[[], str] = lambda: "",
     ) -> None:
         settings = configs.settings
         lookups = Lookups(metadata, registry, owners, settings[GROUP_SHARDS], settings[STATE_SHARDS])
-        topics = TopicAdmin(metadata, configs, clock, transactional_init)
+        topics = TopicAdmin(metadata, configs, clock, transactional_init, history)
         admin = ConfigAdmin(metadata, configs, lambda: registry.record.node_id)
         self.find_coordinator = lookups.find_coordinator
         self.metadata = lookups.metadata

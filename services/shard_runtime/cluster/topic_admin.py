@@ -64,7 +64,9 @@ class TopicAdmin:
         configs: EffectiveConfigs,
         clock: Clock,
         transactional_init: TransactionalInit | None = None,
+        history: Callable[[], str] = lambda: "",
     ) -> None:
+        self._history = history
         self._metadata = metadata
         self._configs = configs
         self._clock = clock
@@ -130,7 +132,7 @@ class TopicAdmin:
             raise InvalidConfigError(f"topic {name!r}: configs given twice: {twice}, without a value: {missing}")
         configs = {config.name: config.value for config in asked.configs}
         self._configs.check(RESOURCE_TOPIC, configs, frozenset(configs))
-        return TopicCreated(name, new_topic_id(), count, configs, self._clock.wall_ms())
+        return TopicCreated(name, new_topic_id(), count, configs, self._clock.wall_ms(), self._history())
 
     # ---- grow
 

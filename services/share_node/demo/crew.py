@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from share_node.demo.ledger import Place, Report
 from share_node.demo.jobs import Tally
+from share_node.demo.ledger import Place, Report
 
 _DISMISS_WAIT_S: Final = 20.0
 

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sharegroups import Admin, DeliveryReport, NewTopic, Producer
-
 from share_node.demo.crew import Worker, hire
 from share_node.demo.jobs import Job, Tally, direct_count
 from share_node.demo.ledger import Ledger, Place, Report
+from sharegroups import Admin, DeliveryReport, NewTopic, Producer
 
 PARTITIONS: Final = 4
 #: Reports after which the victim is killed: inside a batch, since a worker acknowledges at its next poll.
@@ -95,7 +94,7 @@ class Demo:
                     producer.produce(self.topic, value=value, key=key.encode(), on_delivery=self._take_delivery)
                     producer.poll(0)
                 producer.flush()
-        except Exception as error:  # noqa: BLE001 - whatever stops the producer is what the person must see
+        except Exception as error:
             self._fail(f"producing stopped: {error}")
         with self._changed:
             self._sent_all = True

@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sharegroups import AcknowledgeType, ShareConsumer, WakeupException
-
 from share_node.demo.jobs import BrokenRecordError, Job, fails_first_attempt, job_for
+from sharegroups import AcknowledgeType, ShareConsumer, WakeupException
 
 if TYPE_CHECKING:
     from sharegroups import Message

@@ -1,0 +1,128 @@
+"""The partition leader of one process, put together: led partitions, share-partitions, sessions, the service.
+
+Order: build; give `owner` to ownership and `service` to the RPC server; `start`; at the end `drain`, then `stop` after
+the shards were released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import structlog
+
+from kip932.errors import KafkaError
+from partition_leader.core.session import SessionCache
+from partition_leader.deadlines import Deadlines
+from partition_leader.group_view import Effective, GroupViews
+from partition_leader.led_partitions import LedPartitions, TopicFacts, shard_of
+from partition_leader.metrics import PartitionLeaderMetrics
+from partition_leader.service import PartitionLeaderService
+from partition_leader.share_partition_host import LeaderParts
+from partition_leader.share_partitions import SharePartitions
+from partition_leader.share_requests import ShareRequests
+from partition_leader.topic_log_settings import TopicLogSettings
+from shard_runtime.clock import Clock
+from shard_runtime.persister.values import Persister
+from shard_runtime.record_log import LogError, RecordLog, ShardId
+
+log = structlog.get_logger(__name__)
+
+RETENTION_INTERVAL_S: Final = 30.0
+IDLE_INTERVAL_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the role is given. `group`: a group's effective settings; `version`: the metadata they were computed from;
+    `idle_ms`: after how long a group's silent session without a stream ends (PL-524)."""
+
+    record_log: RecordLog
+    clock: Clock
+    rng: Random
+    persister: Persister
+    facts: TopicFacts
+    group: Effective
+    version: Callable[[], int]
+    idle_ms: Callable[[str], int]
+    sessions_max: int
+    metrics: PartitionLeaderMetrics
+    topic_log: TopicLogSettings
+
+
+class PartitionLeader:
+    """One process's partition leader."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._deadlines = Deadlines(around.clock)
+        self.led: Final = LedPartitions(around.record_log, around.clock, around.facts, around.topic_log, around.metrics)
+        parts = LeaderParts(
+            persister=around.persister,
+            deadlines=self._deadlines,
+            clock=around.clock,
+            groups=GroupViews(around.group, around.version),
+            lead=self.led.lead,
+        )
+        self.share_partitions: Final = SharePartitions(parts)
+        self.led.share_partitions = self.share_partitions
+        sessions = SessionCache(around.sessions_max)
+        self.requests: Final = ShareRequests(self.led, self.share_partitions, sessions, around.clock, around.rng)
+        self.service: Final = PartitionLeaderService(self.led, self.requests)
+        self.owner: Final = self.led.owner
+        self._tasks: list[asyncio.Task[None]] = []
+        around.metrics.watch(sessions, self.share_partitions, self.led)
+
+    def topics_changed(self, deleted: frozenset[bytes]) -> None:
+        """The metadata image has a new version; `deleted` topics are led no more (PL-632)."""
+        for partition in [partition for partition in self.led.led() if partition.topic_id in deleted]:
+            self.led.forget(shard_of(partition))
+
+    def groups_changed(self) -> None:
+        """Group configs may have changed: parked fetches look again (PL-214)."""
+        for group_id in {host.key.group_id for host in self.share_partitions.hosts()}:
+            self.share_partitions.wake_group(group_id)
+
+    def forget(self, shard: ShardId) -> None:
+        """A deleted topic's shard was given up."""
+        self.led.forget(shard)
+
+    def start(self) -> None:
+        """Begin the sweeps; needs a running loop."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._sweep_retention(), name="retention"),
+            loop.create_task(self._sweep_sessions(), name="idle-sessions"),
+        ]
+
+    def drain(self) -> None:
+        """Answer parked fetches now (CM-4)."""
+        self.requests.drain()
+
+    async def stop(self) -> None:
+        """End everything; the shards were released before."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.share_partitions.close()
+        self._deadlines.close()
+
+    async def _sweep_retention(self) -> None:
+        while True:
+            await asyncio.sleep(RETENTION_INTERVAL_S)
+            try:
+                await self.led.retain()
+            except (KafkaError, LogError) as error:
+                log.info("retention sweep cut short", reason=str(error))
+
+    async def _sweep_sessions(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE_INTERVAL_S)
+            if self.requests.sessions:
+                self.requests.expire_idle(self._around.idle_ms, self._around.idle_ms(""))

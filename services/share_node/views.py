@@ -1,0 +1,156 @@
+"""What each role is shown of the cluster: the metadata image, hints and configs of the runtime, in the role's words."""
+
+from __future__ import annotations
+
+from group_coordinator.core.views import GroupConfigs, Topic
+from group_coordinator.doors import Endpoint as GroupEndpoint
+from kip932.ids import TopicIdPartition
+from partition_leader.group_view import EffectiveGroup
+from partition_leader.led_partitions import shard_of
+from partition_leader.log_directory import Leader
+from shard_runtime import configs
+from shard_runtime.cluster.metadata import MetadataImage
+from shard_runtime.cluster.metadata_log import MetadataLog
+from shard_runtime.cluster.node import ClusterNode
+from shard_runtime.cluster.owners import Owner, endpoint
+from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.record_log import ShardId, ShardKind
+from share_coordinator.dispatch import Endpoint as StateEndpoint
+
+_NO_TOPIC = ""
+
+
+class Topics:
+    """One version of the metadata image, as groups need it (`TopicsView`)."""
+
+    __slots__ = ("_image", "complete")
+
+    def __init__(self, image: MetadataImage, complete: bool) -> None:
+        self._image = image
+        self.complete = complete
+
+    @property
+    def version(self) -> int:
+        """Version of the image."""
+        return self._image.version
+
+    def by_name(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        found = self._image.topics.get(name)
+        return None if found is None else Topic(found.topic_id, found.name, found.partitions)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with that id."""
+        found = self._image.by_id.get(topic_id)
+        return None if found is None else Topic(found.topic_id, found.name, found.partitions)
+
+
+class CurrentTopics:
+    """The newest image as `Topics`; one object per version, since groups ask at every heartbeat."""
+
+    def __init__(self, metadata: MetadataLog) -> None:
+        self._metadata = metadata
+        self._seen: Topics | None = None
+
+    def __call__(self) -> Topics:
+        image, complete = self._metadata.image, self._metadata.sound
+        seen = self._seen
+        if seen is None or seen.version != image.version or seen.complete != complete:
+            seen = self._seen = Topics(image, complete)
+        return seen
+
+
+class StateMetadata:
+    """What the share coordinator asks of the metadata (`MetadataView`, SC-82)."""
+
+    def __init__(self, metadata: MetadataLog) -> None:
+        self._metadata = metadata
+
+    def partition_count(self, topic_id: bytes) -> int | None:
+        """Partitions of a topic; None when there is no image yet, or no such topic."""
+        found = self._metadata.image.by_id.get(topic_id)
+        return None if found is None else found.partitions
+
+    def settled_since(self, now_ms: int) -> bool:
+        """Whether the image was read up to the log's end as it stood at `now_ms` or later."""
+        return self._metadata.complete_since_ms >= now_ms
+
+
+class LeaderFacts:
+    """What the partition leader asks about topics and other leaders (`TopicFacts`)."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self._node = node
+
+    def partitions(self, topic_id: bytes) -> int | None:
+        """Number of partitions."""
+        found = self._node.metadata.image.by_id.get(topic_id)
+        return None if found is None else found.partitions
+
+    def max_message_bytes(self, topic_id: bytes) -> int:
+        """`max.message.bytes`."""
+        return self._node.configs.topic(self._name(topic_id), configs.MAX_MESSAGE_BYTES)
+
+    def retention(self, topic_id: bytes) -> tuple[int, int]:
+        """`retention.ms` and `retention.bytes`."""
+        name, effective = self._name(topic_id), self._node.configs
+        return effective.topic(name, configs.RETENTION_MS), effective.topic(name, configs.RETENTION_BYTES)
+
+    def leader(self, partition: TopicIdPartition) -> Leader | None:
+        """The live node that last claimed the partition."""
+        owner = self._node.owners.peek(shard_of(partition))
+        if owner is None:
+            return None
+        where = endpoint(owner.node.address)
+        return Leader(owner.node.node_id, owner.epoch, where.host, where.port)
+
+    def created_under(self, topic_id: bytes) -> str:
+        """The store's history when the topic was created."""
+        found = self._node.metadata.image.by_id.get(topic_id)
+        return "" if found is None else found.created_under
+
+    def _name(self, topic_id: bytes) -> str:
+        found = self._node.metadata.image.by_id.get(topic_id)
+        return _NO_TOPIC if found is None else found.name
+
+
+def group_endpoint(owner: Owner | None) -> GroupEndpoint | None:
+    """An owner as the group coordinator names it."""
+    if owner is None:
+        return None
+    where = endpoint(owner.node.address)
+    return GroupEndpoint(owner.node.node_id, where.host, where.port)
+
+
+def state_endpoint(owner: Owner | None) -> StateEndpoint | None:
+    """An owner as the share coordinator names it."""
+    if owner is None:
+        return None
+    where = endpoint(owner.node.address)
+    return StateEndpoint(owner.node.node_id, where.host, where.port)
+
+
+def shard_owner(node: ClusterNode, kind: ShardKind, index: int) -> Owner | None:
+    """The owner of a numbered shard by the hints at hand."""
+    return node.owners.peek(ShardId(kind, str(index)))
+
+
+def effective_group(effective: EffectiveConfigs, group_id: str) -> EffectiveGroup:
+    """A group's settings for the partition leader (PL-1002)."""
+    return EffectiveGroup(
+        lock_duration_ms=effective.group(group_id, configs.GROUP_LOCK_DURATION_MS),
+        delivery_count_limit=effective.group(group_id, configs.GROUP_DELIVERY_COUNT_LIMIT),
+        max_record_locks=effective.group(group_id, configs.GROUP_MAX_RECORD_LOCKS),
+        renew_enabled=effective.group(group_id, configs.GROUP_RENEW_ENABLE),
+        auto_offset_reset=effective.group(group_id, configs.GROUP_AUTO_OFFSET_RESET),
+        read_committed=effective.group(group_id, configs.GROUP_ISOLATION_LEVEL) == "read_committed",
+    )
+
+
+def member_configs(effective: EffectiveConfigs, group_id: str) -> GroupConfigs:
+    """A group's settings for the group coordinator (GC-27, GC-32)."""
+    return GroupConfigs(
+        session_timeout_ms=effective.group(group_id, configs.GROUP_SESSION_TIMEOUT_MS),
+        heartbeat_interval_ms=effective.group(group_id, configs.GROUP_HEARTBEAT_INTERVAL_MS),
+        assignment_interval_ms=effective.group(group_id, configs.GROUP_ASSIGNMENT_INTERVAL_MS),
+    )
