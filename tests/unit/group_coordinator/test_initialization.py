@@ -53,7 +53,8 @@ def test_a_join_orders_the_initialisation_of_all_partitions_at_its_group_epoch()
     assert order.partitions == tuple((key, -1) for key in _keys(0, 1))
 
 
-@pytest.mark.rule("GC-70", "GC-72", "S-079")
+@pytest.mark.rule("GC-70", "GC-72")
+@pytest.mark.scenario("S-079")
 def test_a_call_is_repeated_with_the_stored_offset_only_after_the_retry_interval() -> None:
     driver, first = _started()
     driver.advance(29_999)
@@ -69,7 +70,8 @@ def test_a_call_is_repeated_with_the_stored_offset_only_after_the_retry_interval
     assert second.attempt > first.attempt
 
 
-@pytest.mark.rule("GC-75", "GC-76", "GC-76a", "OP-17", "S-079")
+@pytest.mark.rule("GC-75", "GC-76", "GC-76a", "OP-17")
+@pytest.mark.scenario("S-079")
 def test_successes_are_kept_failures_start_over_and_a_repeated_outcome_writes_nothing() -> None:
     driver, order = _started()
     outcome = c.InitializationFinished("g", order.attempt, succeeded=_keys(0), failed=_keys(1))

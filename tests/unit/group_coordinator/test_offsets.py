@@ -45,7 +45,8 @@ def _rows(group: Any) -> list[tuple[str, int, int, int, int]]:
     ]
 
 
-@pytest.mark.rule("GC-110", "GC-114", "GC-115", "GC-118", "S-080")
+@pytest.mark.rule("GC-110", "GC-114", "GC-115", "GC-118")
+@pytest.mark.scenario("S-080")
 def test_the_lag_counts_what_is_still_to_be_completed() -> None:
     async def body(world: World) -> None:
         await _ready(world)
@@ -56,7 +57,8 @@ def test_the_lag_counts_what_is_still_to_be_completed() -> None:
     play(body)
 
 
-@pytest.mark.rule("GC-110", "GC-116", "S-080")
+@pytest.mark.rule("GC-110", "GC-116")
+@pytest.mark.scenario("S-080")
 def test_null_topics_are_all_initialised_partitions_and_an_empty_list_is_none() -> None:
     async def body(world: World) -> None:
         await _ready(world)
@@ -68,7 +70,8 @@ def test_null_topics_are_all_initialised_partitions_and_an_empty_list_is_none() 
     play(body)
 
 
-@pytest.mark.rule("GC-112", "GC-113", "S-080")
+@pytest.mark.rule("GC-112", "GC-113")
+@pytest.mark.scenario("S-080")
 def test_unknown_topics_partitions_and_groups_have_no_data_and_no_error() -> None:
     async def body(world: World) -> None:
         await _ready(world)

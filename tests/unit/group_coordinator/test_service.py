@@ -51,7 +51,8 @@ async def _list(world: World, states: list[str] | None = None, types: list[str] 
     return cast(ListGroupsResponse, await world.call("ListGroups", request))
 
 
-@pytest.mark.rule("GC-8", "GC-10", "S-064")
+@pytest.mark.rule("GC-8", "GC-10")
+@pytest.mark.scenario("S-064")
 def test_without_the_feature_everything_is_an_unsupported_version() -> None:
     async def body(world: World) -> None:
         world.enabled = False
@@ -121,7 +122,8 @@ def test_the_assignment_is_absent_when_unchanged_and_the_host_is_the_callers() -
     play(body)
 
 
-@pytest.mark.rule("GC-125", "GC-126", "GC-129", "S-077")
+@pytest.mark.rule("GC-125", "GC-126", "GC-129")
+@pytest.mark.scenario("S-077")
 def test_groups_are_described_and_unknown_and_empty_ids_have_their_errors() -> None:
     async def body(world: World) -> None:
         world.create("foo", 2)
@@ -184,7 +186,8 @@ def test_a_describe_of_too_many_groups_says_so_for_those_past_the_limit() -> Non
     play(body)
 
 
-@pytest.mark.rule("GC-120", "GC-121", "GC-123", "S-075")
+@pytest.mark.rule("GC-120", "GC-121", "GC-123")
+@pytest.mark.scenario("S-075")
 def test_groups_of_all_shards_are_listed_and_filtered() -> None:
     async def body(world: World) -> None:
         for number in range(5):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from group_coordinator.core import records as r
@@ -41,82 +43,67 @@ def _shape(record: r.Record) -> object:
     return found
 
 
+INITIALIZING = TopicState(T, "t", 4, {index: Initializing(-1) for index in range(4)})
+INITIALIZED = TopicState(T, "t", 4, {}, (0, 1, 2, 3))
+
+
+class Step(NamedTuple):
+    """One row of GC-35: when, who sends which epoch and topics, what is answered, what is written."""
+
+    at_ms: int
+    member_id: str
+    epoch: int
+    topics: list[str] | None
+    answer: tuple[int, object]
+    records: list[object]
+
+
+JOIN_A = Step(
+    0, "A", 0, ["t"], (2, {}),
+    [("MEMBER", "A", ("t",)), ("GROUP", 2), ("TARGET", "A", {}), ("TARGET_META", 2), ("CURRENT", "A", 2, 0, {}),
+     ("STATE", Lifecycle({T: INITIALIZING}))],
+)  # fmt: skip
+AFTER_INITIALIZATION = [
+    Step(10, "A", 2, None, (2, None), [("GROUP", 3)]),
+    Step(5_010, "A", 2, None, (3, ALL), [("TARGET", "A", ALL), ("TARGET_META", 3), ("CURRENT", "A", 3, 2, ALL)]),
+    Step(
+        7_000, "B", 0, ["t"], (4, {T: (0, 1)}),
+        [("MEMBER", "B", ("t",)), ("GROUP", 4), ("TARGET", "A", {T: (2, 3)}), ("TARGET", "B", {T: (0, 1)}),
+         ("TARGET_META", 4), ("CURRENT", "B", 4, 0, {T: (0, 1)})],
+    ),
+    Step(10_010, "A", 3, None, (4, {T: (2, 3)}), [("CURRENT", "A", 4, 3, {T: (2, 3)})]),
+    Step(10_020, "A", 3, ["t"], (4, {T: (2, 3)}), []),
+    Step(
+        12_000, "B", -1, None, (-1, None),
+        [("TOMB", 14, "B", "left"), ("TOMB", 13, "B", "left"), ("TOMB", 10, "B", "left"), ("GROUP", 5)],
+    ),
+    Step(15_010, "A", 4, None, (5, ALL), [("TARGET", "A", ALL), ("TARGET_META", 5), ("CURRENT", "A", 5, 4, ALL)]),
+]  # fmt: skip
+
+
 @pytest.mark.rule("GC-35", "GC-24a", "GC-24f", "GC-24g", "GC-25", "GC-26", "GC-30", "GC-63a", "GC-71", "GC-75", "GC-77")
 def test_the_worked_timeline_is_written_and_answered_step_by_step() -> None:
     driver = _driver()
     start_ms = driver.now_ms
-
-    def at(ms: int) -> None:
-        driver.now_ms = start_ms + ms
 
     def wrote() -> list[object]:
         found = [_shape(record) for record in driver.log]
         driver.log.clear()
         return found
 
-    reply = driver.beat("A", 0, ["t"])
-    initializing = TopicState(T, "t", 4, {index: Initializing(-1) for index in range(4)})
-    assert wrote() == [
-        ("MEMBER", "A", ("t",)),
-        ("GROUP", 2),
-        ("TARGET", "A", {}),
-        ("TARGET_META", 2),
-        ("CURRENT", "A", 2, 0, {}),
-        ("STATE", Lifecycle({T: initializing})),
-    ]
-    assert (reply.member_epoch, reply.assignment) == (2, {})
+    def take(step: Step) -> None:
+        driver.now_ms = start_ms + step.at_ms
+        reply = driver.beat(step.member_id, step.epoch, step.topics)
+        assert (step.at_ms, wrote()) == (step.at_ms, step.records)
+        assert (step.at_ms, (reply.member_epoch, reply.assignment)) == (step.at_ms, step.answer)
 
-    at(5)
+    take(JOIN_A)
+    driver.now_ms = start_ms + 5
     (order,) = driver.initialize()
     assert (order.state_epoch, [start for _, start in order.partitions]) == (2, [-1] * 4)
-    assert wrote() == [("STATE", Lifecycle({T: TopicState(T, "t", 4, {}, (0, 1, 2, 3))}))]
-
-    at(10)
-    reply = driver.beat("A", 2)
-    assert wrote() == [("GROUP", 3)]
-    assert (reply.member_epoch, reply.assignment) == (2, None)
-
-    at(5_010)
-    reply = driver.beat("A", 2)
-    assert wrote() == [("TARGET", "A", ALL), ("TARGET_META", 3), ("CURRENT", "A", 3, 2, ALL)]
-    assert (reply.member_epoch, reply.assignment) == (3, ALL)
-
-    at(7_000)
-    reply = driver.beat("B", 0, ["t"])
-    assert wrote() == [
-        ("MEMBER", "B", ("t",)),
-        ("GROUP", 4),
-        ("TARGET", "A", {T: (2, 3)}),
-        ("TARGET", "B", {T: (0, 1)}),
-        ("TARGET_META", 4),
-        ("CURRENT", "B", 4, 0, {T: (0, 1)}),
-    ]
-    assert (reply.member_epoch, reply.assignment) == (4, {T: (0, 1)})
-
-    at(10_010)
-    reply = driver.beat("A", 3)
-    assert wrote() == [("CURRENT", "A", 4, 3, {T: (2, 3)})]
-    assert (reply.member_epoch, reply.assignment) == (4, {T: (2, 3)})
-
-    at(10_020)
-    reply = driver.beat("A", 3, ["t"])
-    assert wrote() == []
-    assert (reply.member_epoch, reply.assignment) == (4, {T: (2, 3)})
-
-    at(12_000)
-    reply = driver.beat("B", -1)
-    assert wrote() == [
-        ("TOMB", 14, "B", "left"),
-        ("TOMB", 13, "B", "left"),
-        ("TOMB", 10, "B", "left"),
-        ("GROUP", 5),
-    ]
-    assert (reply.member_epoch, reply.assignment, reply.heartbeat_interval_ms) == (-1, None, 0)
-
-    at(15_010)
-    reply = driver.beat("A", 4)
-    assert wrote() == [("TARGET", "A", ALL), ("TARGET_META", 5), ("CURRENT", "A", 5, 4, ALL)]
-    assert (reply.member_epoch, reply.assignment) == (5, ALL)
+    assert wrote() == [("STATE", Lifecycle({T: INITIALIZED}))]
+    for step in AFTER_INITIALIZATION:
+        take(step)
 
 
 @pytest.mark.rule("GC-35", "GC-24f")
