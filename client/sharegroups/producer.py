@@ -77,7 +77,7 @@ class Producer:
             self._thread.call(inner.ensure_topic(topic))
         done = None if on_delivery is None else self._queueing(on_delivery)
         entry = inner.entry(value, key, headers, timestamp, done)
-        wake = inner.append(topic, partition, entry)
+        wake = inner.append(topic, partition, entry, _now_ms())
         if wake is None:
             wake = self._append_when_room(topic, partition, entry)
         if wake:
@@ -149,7 +149,7 @@ class Producer:
         """Wait for room (max.block.ms). Raises BufferFullError."""
         deadline = time.monotonic() + self._block_s
         with self._progress:
-            while (wake := self._inner.append(topic, partition, entry)) is None:
+            while (wake := self._inner.append(topic, partition, entry, _now_ms())) is None:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     raise self._inner.buffer_full()
@@ -167,3 +167,7 @@ class Producer:
     def _check_open(self) -> None:
         if self._closed:
             raise IllegalStateError("This producer has already been closed.")
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

@@ -209,13 +209,14 @@ class Producer:
 
     def try_append(self, topic: str, partition: int | None, entry: Outgoing) -> bool:
         """Put a record into the buffer; False when it is full. Call it in the event loop."""
-        appended = self.append(topic, partition, entry)
+        loop = asyncio.get_running_loop()
+        appended = self.append(topic, partition, entry, int(loop.time() * 1000))
         if appended:
-            asyncio.get_running_loop().call_soon(self.sender.pump)
+            loop.call_soon(self.sender.pump)
         return appended is not None
 
-    def append(self, topic: str, partition: int | None, entry: Outgoing) -> bool | None:
-        """The same from any thread: None when full, else whether the sender must be woken."""
+    def append(self, topic: str, partition: int | None, entry: Outgoing, now_ms: int) -> bool | None:
+        """The same from any thread: None when full, else whether the sender must be woken. `now_ms` is monotonic."""
         if self._closed:
             raise IllegalStateError("This producer has already been closed.")
         chosen = self._partition(topic, partition, entry.record.key)
@@ -223,7 +224,6 @@ class Producer:
         with self.sender.lock:
             if not self.sender.buffer.has_room(size):
                 return None
-            now_ms = int(time.monotonic() * 1000)
             appended = self.sender.buffer.append(TopicPartition(topic, chosen), entry, size, now_ms)
         if partition is None and entry.record.key is None:
             self._sticky[topic] = chosen + appended.began_batch
