@@ -125,6 +125,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 self.dead.append(effect)
             elif isinstance(effect, fx.Dropped):
                 self.generation = effect.generation
+        self.numbers_hold()
         return effects
 
     def pending(self) -> set[int]:
@@ -258,7 +259,10 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.now += ms
         due = self.core.next_deadline()
         if due is not None and due <= self.now:
+            held = {o for o, state in self.states().items() if state == ACQUIRED and self.holders[o][1] > self.now}
             self.do(ev.Tick(self.settings))
+            states = self.states()
+            assert all(states[o] == ACQUIRED for o in held), "a lock ended early (PL-303)"
             after = self.core.next_deadline()
             assert after is None or after > self.now, "a deadline that stays due would make the host spin"
 
@@ -292,17 +296,20 @@ class SharePartitionMachine(RuleBasedStateMachine):
             self.check_stored()
 
     @precondition(lambda self: self.read_back)
-    @rule()
-    def read_back_answers(self) -> None:
+    @rule(late_write_lands=st.booleans())
+    def read_back_answers(self, late_write_lands: bool = False) -> None:
         wanted, self.read_back = self.read_back, None
         assert wanted.generation == self.core.generation
         start, batches = self.coordinator.read(wanted.generation)
         self.do(ev.ReadBack(wanted.generation, 1, start, batches))
+        if late_write_lands and self.late:
+            self.a_late_write_lands()
 
     @precondition(lambda self: self.read_back)
     @rule()
     def read_back_fails(self) -> None:
         wanted, self.read_back = self.read_back, None
+        unknown = set(self.finished_offsets())  # rolled back in memory, yet perhaps stored
         self.do(ev.ReadBackFailed(wanted.generation, RequestTimedOutError()))
         while self.core.status is Status.RETIRING:
             if self.write:
@@ -310,6 +317,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             elif self.dead:
                 self.dead_letter_done()
         assert self.core.status is Status.FENCED
+        self.finished_offsets().update(unknown)
         self.new_leader()
 
     @precondition(lambda self: self.dead)
@@ -343,6 +351,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         for offset, state in stored.items():
             if state in TERMINAL and offset in memory:
                 assert memory[offset] in TERMINAL, f"{offset} is finished in storage only: it would be lost"
+        for offset in range(self.core.start_offset, self.coordinator.start):
+            assert memory.get(offset, ARCHIVED) in TERMINAL, f"{offset} is passed in storage only: it would be lost"
         for offset in self.done:
             if offset >= self.coordinator.start:
                 assert stored.get(offset) in TERMINAL, f"{offset} was answered NONE and would come again"
@@ -402,6 +412,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         """However it went so far: with a healthy store and consumers that accept, everything is finished."""
         if not hasattr(self, "core"):
             return
+        self.settle_for_good()
+        self.check_everything_is_stored()
         for _ in range(400):
             self.now += LOCK_MS + 5_000
             self.settle_everything()
@@ -409,14 +421,25 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 break
         else:
             raise AssertionError("the share-partition stalls (PL-1208)")
-        for _ in range(2):  # PL-621: five seconds after the last change storage agrees with memory
-            self.now += 5_000
-            self.settle_everything()
+        self.settle_for_good()
         overview = self.core.overview()
         assert overview.start_offset >= self.log_end or not self.log or self.log[-1].last_offset < overview.start_offset
         assert overview.delivery_complete_count == 0
         assert self.coordinator.start == overview.start_offset
         assert self.coordinator.dcc == 0, "INV-17"
+
+    def settle_for_good(self) -> None:
+        """PL-621: five seconds after the last change storage agrees with memory."""
+        for _ in range(2):
+            self.now += 5_000
+            self.settle_everything()
+
+    def check_everything_is_stored(self) -> None:
+        """Whatever memory knows beyond Acquired and never-delivered is in storage by now (PL-621)."""
+        for first, last, state, count in self.core.overview().records:
+            if state != ACQUIRED and count > 0:
+                for offset in range(first, last + 1):
+                    assert self.coordinator.ranks.get(offset) == (count, state), f"{offset} is not stored (PL-621)"
 
     def settle_everything(self) -> None:
         for _ in range(20):
