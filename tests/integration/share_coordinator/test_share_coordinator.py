@@ -15,6 +15,8 @@ from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.state_batches import StateBatch
 from shard_runtime.clock import SystemClock
+from shard_runtime.compaction import CompactionLimits
+from shard_runtime.host_options import HostOptions
 from shard_runtime.lease import Lease
 from shard_runtime.memory.store import MemoryStore
 from shard_runtime.persister import PersisterClient, PersisterError, StateInit, StateWrite, StoredState
@@ -46,7 +48,10 @@ class Node:
         self.clock = SystemClock()
         self.log = StoreRecordLog(cluster.store.client(f"node{number}"), StoreSettings(), self.clock, Random(number))
         config = ShareCoordinatorConfig(state_topic_num_partitions=SHARDS, snapshot_update_records_per_snapshot=3)
-        self.coordinator = ShareCoordinator(config, cluster.metadata, self.log, self.clock, cluster.owner)
+        options = HostOptions(compaction=CompactionLimits(entries_min=30, entries_per_key=4))
+        self.coordinator = ShareCoordinator(
+            config, cluster.metadata, self.log, self.clock, cluster.owner, host_options=options
+        )
         self.server = RpcServer("127.0.0.1")
         self.server.add(service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"], self.coordinator.service)
         self.epochs: dict[ShardId, int] = {}
@@ -208,6 +213,26 @@ async def test_another_node_takes_over_and_the_persister_follows(cluster: Cluste
         await cluster.persister.write(KEY, _write(leader=6))
     assert not old.coordinator.directory.served()
     assert list(new.coordinator.directory.served()) == [0, 1, 2]
+
+
+@pytest.mark.rule("SC-71", "SC-73", "CM-18", "SR-13")
+async def test_the_log_stays_short_and_a_take_over_loses_nothing_to_trimming(cluster: Cluster) -> None:
+    idle = SharePartitionKey("idle", TOPIC, 0)
+    while shard_of(idle, SHARDS) != shard_of(KEY, SHARDS):
+        idle = idle._replace(group_id=idle.group_id + "x")
+    for key in (KEY, idle):
+        assert await cluster.persister.initialize(key.group_id, {NAME: StateInit(1, 0)}) == {NAME: None}
+    await cluster.persister.write(idle, _write((3, 9, 2, 1)))
+    for index in range(200):
+        await cluster.persister.write(KEY, _write((index * 2 + 1, index * 2 + 1, 2, 1), start=index))
+    old = cluster.nodes[0]
+    stored = [await cluster.persister.read(key, 2, 1) for key in (KEY, idle)]
+    assert len(await old.records()) < 60
+    new = await cluster.add()
+    await old.give_everything_up()
+    await new.own_everything()
+    assert [await cluster.persister.read(key, 2, 1) for key in (KEY, idle)] == stored
+    assert stored[1].batches == (StateBatch(3, 9, 2, 1),)
 
 
 @pytest.mark.rule("SC-80")
