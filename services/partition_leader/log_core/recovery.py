@@ -16,7 +16,7 @@ JUMP_OFFSETS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TailMemory:
-    """What the same process knew of the log before it claimed again: its epoch, the confirmed end, the newest batches."""
+    """What this process knew of the log before it claimed again: its epoch, the confirmed end, the newest batches."""
 
     epoch: int
     log_end: int

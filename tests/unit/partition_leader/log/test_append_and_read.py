@@ -203,7 +203,7 @@ async def test_a_lost_reply_is_resolved_and_the_no_op_goes_to_the_control_log() 
     async with Cluster() as cluster:
         node = cluster.node()
         log = await node.lead(TopicLogSettings(snapshot_batches=3))
-        broken = []
+        broken: list[int] = []
 
         async def cut(point: FaultPoint) -> None:
             if point.stage is Stage.REPLY and point.has("MULTI") and not broken:

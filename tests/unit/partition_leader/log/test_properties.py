@@ -25,23 +25,32 @@ TIMEOUT_MS = 60_000
 
 @dataclass
 class Client:
-    """An idempotent producer: sends what is not acknowledged, in order, until it is."""
+    """An idempotent producer: sends what is not acknowledged, in order, until it is, at most five batches at once.
+
+    Some answers never reach it (`forgets`), so that it sends again what was committed.
+    """
 
     number: int
+    random: Random
+    forgets: float = 0.0
     made: int = 0
     next_sequence: int = 0
+    order: dict[int, int] = field(default_factory=dict)
     unacked: list[NewBatch] = field(default_factory=list)
     acked: dict[int, tuple[int, bytes]] = field(default_factory=dict)
 
     def make(self, records: int) -> None:
         text = f"p{self.number}-{self.made}"
         self.unacked.append(batch(records, text=text, producer=self.number, sequence=self.next_sequence))
+        self.order[self.next_sequence] = self.made
         self.next_sequence += records
         self.made += 1
 
     async def send(self, log: TopicLog) -> None:
         sent = []
-        for one in self.unacked:
+        for one in self.unacked[:5]:
+            if self.order[one.base_sequence] >= self.order[self.unacked[0].base_sequence] + 5:
+                break
             try:
                 sent.append((one, log.submit([one], TIMEOUT_MS)))
             except KafkaError:
@@ -54,7 +63,7 @@ class Client:
     def acknowledged(self, one: NewBatch, offset: int) -> None:
         before = self.acked.setdefault(one.base_sequence, (offset, one.data))
         assert before == (offset, one.data), "a retry was given another offset"
-        if one in self.unacked:
+        if self.random.random() >= self.forgets:
             self.unacked.remove(one)
 
 
@@ -65,7 +74,7 @@ class World:
         self.random = Random(seed)
         self.cluster = Cluster(replicas=replicas)
         self.nodes = [self.cluster.node(), self.cluster.node()]
-        self.clients = [Client(1), Client(2)]
+        self.clients = [Client(1, self.random), Client(2, self.random)]
         self.settings = TopicLogSettings(
             snapshot_batches=self.random.choice([2, 7, 1000]),
             tail_cache_bytes=self.random.choice([0, 200, 1 << 20]),
@@ -151,8 +160,10 @@ class World:
         await self.take_over()
         assert self.leader is not None
         for client in self.clients:
-            for _ in range(5):
+            for _ in range(200):
                 await client.send(self.leader)
+                if not client.unacked:
+                    break
         return await self.read_all()
 
 
@@ -162,6 +173,8 @@ async def play(seed: int) -> None:
         await world.take_over()
         world.cluster.store.hook = world.hook
         world.faults = world.random.choice([0.0, 0.1, 0.3])
+        for client in world.clients:
+            client.forgets = 0.3
         for _ in range(STEPS):
             await world.step()
         batches = await world.settle()

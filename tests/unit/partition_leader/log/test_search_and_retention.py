@@ -105,7 +105,7 @@ async def test_the_log_start_is_durable_before_anything_is_cut() -> None:
         log = await node.lead()
         for _ in range(3):
             await log.append([batch(4)], 1000)
-        order = []
+        order: list[str] = []
 
         async def watch(point: FaultPoint) -> None:
             if point.stage is Stage.COMMAND:

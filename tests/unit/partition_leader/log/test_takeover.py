@@ -3,7 +3,10 @@ from __future__ import annotations
 import pytest
 
 from kip932.errors import OutOfOrderSequenceNumberError
+from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log_load import LoadReport
 from partition_leader.topic_log_settings import TopicLogSettings
+from shard_runtime.lease import Lease
 from shard_runtime.memory import FaultPoint, Stage
 from shard_runtime.record_log import StreamId
 
@@ -92,7 +95,7 @@ async def test_a_takeover_reads_the_index_only_behind_the_snapshot() -> None:
         old = await one.lead(settings)
         for i in range(35):
             await old.append([batch(1, producer=7, sequence=i)], 1000)
-        reports = []
+        reports: list[LoadReport] = []
 
         class Meter:
             def appended(self, batches: int, records: int, size: int) -> None:
@@ -101,11 +104,8 @@ async def test_a_takeover_reads_the_index_only_behind_the_snapshot() -> None:
             def end_raised(self, offsets: int) -> None:
                 """Nothing."""
 
-            def loaded(self, report: object) -> None:
+            def loaded(self, report: LoadReport) -> None:
                 reports.append(report)
-
-        from partition_leader.topic_log import TopicLog
-        from shard_runtime.lease import Lease
 
         claimed = await two.claim()
         lease = Lease(SHARD, 2, claimed.epoch, deadline_ms=10**9, clock=cluster.clock, give_up=lambda *_: None)
@@ -258,7 +258,7 @@ async def test_the_marker_is_durable_before_anybody_may_produce() -> None:
         log = await one.lead()
         await log.append([batch(2)], 1000)
         await log.close()
-        lost = []
+        lost: list[int] = []
 
         async def lose_marker(point: FaultPoint) -> None:
             if point.stage is Stage.REPLY and point.has("MULTI") and not lost:
