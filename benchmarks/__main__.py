@@ -1,4 +1,4 @@
-"""`python -m benchmarks [B1 B4 B8] [--quick]`: runs benchmarks. JSON lines go to standard output, tables to stderr.
+"""`python -m benchmarks [B1 B2 B4 B8] [--quick]`: runs benchmarks. JSON lines go to standard output, tables to stderr.
 
 Ends with status 0 when every run could be counted, whatever its ratios; with 1 when one could not.
 """
@@ -21,7 +21,7 @@ from benchmarks.processes import BenchmarkError
 from benchmarks.share_group import ShareGroup
 from benchmarks.valkey_group import ValkeyGroup
 
-BENCHMARKS: Final = ("B1", "B4", "B8")
+BENCHMARKS: Final = ("B1", "B2", "B4", "B8")
 FSYNC: Final = ("everysec", "always")  # the headline, and the second line
 
 
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "B8" in wanted:
         windows = state_machine.WINDOWS[:2] if options.quick else state_machine.WINDOWS
         state_machine.run(rounds, size.core_records, windows, session.add)
-    if wanted & {"B1", "B4"}:
+    if wanted & {"B1", "B2", "B4"}:
         for number in range(1, rounds + 1):
             _round(session, wanted, options, size, number)
     _print_tables(session)
@@ -83,16 +83,24 @@ def main(arguments: list[str] | None = None) -> int:
 def _round(session: Session, wanted: set[str], options: argparse.Namespace, size: Size, number: int) -> None:
     """All systems in turn; the echo floor runs with B1 too, as its denominator."""
     for reply_bytes in echo.REPLY_BYTES:
-        if "B4" in wanted or reply_bytes == report.ECHO_BYTES:
+        if "B4" in wanted or ("B1" in wanted and reply_bytes == report.ECHO_BYTES):
             session.attempt("B4", number, partial(echo.run, reply_bytes, size.echo_s))
-    if "B1" not in wanted:
-        return
+    for task in _tasks(wanted, options, size):
+        for system in _systems(options):
+            name = f"{task.benchmark} {system.name} {task.shape.name} {task.fsync}"
+            session.attempt(name, number, partial(drain.run, system, task))
+
+
+def _tasks(wanted: set[str], options: argparse.Namespace, size: Size) -> list[drain.Task]:
+    records = options.records or size.drain_records
+    found: list[drain.Task] = []
     for fsync in options.fsync or FSYNC[: 1 if options.quick else 2]:
-        for shape in options.shapes:
-            task = drain.Task(drain.SHAPES[shape], options.records or size.drain_records, fsync=fsync)
-            for system in _systems(options):
-                name = f"B1 {system.name} {shape} {fsync}"
-                session.attempt(name, number, partial(drain.run, system, task))
+        if "B1" in wanted:
+            found += [drain.Task(drain.SHAPES[shape], records, fsync=fsync) for shape in options.shapes]
+        if "B2" in wanted:
+            shape = drain.SHAPES["1p1c"]
+            found.append(drain.Task(shape, records // 2, value_bytes=1024, fsync=fsync, benchmark="B2"))
+    return found
 
 
 def _systems(options: argparse.Namespace) -> list[drain.System]:
@@ -115,7 +123,7 @@ def _print_tables(session: Session) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help="B1, B4, B8; all by default")
+    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help="B1, B2, B4, B8; all by default")
     parser.add_argument("--quick", action="store_true", help="few records, one round: a smoke run, not a measurement")
     parser.add_argument("--rounds", type=int, default=0, help="rounds, 3 by default")
     parser.add_argument("--records", type=int, default=0, help="records of a drain, 300000 by default")

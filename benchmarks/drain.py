@@ -1,4 +1,4 @@
-"""B1, drain: produce everything, then open the gate for the consumers, and see when the last record is acknowledged.
+"""B1, drain, and B2, the same with larger values: produce everything, open a gate, and see when all is acknowledged.
 
 Server, producer and every consumer are processes of their own. Consumers are connected, and members of their group
 with a settled assignment, before the gate opens, and do not read before it. A record counts when the reply that
@@ -43,13 +43,14 @@ SHAPES: Final = {shape.name: shape for shape in (Shape(1, 1), Shape(1, 4), Shape
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one run does. Values have `value_bytes` bytes; `fsync` is everysec or always."""
+    """What one run of `benchmark` does. Values have `value_bytes` bytes; `fsync` is everysec or always."""
 
     shape: Shape
     records: int
     value_bytes: int = 100
     fsync: str = "everysec"
     limit_s: float = 300.0
+    benchmark: str = "B1"
 
 
 class System(Protocol):
@@ -162,7 +163,7 @@ def result(system: str, task: Task, produced: Phase, consumed: Phase) -> dict[st
     foreign = max(produced.usage.foreign_share, consumed.usage.foreign_share)
     records, both_s = task.records, produced.wall_s + consumed.wall_s
     return {
-        "benchmark": "B1",
+        "benchmark": task.benchmark,
         "system": system,
         "shape": task.shape.name,
         "fsync": task.fsync,

@@ -27,13 +27,21 @@ class Goal:
 CONSUME_1P1C: Final = Goal("B1 1p1c consume / Valkey group", 0.8, 1.3, 1.8)
 CONSUME_1P4C: Final = Goal("B1 1p4c consume / Valkey group", 1.2, 1.8, 2.4)
 CONSUME_4P4C: Final = Goal("B1 4p4c consume / Valkey group", 1.2, 1.8, 2.4)
+CONSUME_1K: Final = Goal("B2 1p1c consume / Valkey group", 0.8, 1.2, 1.6)
 BOTH_1P1C: Final = Goal("B1 1p1c produce + consume / Valkey group", 1.5, 2.2, 3.0)
 CYCLES_1P1C: Final = Goal("B1 1p1c cycles per s / B4 (52 KB)", 0.25, 0.33, 0.45)
 CPU_1P4C: Final = Goal("B1 1p4c CPU per record / Valkey group", 1.0, 0.7, 0.5, lower_is_better=True)
 CPU_4P4C: Final = Goal("B1 4p4c CPU per record / Valkey group", 1.0, 0.7, 0.5, lower_is_better=True)
 
-CONSUME: Final = {"1p1c": CONSUME_1P1C, "1p4c": CONSUME_1P4C, "4p4c": CONSUME_4P4C}
-CPU: Final = {"1p4c": CPU_1P4C, "4p4c": CPU_4P4C}
+#: By benchmark and shape.
+CONSUME: Final = {
+    ("B1", "1p1c"): CONSUME_1P1C,
+    ("B1", "1p4c"): CONSUME_1P4C,
+    ("B1", "4p4c"): CONSUME_4P4C,
+    ("B2", "1p1c"): CONSUME_1K,
+}
+BOTH: Final = {("B1", "1p1c"): BOTH_1P1C}
+CPU: Final = {("B1", "1p4c"): CPU_1P4C, ("B1", "4p4c"): CPU_4P4C}
 
 
 class Limit(NamedTuple):

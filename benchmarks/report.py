@@ -60,37 +60,38 @@ class Line:
 def lines(runs: Sequence[Run]) -> list[Line]:
     """Every ratio that the runs allow, the goals of §5 first. Goals are for everysec, the headline."""
     found: list[Line] = []
-    drains = [run for run in runs if run["benchmark"] == "B1"]
-    for fsync in _distinct(drains, "fsync"):
-        for shape in _distinct(drains, "shape"):
-            found += _drain_lines(runs, drains, fsync, shape)
+    for benchmark, fsync, shape in dict.fromkeys(
+        (run["benchmark"], run["fsync"], run["shape"]) for run in _drains(runs)
+    ):
+        found += _drain_lines(runs, benchmark, fsync, shape)
     return sorted(found, key=lambda line: line.goal is None)
 
 
-def _drain_lines(runs: Sequence[Run], drains: Sequence[Run], fsync: str, shape: str) -> list[Line]:
+def _drain_lines(runs: Sequence[Run], benchmark: str, fsync: str, shape: str) -> list[Line]:
     headline = fsync == "everysec"
-    ours = {"system": OURS, "fsync": fsync, "shape": shape}
+    ours = {"benchmark": benchmark, "system": OURS, "fsync": fsync, "shape": shape}
     other = ours | {"system": BASELINE}
     found: list[Line] = []
 
     def add(text: str, field: str, goal: Goal | None, below: Mapping[int, float] | None = None) -> None:
-        against = per_round(drains, field, **other) if below is None else below
-        if rounds := ratios(per_round(drains, field, **ours), against):
-            name = goal.name if goal and headline else f"B1 {shape} {text}"
+        against = per_round(runs, field, **other) if below is None else below
+        if rounds := ratios(per_round(runs, field, **ours), against):
+            name = goal.name if goal else f"{benchmark} {shape} {text}"
             found.append(Line(f"{name}, {fsync}", tuple(rounds), goal if headline else None))
 
-    add("consume / Valkey group", "consume_per_s", goals.CONSUME.get(shape))
-    add("produce + consume / Valkey group", "both_per_s", goals.BOTH_1P1C if shape == "1p1c" else None)
+    case = (benchmark, shape)
+    add("consume / Valkey group", "consume_per_s", goals.CONSUME.get(case))
+    add("produce + consume / Valkey group", "both_per_s", goals.BOTH.get(case))
     add("produce / Valkey group", "produce_per_s", None)
-    add("CPU per record / Valkey group", "cpu_us_per_record", goals.CPU.get(shape))
-    if shape == "1p1c":
+    add("CPU per record / Valkey group", "cpu_us_per_record", goals.CPU.get(case))
+    if case == ("B1", "1p1c"):
         echo = per_round(runs, "cycles_per_s", benchmark="B4", reply_bytes=ECHO_BYTES)
         add("cycles per s / B4 (52 KB)", "cycles_per_s", goals.CYCLES_1P1C, echo)
     return found
 
 
-def _distinct(runs: Iterable[Run], field: str) -> list[str]:
-    return list(dict.fromkeys(run[field] for run in runs))
+def _drains(runs: Iterable[Run]) -> list[Run]:
+    return [run for run in runs if run["benchmark"] in ("B1", "B2")]
 
 
 def figures(runs: Sequence[Run]) -> str:
@@ -98,13 +99,13 @@ def figures(runs: Sequence[Run]) -> str:
     rows = [
         f"{'median of rounds':<34}{'produce/s':>11}{'consume/s':>11}{'both/s':>10}{'µs CPU/rec':>12}{'cycles/s':>10}"
     ]
-    drains = [run for run in runs if run["benchmark"] == "B1"]
-    for key in dict.fromkeys((run["fsync"], run["shape"], run["system"]) for run in drains):
+    names = ("benchmark", "shape", "system", "fsync")
+    for key in dict.fromkeys(tuple(run[name] for name in names) for run in _drains(runs)):
         fields = ("produce_per_s", "consume_per_s", "both_per_s", "cpu_us_per_record", "cycles_per_s")
-        wanted = dict(zip(("fsync", "shape", "system"), key, strict=True))
-        values = [median(list(per_round(drains, field, **wanted).values())) for field in fields]
+        wanted = dict(zip(names, key, strict=True))
+        values = [median(list(per_round(runs, field, **wanted).values())) for field in fields]
         rows.append(
-            f"{'B1 ' + ' '.join(key[1:]) + ', ' + key[0]:<34}"
+            f"{' '.join(key[:3]) + ', ' + key[3]:<34}"
             f"{values[0]:>11,.0f}{values[1]:>11,.0f}{values[2]:>10,.0f}{values[3]:>12.2f}{values[4]:>10,.0f}"
         )
     echoes = [run for run in runs if run["benchmark"] == "B4"]
