@@ -34,7 +34,7 @@ class GroupCoordinatorConfig:
     assignors: tuple[str, ...] = configs.ASSIGNORS.default
     initialize_retry_interval_ms: int = configs.INITIALIZE_RETRY_INTERVAL_MS.default
     commit_timeout_ms: int = configs.COMMIT_TIMEOUT_MS.default
-    fast_first_assignment: bool = True
+    fast_first_assignment: bool = configs.FAST_FIRST_ASSIGNMENT.default
     sweep_interval_ms: int = SWEEP_INTERVAL_MS
 
     def settings(self) -> Settings:
@@ -46,7 +46,7 @@ class GroupCoordinatorConfig:
         )
 
 
-def config_of(settings: NodeSettings, *, fast_first_assignment: bool = True) -> GroupCoordinatorConfig:
+def config_of(settings: NodeSettings) -> GroupCoordinatorConfig:
     """The role's part of a process's settings."""
     return GroupCoordinatorConfig(
         shards=settings[configs.GROUP_SHARDS],
@@ -54,7 +54,7 @@ def config_of(settings: NodeSettings, *, fast_first_assignment: bool = True) -> 
         assignors=settings[configs.ASSIGNORS],
         initialize_retry_interval_ms=settings[configs.INITIALIZE_RETRY_INTERVAL_MS],
         commit_timeout_ms=settings[configs.COMMIT_TIMEOUT_MS],
-        fast_first_assignment=fast_first_assignment,
+        fast_first_assignment=settings[configs.FAST_FIRST_ASSIGNMENT],
     )
 
 

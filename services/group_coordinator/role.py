@@ -6,7 +6,7 @@ were released.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,9 +37,9 @@ from shard_runtime.shard_host import ShardHost
 class Node:
     """What the role is given.
 
-    `topics`: the newest metadata image (`image_topics.newest_topics`). `configs`: effective configs of a group, clamped
-    (`config.group_configs`, GC-137). `metadata_end`: the newest version in the metadata log, read from the store now;
-    None when it cannot tell (GC-80). `owner_of`: owner of a group shard, for hints. `leader_of`: `host:port` of a
+    `topics`: the newest metadata image (`image_topics.newest_topics`). `complete_since_ms`: since when, by the deadline
+    clock, it is known to be complete; −1 when it is not (GC-80). `configs`: effective configs of a group, clamped
+    (`config.group_configs`, GC-137). `owner_of`: owner of a group shard, for hints. `leader_of`: `host:port` of a
     partition's leader. `enabled`: share.version ≥ 1 (GC-8). `meter` hears of flushes and loads. `client_id_of`: what a
     caller calls itself. `host_options`: bounds of the hosts; their write time-out is the role's own setting.
     """
@@ -51,7 +51,7 @@ class Node:
     registry: CollectorRegistry
     topics: Callable[[], TopicsView]
     configs: Callable[[str], GroupConfigs]
-    metadata_end: Callable[[], Awaitable[int | None]]
+    complete_since_ms: Callable[[], int]
     access: Access
     owner_of: Callable[[int], Endpoint | None]
     leader_of: Callable[[TopicIdPartition], str | None]
@@ -82,7 +82,7 @@ class GroupCoordinatorRole:
         self.shards = GroupShards(config.shards)
         self.metrics = GroupCoordinatorMetrics(node.registry, self.shards)
         self._calls = StateCalls(node.persister, self.shards, self.metrics)
-        self._sweeper = Sweeper(self.shards, node.metadata_end, config.sweep_interval_ms)
+        self._sweeper = Sweeper(self.shards, node.complete_since_ms, config.sweep_interval_ms)
         self.shards.build(self._host, self._calls.run, self._calls.drop)
         around = Surroundings(self.shards, node.topics, node.access, node.owner_of, node.enabled, node.client_id_of)
         offsets = ShareGroupOffsets(around, node.persister, EndOffsets(node.transport, node.leader_of))

@@ -1,19 +1,19 @@
-"""Every 30 s and on topic changes: drop what is gone from the groups' lists, look for lost state (GC-80, GC-82).
+"""Every 30 s and on topic changes: drop deleted topics from the groups' lists, look for lost state (GC-80, GC-82).
 
-A lagging image must never delete state: the end of the metadata log is read *after* a shard was loaded, the sweep says
-so, and the shard refuses it while its image is older. A shard that was loaded again meanwhile waits for the next sweep.
+A lagging image must never delete state: each sweep says since when the image is complete, and a shard refuses it unless
+that is later than its own load.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
 from group_coordinator.core.commands import RepairCheck, Sweep, SweepReply
-from group_coordinator.core.shard import GroupShard
 from group_coordinator.doors import Shards
 from kip932.errors import KafkaError
 
@@ -23,16 +23,11 @@ _ROUNDS_MAX: Final = 100
 
 
 class Sweeper:
-    """One task; `metadata_end` answers the newest version in the metadata log, None when it cannot tell."""
+    """One task. `complete_since_ms` answers since when (deadline clock) the image is complete, −1 when it is not."""
 
-    def __init__(
-        self,
-        shards: Shards,
-        metadata_end: Callable[[], Awaitable[int | None]],
-        interval_ms: int,
-    ) -> None:
+    def __init__(self, shards: Shards, complete_since_ms: Callable[[], int], interval_ms: int) -> None:
         self._shards = shards
-        self._metadata_end = metadata_end
+        self._complete_since_ms = complete_since_ms
         self._interval_ms = interval_ms
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -54,34 +49,25 @@ class Sweeper:
 
     async def _run(self) -> None:
         while True:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval_ms / 1000):
                     await self._changed.wait()
-            except TimeoutError:
-                pass
             self._changed.clear()
-            try:
-                await self.sweep()
-            except Exception:
-                log.exception("sweep failed; it is repeated")
+            await self.sweep()
 
     async def sweep(self) -> None:
-        """One sweep over all shards served here."""
-        serving = self._shards.serving()
-        end = await self._metadata_end() if serving else None
-        if end is None:
-            return
-        for index, shard in serving:
+        """One sweep over all shards served here; a shard that fails waits for the next one."""
+        for index, _ in self._shards.serving():
             try:
-                await self._sweep_shard(index, shard, end)
+                await self._sweep_shard(index)
             except KafkaError as error:
                 log.debug("shard not swept", shard=index, why=str(error))
+            except Exception:
+                log.exception("sweep failed; it is repeated", shard=index)
 
-    async def _sweep_shard(self, index: int, shard: GroupShard, end: int) -> None:
+    async def _sweep_shard(self, index: int) -> None:
         for _ in range(_ROUNDS_MAX):
-            if dict(self._shards.serving()).get(index) is not shard:
-                return
-            reply = await self._shards.submit(index, Sweep(end))
+            reply = await self._shards.submit(index, Sweep(self._complete_since_ms()))
             if not (isinstance(reply, SweepReply) and reply.more):
                 break
         await self._shards.submit(index, RepairCheck())

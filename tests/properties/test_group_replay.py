@@ -57,7 +57,7 @@ STEPS = st.one_of(
     st.builds(lambda ms: lambda driver: driver.advance(ms), st.integers(0, 50_000)),
     st.builds(lambda name, count: lambda driver: driver.create(name, count) and None, TOPICS, st.integers(1, 4)),
     st.builds(lambda name: lambda driver: driver.delete(name), TOPICS),
-    st.just(lambda driver: driver.run(c.Sweep(driver.image.version)) and None),
+    st.just(lambda driver: driver.run(c.Sweep(driver.now_ms)) and None),
     st.just(_repair),
 )
 STORIES = st.lists(STEPS, max_size=25)

@@ -137,7 +137,7 @@ class World:
         self.access = access or AllowAll()
         self.configs = GroupConfigs(assignment_interval_ms=0)
         self.image = Image()
-        self.metadata_end: int | None = None
+        self.complete_since_ms: int | None = None
         self.enabled = True
         self.owner: Endpoint | None = None
         self.leader: str | None = LEADER
@@ -260,7 +260,7 @@ class World:
                 registry=self.registry,
                 topics=lambda: self.image,
                 configs=lambda _: self.configs,
-                metadata_end=self._metadata_end,
+                complete_since_ms=self._complete_since,
                 access=self.access,  # type: ignore[arg-type]  # a test's own
                 owner_of=lambda _: self.owner,
                 leader_of=lambda _: self.leader,
@@ -268,8 +268,8 @@ class World:
             ),
         )
 
-    async def _metadata_end(self) -> int | None:
-        return self.image.version if self.metadata_end is None else self.metadata_end
+    def _complete_since(self) -> int:
+        return self.clock.now_ms() if self.complete_since_ms is None else self.complete_since_ms
 
 
 class _Logs:

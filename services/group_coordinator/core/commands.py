@@ -72,12 +72,12 @@ class OffsetsQuery(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """Drop topics that are gone from the image, if it was read up to version `through` (GC-79, GC-80).
+    """Drop deleted topics, if the image is known to be new enough (GC-79, GC-80).
 
-    `through` is the end of the metadata log, read after this shard's log was replayed.
+    `complete_since_ms`: the image holds all that the metadata log held at this moment of the deadline clock.
     """
 
-    through: int
+    complete_since_ms: int
     limit: int = 100
 
 
@@ -128,7 +128,7 @@ class DescribedGroup(NamedTuple):
 
 
 class SweepReply(NamedTuple):
-    """How many groups changed; `more`: the limit was reached; `lagging`: the image is older than `through`."""
+    """How many groups changed; `more`: the limit was reached; `lagging`: the image may be older than the shard's log."""
 
     changed: int
     more: bool

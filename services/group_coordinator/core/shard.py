@@ -27,6 +27,7 @@ from kip932.ids import EPOCH_LEAVE
 from shard_runtime.shard import Anchor, Decision
 
 _DUE_MAX: Final = 64
+_NOT_LOADED: Final = 1 << 62
 _NOTHING: Final[Decision[Record, object]] = Decision((), None)
 
 
@@ -63,6 +64,7 @@ class GroupShard:
         self._checked_ms: dict[str, int] = {}
         self._swept_version = -1
         self._blind = False
+        self._loaded_ms = _NOT_LOADED
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -103,6 +105,7 @@ class GroupShard:
 
     def loaded(self, now_ms: int) -> Sequence[c.Command]:
         """Start every member's session clock in full (GC-69c), then look for lost state (GC-82)."""
+        self._loaded_ms = now_ms
         self._restart_sessions(now_ms)
         return (c.RepairCheck(),)
 
@@ -189,7 +192,8 @@ class GroupShard:
     def _sweep(self, command: c.Sweep, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del now_ms, wall_ms
         view = self._topics()
-        if not view.complete or view.version < command.through:
+        # What was replayed at load may name topics that an older image lacks; what came later came from our own image.
+        if not view.complete or command.complete_since_ms < self._loaded_ms:
             return Decision((), c.SweepReply(0, more=False, lagging=True))
         if view.version == self._swept_version:
             return Decision((), c.SweepReply(0, more=False, lagging=False))

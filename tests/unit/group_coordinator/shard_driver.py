@@ -62,6 +62,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.shard = self.new_shard()
+        self.shard.loaded(self.now_ms)
 
     def new_shard(self) -> GroupShard:
         return GroupShard(lambda: self.image, lambda _: self.configs, self.settings, self.assignor)
