@@ -30,6 +30,7 @@ from kip932.api.v1 import (
     share_stream_pb2,
     write_txn_markers_pb2,
 )
+from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW, TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
@@ -127,8 +128,8 @@ class FakeCluster:
         self.leaders[partition] = (node, self.leaders[partition][1] + 1)
         self.notify()
 
-    def take_error(self, what: str) -> int:
-        return self.errors[what].popleft() if self.errors[what] else 0
+    def take_error(self, what: str) -> ErrorCode.ValueType:
+        return ErrorCode.ValueType(self.errors[what].popleft() if self.errors[what] else 0)
 
     def endpoints(self) -> list[common_pb2.NodeEndpoint]:
         return [common_pb2.NodeEndpoint(node_id=node, host=f"node{node}", port=9000) for node in self.nodes]
@@ -162,10 +163,10 @@ class Cluster:
             if name not in fake.topics:
                 response.topics.add(error_code=3, name=name)
                 continue
-            topic_id, count = fake.topics[name]
-            topic = response.topics.add(name=name, topic_id=topic_id)
+            known_id, count = fake.topics[name]
+            topic = response.topics.add(name=name, topic_id=known_id)
             for number in range(count):
-                leader, epoch = fake.leaders[TopicIdPartition(topic_id, number)]
+                leader, epoch = fake.leaders[TopicIdPartition(known_id, number)]
                 topic.partitions.add(partition_index=number, leader_id=leader, leader_epoch=epoch)
         return response
 
@@ -202,7 +203,7 @@ class Coordinator:
         response = share_group_heartbeat_pb2.ShareGroupHeartbeatResponse()
         error = fake.take_error("heartbeat")
         if not error and request.member_epoch > 0 and request.member_id not in fake.members:
-            error = 25
+            error = ErrorCode.ValueType(25)
         if error:
             response.error_code = error
             return response
@@ -244,13 +245,9 @@ class Coordinator:
             )
             group.coordinator.CopyFrom(self.fake.endpoints()[0])
             for member_id in self.fake.members:
-                member = group.members.add(
-                    member_id=member_id, member_epoch=2, client_id="c", client_host="127.0.0.1"
-                )
+                member = group.members.add(member_id=member_id, member_epoch=2, client_id="c", client_host="127.0.0.1")
                 for name, (topic_id, count) in self.fake.topics.items():
-                    member.assignment.topic_partitions.add(
-                        topic_id=topic_id, topic_name=name, partitions=range(count)
-                    )
+                    member.assignment.topic_partitions.add(topic_id=topic_id, topic_name=name, partitions=range(count))
         return response
 
     async def describe_share_group_offsets(
@@ -300,7 +297,7 @@ class Leader:
                 error = fake.take_error("produce")
                 leader, epoch = fake.leaders[partition]
                 if leader != self.node:
-                    error = 6
+                    error = ErrorCode.ValueType(6)
                     outcome.current_leader.leader_id = leader
                     outcome.current_leader.leader_epoch = epoch
                 if error:
@@ -350,7 +347,7 @@ class Leader:
                 if session.stream is stream:
                     self._end(key)
 
-    def _session_step(self, message: share_stream_pb2.ShareStreamRequest, stream: ServerStream) -> int:
+    def _session_step(self, message: share_stream_pb2.ShareStreamRequest, stream: ServerStream) -> Any:
         """Apply the session part in arrival order; returns an error code or 0."""
         is_fetch = message.HasField("fetch")
         request: Any = message.fetch if is_fetch else message.acknowledge
@@ -371,20 +368,22 @@ class Leader:
             session = sessions[key] = Session(1, self.fake.new_session(), stream, {})
         elif session is None:
             return 122
-        elif session.session_id != request.session_id or (
-            request.share_session_epoch not in (-1, session.epoch)
-        ):
+        elif session.session_id != request.session_id or (request.share_session_epoch not in (-1, session.epoch)):
             return 123
         elif request.share_session_epoch > 0:
             session.epoch += 1
         if is_fetch:
-            for topic in request.topics:
-                for part in topic.partitions:
-                    session.partitions[TopicIdPartition(topic.topic_id, part.partition_index)] = None
-            for gone in request.forgotten_topics_data:
-                for number in gone.partitions:
-                    session.partitions.pop(TopicIdPartition(gone.topic_id, number), None)
+            self._change(session, request)
         return 0
+
+    @staticmethod
+    def _change(session: Session, request: Any) -> None:
+        for topic in request.topics:
+            for part in topic.partitions:
+                session.partitions[TopicIdPartition(topic.topic_id, part.partition_index)] = None
+        for gone in request.forgotten_topics_data:
+            for number in gone.partitions:
+                session.partitions.pop(TopicIdPartition(gone.topic_id, number), None)
 
     def _end(self, key: tuple[str, str]) -> None:
         """Close a session; what its member holds is available again (PL-520)."""
@@ -397,7 +396,7 @@ class Leader:
                     states[offset] = ("available", "", count)
         self.fake.notify()
 
-    async def _fetch(self, message: Any, error: int, stream: ServerStream) -> None:
+    async def _fetch(self, message: Any, error: Any, stream: ServerStream) -> None:
         request = message.fetch
         answer = share_stream_pb2.ShareStreamResponse(correlation_id=message.correlation_id)
         response = answer.fetch
@@ -436,7 +435,7 @@ class Leader:
             part.acknowledge_error_code = code
         await stream.write(answer)
 
-    async def _acknowledge(self, message: Any, error: int, stream: ServerStream) -> None:
+    async def _acknowledge(self, message: Any, error: Any, stream: ServerStream) -> None:
         request = message.acknowledge
         answer = share_stream_pb2.ShareStreamResponse(correlation_id=message.correlation_id)
         response = answer.acknowledge
@@ -451,8 +450,8 @@ class Leader:
                 self._end((request.group_id, request.member_id))
         await stream.write(answer)
 
-    def _apply(self, request: Any) -> dict[TopicIdPartition, int]:
-        results: dict[TopicIdPartition, int] = {}
+    def _apply(self, request: Any) -> dict[TopicIdPartition, Any]:
+        results: dict[TopicIdPartition, Any] = {}
         for topic in request.topics:
             for part in topic.partitions:
                 if part.acknowledgement_batches:
@@ -497,7 +496,7 @@ class Leader:
             error = self.fake.take_error("fetch")
             leader, epoch = self.fake.leaders[partition]
             if leader != self.node:
-                error = 6
+                error = ErrorCode.ValueType(6)
             if error:
                 part = response.responses.add(topic_id=partition.topic_id).partitions.add(
                     partition_index=partition.partition, error_code=error

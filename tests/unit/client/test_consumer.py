@@ -614,7 +614,6 @@ def test_close_twice_is_fine_and_other_calls_after_it_are_refused() -> None:
 
 @pytest.mark.rule("CL-29")
 def test_a_second_task_inside_the_consumer_is_refused() -> None:
-    import asyncio
 
     async def story(fake: FakeCluster) -> None:
         async with consumer(fake) as c:

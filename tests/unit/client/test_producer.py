@@ -141,7 +141,7 @@ def test_an_unknown_topic_partition_or_large_record_is_refused_with_words() -> N
                 await p.send("nope", b"x")
             with pytest.raises(InvalidRequestError, match="partitions 0 to 0"):
                 await p.send("t", b"x", partition=1)
-            with pytest.raises(MessageTooLargeError, match="max.request.size"):
+            with pytest.raises(MessageTooLargeError, match=r"max\.request\.size"):
                 await p.send("t", b"x" * 200)
 
     play(story)
@@ -180,10 +180,14 @@ def test_a_transaction_marks_its_partitions_and_an_exception_aborts_it() -> None
         async with producer(fake, **{"transactional.id": "tx"}) as p:
             async with p.transaction():
                 await p.send("t", b"a")
-            with pytest.raises(LookupError):
+
+            async def fail() -> None:
                 async with p.transaction():
                     await p.send("t", b"b")
                     raise LookupError
+
+            with pytest.raises(LookupError):
+                await fail()
             results = [marker.transaction_result for r in fake.markers for marker in r.markers]
             assert results == [True, False]
             assert all(r.topic_data[0].partition_data[0].batches[0].is_transactional for r in fake.produces)

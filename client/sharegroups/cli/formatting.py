@@ -1,0 +1,84 @@
+"""How `consume` writes a record: kafka-console-share-consumer's formatter properties (CT-31), or JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sharegroups.cli.output import UsageFailure
+from sharegroups.messages import Message
+
+_FLAGS: Final = {
+    "print.timestamp": False,
+    "print.key": False,
+    "print.offset": False,
+    "print.delivery": False,
+    "print.epoch": False,
+    "print.partition": False,
+    "print.headers": False,
+    "print.value": True,
+}
+_TEXTS: Final = {"key.separator": "\t", "line.separator": "\n", "headers.separator": ",", "null.literal": "null"}
+
+
+class Formatter:
+    """Writes records as one line of columns. Raises UsageFailure for an unknown property."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        for name in properties:
+            if name not in _FLAGS and name not in _TEXTS:
+                raise UsageFailure(f"unknown formatter property {name!r}; known: {', '.join([*_FLAGS, *_TEXTS])}")
+        self._on = {name: properties.get(name, str(default)).lower() == "true" for name, default in _FLAGS.items()}
+        self._text = {name: properties.get(name, default) for name, default in _TEXTS.items()}
+
+    def line(self, message: Message) -> str:
+        """The record with its line separator. Raises UnicodeDecodeError for bytes that are no text."""
+        columns: dict[str, Callable[[], str]] = {
+            "print.timestamp": lambda: f"CreateTime:{message.timestamp()[1]}",
+            "print.partition": lambda: f"Partition:{message.partition()}",
+            "print.offset": lambda: f"Offset:{message.offset()}",
+            "print.delivery": lambda: f"Delivery:{message.delivery_count() or 'NOT_PRESENT'}",
+            "print.epoch": lambda: "Epoch:NOT_PRESENT",
+            "print.headers": lambda: self._headers(message),
+            "print.key": lambda: self._show(message.key()),
+            "print.value": lambda: self._show(message.value()),
+        }
+        parts = [write() for name, write in columns.items() if self._on[name]]
+        return self._text["key.separator"].join(parts) + self._text["line.separator"]
+
+    def _headers(self, message: Message) -> str:
+        headers = [f"{name}:{self._show(value)}" for name, value in message.headers()]
+        return self._text["headers.separator"].join(headers) if headers else "NO_HEADERS"
+
+    def _show(self, value: Any) -> str:
+        if value is None:
+            return self._text["null.literal"]
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def document(message: Message) -> str:
+    """The record as one line of JSON; bytes that are no text come as {"base64": …}."""
+    return json.dumps(
+        {
+            "topic": message.topic(),
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "timestamp": message.timestamp()[1],
+            "delivery_count": message.delivery_count(),
+            "key": _json(message.key()),
+            "value": _json(message.value()),
+            "headers": [[name, _json(value)] for name, value in message.headers()],
+        },
+        ensure_ascii=False,
+    )
+
+
+def _json(value: Any) -> Any:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

@@ -1,0 +1,66 @@
+"""The command group `sharegroups`: the client's own tools, and whatever packages offer as `sharegroups.commands`."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from typing import Any
+
+import click
+
+from sharegroups.cli.consume import consume
+from sharegroups.cli.groups import groups
+from sharegroups.cli.produce import produce
+from sharegroups.cli.topics import topics
+
+_SERVER_COMMANDS = ("up", "demo")
+
+
+class _Commands(click.Group):
+    """Loads commands of other packages only when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *(found.name for found in _offered())})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        for found in _offered():
+            if found.name == cmd_name:
+                return _load(found)
+        if cmd_name in _SERVER_COMMANDS:
+            raise click.ClickException(f"'{cmd_name}' needs the servers: pip install 'sharegroups[server]'")
+        return None
+
+
+def _offered() -> list[EntryPoint]:
+    return list(entry_points(group="sharegroups.commands"))
+
+
+def _load(found: EntryPoint) -> click.Command:
+    try:
+        command: Any = found.load()
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"'{found.name}' needs the package {error.name!r}: pip install 'sharegroups[server]'"
+        ) from error
+    if not isinstance(command, click.Command):
+        raise click.ClickException(f"entry point {found.value!r} is a {type(command).__name__}, not a command")
+    return command
+
+
+def _version() -> str:
+    try:
+        return version("sharegroups")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(_version(), prog_name="sharegroups")
+def main() -> None:
+    """Queues for Kafka's share groups (KIP-932). Exit codes: 0 done, 1 an error, 130 interrupted."""
+
+
+for _command in (consume, groups, produce, topics):
+    main.add_command(_command)

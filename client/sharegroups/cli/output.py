@@ -1,0 +1,129 @@
+"""What the tools share: options, the connection, tables as Kafka prints them, JSON, errors and exit codes.
+
+Exit codes: 0 done, 1 an error was printed or the command line was wrong (CT-29), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from sharegroups.errors import ConfigError, KafkaError
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+class UsageFailure(click.UsageError):
+    """A wrong command line; exit code 1 (CT-29) instead of click's 2."""
+
+    exit_code = 1
+
+
+def connection_options(function: F) -> F:
+    """--bootstrap-server and --command-config."""
+    function = click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File with client settings, one name=value per line.",
+    )(function)
+    return click.option(
+        "--bootstrap-server",
+        envvar="SHAREGROUPS_BOOTSTRAP",
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        show_envvar=True,
+        help="host:port of any nodes, separated by commas.",
+    )(function)
+
+
+def output_option(function: F) -> F:
+    """--output text or json."""
+    return click.option(
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="text for people, json for programs.",
+    )(function)
+
+
+def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence[str] = ()) -> dict[str, Any]:
+    """Client settings of file and options; later ones win. Raises UsageFailure for a line that is not name=value."""
+    lines = command_config.read_text(encoding="utf-8").splitlines() if command_config is not None else []
+    wanted = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("#", "!"))]
+    return {"bootstrap.servers": bootstrap_server} | pairs([*wanted, *extra])
+
+
+def pairs(texts: Sequence[str]) -> dict[str, str]:
+    """`name=value` texts as a dict. Raises UsageFailure."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageFailure(f"{text!r} is not name=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]], widths: Sequence[int]) -> None:
+    """A table as kafka-share-groups.sh prints it: left-aligned, columns at least `widths`, a blank line before."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    columns = [
+        max([widths[index], *(len(row[index]) for row in texts)]) if widths[index] >= 15 else widths[index]
+        for index in range(len(header))
+    ]
+    click.echo()
+    for line in [list(header), *texts]:
+        cells = [cell.ljust(column) for cell, column in zip(line[:-1], columns[:-1], strict=True)]
+        click.echo(" ".join([*cells, line[-1]]))
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def print_errors(errors: Mapping[str, KafkaError | None], done: str, output: str) -> bool:
+    """The outcome per name; `done` is what a success is called. True when all went well."""
+    if output == "json":
+        print_json(
+            [
+                {"name": name, "error": error.name if error else None, "message": error.message if error else None}
+                for name, error in sorted(errors.items())
+            ]
+        )
+    else:
+        for name, error in sorted(errors.items()):
+            if error is None:
+                click.echo(f"{done} {name}.")
+            else:
+                click.echo(f"Error: {name}: {error.name}: {error.message}", err=True)
+    return all(error is None for error in errors.values())
+
+
+def finish(ok: bool) -> None:
+    """Leave with exit code 1 unless all went well."""
+    if not ok:
+        sys.exit(1)
+
+
+@contextmanager
+def failures(what: str, show_trace: bool = False) -> Iterator[None]:
+    """Print an error of the client as one line, and exit with 1; on Ctrl-C exit with 130."""
+    try:
+        yield
+    except (KafkaError, ConfigError) as error:
+        click.echo(f"Error: {what} failed due to {error}", err=not show_trace)
+        if show_trace:
+            traceback.print_exc()
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,143 @@
+"""`sharegroups topics`: create, grow, delete, list, describe (CM-72)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kip932.ids import topic_id_text
+from sharegroups.admin import Admin
+from sharegroups.admin_values import NewTopic, TopicDescription
+from sharegroups.cli.output import (
+    connection_options,
+    failures,
+    finish,
+    output_option,
+    pairs,
+    print_errors,
+    print_json,
+    print_table,
+    settings,
+)
+
+
+@click.group()
+def topics() -> None:
+    """Create, change and look at topics."""
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
+@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic config; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="Be content with a topic that exists already.")
+@connection_options
+@output_option
+def create(
+    *,
+    names: tuple[str, ...],
+    partitions: int,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap_server: str,
+    command_config: Path | None,
+    output: str,
+) -> None:
+    """Create topics."""
+    with failures("Creating topics"), Admin(settings(bootstrap_server, command_config)) as admin:
+        errors = admin.create_topics([NewTopic(name, partitions, pairs(configs)) for name in names])
+    if if_not_exists:
+        errors = {
+            name: None if error is not None and error.name == "TOPIC_ALREADY_EXISTS" else error
+            for name, error in errors.items()
+        }
+    finish(print_errors(errors, "Created topic", output))
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--partitions", required=True, type=int, help="New number of partitions; it only grows.")
+@connection_options
+@output_option
+def alter(name: str, partitions: int, bootstrap_server: str, command_config: Path | None, output: str) -> None:
+    """Give a topic more partitions."""
+    with failures("Altering the topic"), Admin(settings(bootstrap_server, command_config)) as admin:
+        errors = admin.create_partitions({name: partitions})
+    finish(print_errors(errors, "Altered topic", output))
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True)
+@connection_options
+@output_option
+def delete(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
+    """Delete topics with their records."""
+    with failures("Deleting topics"), Admin(settings(bootstrap_server, command_config)) as admin:
+        errors = admin.delete_topics(names)
+    finish(print_errors(errors, "Deleted topic", output))
+
+
+@topics.command("list")
+@connection_options
+@output_option
+def list_(bootstrap_server: str, command_config: Path | None, output: str) -> None:
+    """List the names of all topics."""
+    with failures("Listing topics"), Admin(settings(bootstrap_server, command_config)) as admin:
+        names = sorted(admin.list_topics())
+    if output == "json":
+        print_json(names)
+    else:
+        for name in names:
+            click.echo(name)
+
+
+@topics.command()
+@click.argument("names", nargs=-1)
+@connection_options
+@output_option
+def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
+    """Describe topics, all of them without names: ids, partitions, leaders."""
+    with failures("Describing topics"), Admin(settings(bootstrap_server, command_config)) as admin:
+        found = sorted(admin.list_topics(names or None).values(), key=lambda topic: topic.name)
+    if output == "json":
+        print_json([_document(topic) for topic in found])
+    else:
+        good = [topic for topic in found if topic.error is None]
+        rows = [
+            (
+                topic.name,
+                topic_id_text(topic.topic_id),
+                part.partition,
+                _number(part.leader),
+                _number(part.leader_epoch),
+            )
+            for topic in good
+            for part in topic.partitions
+        ]
+        print_table(("TOPIC", "TOPIC-ID", "PARTITION", "LEADER", "LEADER-EPOCH"), rows, (15, 22, 10, 10, 12))
+    for topic in found:
+        if topic.error is not None:
+            click.echo(f"Error: {topic.name}: {topic.error.name}: {topic.error.message}", err=True)
+    finish(all(topic.error is None for topic in found))
+
+
+def _number(value: int) -> object:
+    return value if value >= 0 else "-"
+
+
+def _document(topic: TopicDescription) -> dict[str, object]:
+    return {
+        "topic": topic.name,
+        "topic_id": topic_id_text(topic.topic_id),
+        "error": topic.error.name if topic.error else None,
+        "partitions": [
+            {
+                "partition": part.partition,
+                "leader": part.leader if part.leader >= 0 else None,
+                "leader_epoch": part.leader_epoch if part.leader_epoch >= 0 else None,
+                "error": part.error.name if part.error else None,
+            }
+            for part in topic.partitions
+        ],
+    }
