@@ -128,7 +128,7 @@ class DescribedGroup(NamedTuple):
 
 
 class SweepReply(NamedTuple):
-    """How many groups changed; `more`: the limit was reached; `lagging`: the image may be older than the shard's log."""
+    """How many groups changed; `more`: the limit was reached; `lagging`: the image may be older than the log."""
 
     changed: int
     more: bool

@@ -85,8 +85,12 @@ def test_the_retry_interval_is_raised_to_the_commit_timeout() -> None:
 
 @pytest.mark.rule("GC-139a")
 def test_the_process_settings_are_taken_over() -> None:
-    settings = Settings(configs.BROKER_CONFIGS, {"group.share.max.size": 7, "offsets.topic.num.partitions": 3})
-    found = config_of(settings)
+    given = {
+        "group.share.max.size": 7,
+        "offsets.topic.num.partitions": 3,
+        "group.share.fast.first.assignment": False,
+    }
+    found = config_of(Settings(configs.BROKER_CONFIGS, given))
     assert (found.shards, found.max_size, found.fast_first_assignment) == (3, 7, False)
     assert config_of(Settings(configs.BROKER_CONFIGS, {})) == GroupCoordinatorConfig()
 
