@@ -88,7 +88,7 @@ class Membership:
         self._in_flight: Heartbeat | None = None
         self._interval_ms = 0
         self._sent_at_ms = 0
-        self._not_before_ms = 0
+        self._retry_at_ms: int | None = None
         self._poll_deadline_ms: int | None = None
         self._wants_join = False
         self._after_leave = MemberState.UNSUBSCRIBED
@@ -204,7 +204,7 @@ class Membership:
             return
         self._backoff.reset()
         self._redirects = 0
-        self._not_before_ms = 0
+        self._retry_at_ms = None
         if self.state not in _ACTIVE or member_epoch < 0:  # CL-10, CL-13
             return
         self.epoch = member_epoch
@@ -231,6 +231,7 @@ class Membership:
             return Lookup.KEEP
         if error.code == errors.NotCoordinatorError.code:
             self._redirects += 1
+            self._retry_at_ms = now_ms
             if self._redirects > 1:
                 self._wait(now_ms)
             return Lookup.HINT
@@ -267,7 +268,7 @@ class Membership:
         self.state = MemberState.JOINING
         self.epoch = EPOCH_JOIN
         self._wants_join = False
-        self._not_before_ms = 0
+        self._retry_at_ms = None
         self._forget_sent()
 
     def _fenced(self) -> None:
@@ -314,9 +315,9 @@ class Membership:
         if self._in_flight is not None:
             return None
         if self.state in _IMMEDIATE:
-            return self._not_before_ms
+            return 0 if self._retry_at_ms is None else self._retry_at_ms
         if self.state in _PERIODIC:
-            return self._not_before_ms or self._sent_at_ms + self._interval_ms
+            return self._sent_at_ms + self._interval_ms if self._retry_at_ms is None else self._retry_at_ms
         return None
 
     def _ended(self, request: Heartbeat) -> bool:
@@ -335,4 +336,4 @@ class Membership:
         self._sent_rack = False
 
     def _wait(self, now_ms: int) -> None:
-        self._not_before_ms = now_ms + self._backoff.next_ms()
+        self._retry_at_ms = now_ms + self._backoff.next_ms()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW
+from sharegroups.core.acknowledgements import AckBatch, Delivery, has_renewal, merge, offsets_with
+
+pytestmark = pytest.mark.rule("CL-35")
+
+
+@pytest.mark.rule("P-1", "P-14")
+def test_implicit_acceptance_keeps_no_state_per_record() -> None:
+    delivery = Delivery([(0, 499), (600, 699)])
+    delivery.acknowledge_rest()
+    assert delivery.take() == [AckBatch(0, 499, (ACK_ACCEPT,)), AckBatch(600, 699, (ACK_ACCEPT,))]
+    assert delivery._types is None
+    assert delivery.finished
+    assert delivery.take() == []
+
+
+@pytest.mark.rule("CL-23")
+def test_gaps_inside_accepted_ranges_are_told_apart() -> None:
+    delivery = Delivery([(10, 13)], [(12, 12)])
+    delivery.acknowledge_rest()
+    assert delivery.take() == [AckBatch(10, 13, (1, 1, 0, 1))]
+
+
+def test_a_long_hole_travels_as_one_number() -> None:
+    delivery = Delivery([(0, 1000)], [(1, 999)])
+    delivery.acknowledge_rest()
+    assert delivery.take() == [AckBatch(0, 0, (1,)), AckBatch(1, 999, (0,)), AckBatch(1000, 1000, (1,))]
+
+
+def test_a_delivery_of_gaps_alone_can_be_taken_at_once() -> None:
+    assert Delivery([(5, 7)], [(5, 7)]).take() == [AckBatch(5, 7, (ACK_GAP,))]
+
+
+@pytest.mark.rule("CL-23")
+def test_the_last_word_before_sending_counts_and_none_after() -> None:
+    delivery = Delivery([(0, 1)])
+    assert delivery.acknowledge(0, ACK_RELEASE)
+    assert delivery.acknowledge(0, ACK_ACCEPT)
+    assert delivery.unacknowledged == 1
+    assert delivery.take() == [AckBatch(0, 0, (ACK_ACCEPT,))]
+    assert not delivery.acknowledge(0, ACK_ACCEPT)
+    assert not delivery.acknowledge(2, ACK_ACCEPT)
+    assert not delivery.finished
+
+
+def test_overlapping_parts_wait_for_the_next_request() -> None:
+    merged, deferred = merge([[AckBatch(5, 9, (1,))], [AckBatch(0, 4, (1,))], [AckBatch(9, 12, (2,))]])
+    assert merged == [AckBatch(0, 4, (1,)), AckBatch(5, 9, (1,))]
+    assert deferred == [2]
+
+
+@pytest.mark.rule("CL-27")
+def test_renewals_are_found_again() -> None:
+    batches = [AckBatch(0, 2, (1, 4, 4)), AckBatch(3, 5, (4,)), AckBatch(7, 7, (2,))]
+    assert has_renewal(batches)
+    assert offsets_with(batches, ACK_RENEW) == [(1, 5)]
+
+
+@given(
+    st.lists(st.sampled_from([None, ACK_ACCEPT, ACK_RELEASE, ACK_REJECT, ACK_RENEW]), min_size=1, max_size=300),
+    st.sets(st.integers(0, 299), max_size=20),
+    st.integers(1, 40),
+)
+def test_what_is_taken_says_exactly_what_was_said(said: list[int | None], breaks: set[int], stretch: int) -> None:
+    """Whatever was said of each record is in the batches, once, ascending; the rest stays in flight."""
+    said = [kind for kind in said for _ in range(stretch)]
+    ranges: list[tuple[int, int]] = []
+    offset = 0
+    offsets: list[int] = []
+    for index in range(len(said)):
+        offset += 2 if index in breaks else 1
+        offsets.append(offset)
+        if ranges and ranges[-1][1] == offset - 1:
+            ranges[-1] = (ranges[-1][0], offset)
+        else:
+            ranges.append((offset, offset))
+    delivery = Delivery(ranges)
+    for place, kind in zip(offsets, said, strict=True):
+        if kind is not None:
+            assert delivery.acknowledge(place, kind)
+    batches = delivery.take()
+    told: dict[int, int] = {}
+    previous = -1
+    for first, last, types in batches:
+        assert previous < first <= last
+        assert len(types) in (1, last - first + 1)
+        previous = last
+        for place in range(first, last + 1):
+            told[place] = types[place - first] if len(types) > 1 else types[0]
+    assert told == {place: kind for place, kind in zip(offsets, said, strict=True) if kind is not None}
+    assert delivery.unacknowledged == said.count(None)
+    assert delivery.finished == (None not in said)
+    assert all(delivery.in_flight(place) == (place not in told) for place in offsets)
