@@ -1,4 +1,4 @@
-"""`python -m benchmarks [B1 B2 B4 B8] [--quick]`: runs benchmarks. JSON lines go to standard output, tables to stderr.
+"""`python -m benchmarks [B1 …] [--quick]`: runs benchmarks. JSON lines go to standard output, tables to stderr.
 
 Ends with status 0 when every run could be counted, whatever its ratios; with 1 when one could not.
 """
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from benchmarks import drain, echo, report, state_machine
+from benchmarks import drain, echo, one_by_one, report, state_machine
 from benchmarks.machine import versions
 from benchmarks.processes import BenchmarkError
 from benchmarks.share_group import ShareGroup
 from benchmarks.valkey_group import ValkeyGroup
 
-BENCHMARKS: Final = ("B1", "B2", "B4", "B8")
+BENCHMARKS: Final = ("B1", "B2", "B4", "B5", "B8")
 FSYNC: Final = ("everysec", "always")  # the headline, and the second line
 
 
@@ -34,6 +34,7 @@ class Size:
     core_records: int
 
 
+_DENOMINATORS: Final = {report.ECHO_BYTES: "B1", report.ECHO_SMALL_BYTES: "B5"}
 FULL: Final = Size(300_000, 3.0, 100_000)
 QUICK: Final = Size(20_000, 0.5, 5_000)
 
@@ -73,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "B8" in wanted:
         windows = state_machine.WINDOWS[:2] if options.quick else state_machine.WINDOWS
         state_machine.run(rounds, size.core_records, windows, session.add)
-    if wanted & {"B1", "B2", "B4"}:
+    if wanted - {"B8"}:
         for number in range(1, rounds + 1):
             _round(session, wanted, options, size, number)
     _print_tables(session)
@@ -83,8 +84,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _round(session: Session, wanted: set[str], options: argparse.Namespace, size: Size, number: int) -> None:
     """All systems in turn; the echo floor runs with B1 too, as its denominator."""
     for reply_bytes in echo.REPLY_BYTES:
-        if "B4" in wanted or ("B1" in wanted and reply_bytes == report.ECHO_BYTES):
+        if "B4" in wanted or _DENOMINATORS[reply_bytes] in wanted:
             session.attempt("B4", number, partial(echo.run, reply_bytes, size.echo_s))
+    for shape in one_by_one.SHAPES.values() if "B5" in wanted and report.OURS in options.systems else ():
+        session.attempt(f"B5 {shape.name}", number, partial(one_by_one.run, _ours(options), shape, size.echo_s))
     for task in _tasks(wanted, options, size):
         for system in _systems(options):
             name = f"{task.benchmark} {system.name} {task.shape.name} {task.fsync}"
@@ -106,10 +109,14 @@ def _tasks(wanted: set[str], options: argparse.Namespace, size: Size) -> list[dr
 def _systems(options: argparse.Namespace) -> list[drain.System]:
     found: list[drain.System] = []
     if report.OURS in options.systems:
-        found.append(ShareGroup(shlex.split(options.node)) if options.node else ShareGroup())
+        found.append(_ours(options))
     if report.BASELINE in options.systems:
         found.append(ValkeyGroup())
     return found
+
+
+def _ours(options: argparse.Namespace) -> drain.System:
+    return ShareGroup(shlex.split(options.node)) if options.node else ShareGroup()
 
 
 def _print_tables(session: Session) -> None:
@@ -123,7 +130,7 @@ def _print_tables(session: Session) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help="B1, B2, B4, B8; all by default")
+    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help="B1, B2, B4, B5, B8; all by default")
     parser.add_argument("--quick", action="store_true", help="few records, one round: a smoke run, not a measurement")
     parser.add_argument("--rounds", type=int, default=0, help="rounds, 3 by default")
     parser.add_argument("--records", type=int, default=0, help="records of a drain, 300000 by default")

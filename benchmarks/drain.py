@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -51,6 +51,8 @@ class Task:
     fsync: str = "everysec"
     limit_s: float = 300.0
     benchmark: str = "B1"
+    fetch_records: int = BATCH
+    batch_records: int = BATCH
 
 
 class System(Protocol):
@@ -90,8 +92,12 @@ class System(Protocol):
         ...
 
 
-def run(system: System, task: Task) -> dict[str, Any]:
-    """One run. Raises BenchmarkError when it cannot be counted."""
+@contextmanager
+def prepared(system: System, task: Task) -> Iterator[tuple[Board, Phase]]:
+    """The system started, everything produced, and the consumers waiting at the gate. Ends all processes.
+
+    Raises BenchmarkError.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True)))
         board = stack.enter_context(Board(folder / "board", task.shape.consumers))
@@ -104,7 +110,12 @@ def run(system: System, task: Task) -> dict[str, Any]:
             consumer.tell("hold")
         for consumer in system.consumers:
             consumer.expect("held", _READY_S)
-        produced = _produce(system, task)
+        yield board, _produce(system, task)
+
+
+def run(system: System, task: Task) -> dict[str, Any]:
+    """One run. Raises BenchmarkError when it cannot be counted."""
+    with prepared(system, task) as (board, produced):
         consumed = _consume(system, task, board)
         return result(system.name, task, produced, consumed) | {"settings": system.settings()}
 

@@ -17,6 +17,7 @@ from benchmarks.goals import Goal
 OURS: Final = "sharegroups"
 BASELINE: Final = "valkey-group"
 ECHO_BYTES: Final = 52_000
+ECHO_SMALL_BYTES: Final = 20
 
 Run = Mapping[str, Any]
 
@@ -64,6 +65,12 @@ def lines(runs: Sequence[Run]) -> list[Line]:
         (run["benchmark"], run["fsync"], run["shape"]) for run in _drains(runs)
     ):
         found += _drain_lines(runs, benchmark, fsync, shape)
+    one = per_round(runs, "ops_per_s", benchmark="B5", shape="1p1c")
+    sixteen = per_round(runs, "ops_per_s", benchmark="B5", shape="4p16c")
+    echo = per_round(runs, "cycles_per_s", benchmark="B4", reply_bytes=ECHO_SMALL_BYTES)
+    for goal, above, below in ((goals.ONE_BY_ONE, one, echo), (goals.ONE_BY_ONE_16, sixteen, one)):
+        if rounds := ratios(above, below):
+            found.append(Line(f"{goal.name}, everysec", tuple(rounds), goal))
     return sorted(found, key=lambda line: line.goal is None)
 
 
@@ -108,6 +115,11 @@ def figures(runs: Sequence[Run]) -> str:
             f"{' '.join(key[:3]) + ', ' + key[3]:<34}"
             f"{values[0]:>11,.0f}{values[1]:>11,.0f}{values[2]:>10,.0f}{values[3]:>12.2f}{values[4]:>10,.0f}"
         )
+    singles = [run for run in runs if run["benchmark"] == "B5"]
+    for shape in dict.fromkeys(run["shape"] for run in singles):
+        ops = median(list(per_round(singles, "ops_per_s", shape=shape).values()))
+        cpu = median(list(per_round(singles, "cpu_us_per_record", shape=shape).values()))
+        rows.append(f"{f'B5 {shape} one by one, everysec':<34}{'':>11}{ops:>11,.0f}{'':>10}{cpu:>12,.0f}{ops:>10,.0f}")
     echoes = [run for run in runs if run["benchmark"] == "B4"]
     for size in dict.fromkeys(run["reply_bytes"] for run in echoes):
         value = median(list(per_round(echoes, "cycles_per_s", reply_bytes=size).values()))

@@ -50,12 +50,11 @@ class ShareGroup:
         shape = task.shape
         setup = self._worker("setup", {"partitions": shape.partitions})
         setup.expect("made", _START_S)
-        self._producer = self._worker(
-            "producer", {"partitions": shape.partitions, "records": task.records, "value_bytes": task.value_bytes}
-        )
+        produce = {"partitions": shape.partitions, "records": task.records, "value_bytes": task.value_bytes}
+        self._producer = self._worker("producer", produce | {"batch_records": task.batch_records})
         for number in range(shape.consumers):
-            settings = {"number": number, "consumers": shape.consumers, "board": str(board)}
-            self._consumers.append(self._worker("consumer", settings))
+            consume = {"number": number, "consumers": shape.consumers, "board": str(board)}
+            self._consumers.append(self._worker("consumer", consume | {"fetch_records": task.fetch_records}))
 
     def start_node(self, task: Task, folder: Path) -> str:
         """Start the node and read where its clients find it. Raises BenchmarkError."""
@@ -155,7 +154,8 @@ async def _produce(settings: dict[str, Any]) -> None:
     from sharegroups.aio import Producer  # noqa: PLC0415
 
     value, records, partitions = b"v" * settings["value_bytes"], settings["records"], settings["partitions"]
-    producer = Producer(bootstrap_servers=settings["bootstrap"], batch_num_records=BATCH, batch_size=BATCH * 2048)
+    batch = settings["batch_records"]
+    producer = Producer(bootstrap_servers=settings["bootstrap"], batch_num_records=batch, batch_size=batch * 2048)
     async with producer:
         await producer.ensure_topic(TOPIC)
         say(ready=True)
@@ -176,7 +176,13 @@ async def _consume(settings: dict[str, Any]) -> None:
 
     number = settings["number"]
     records = cycles = value_bytes = 0
-    consumer = ShareConsumer(bootstrap_servers=settings["bootstrap"], group_id=GROUP, max_poll_records=BATCH)
+    fetch = settings["fetch_records"]
+    consumer = ShareConsumer(
+        bootstrap_servers=settings["bootstrap"],
+        group_id=GROUP,
+        max_poll_records=fetch,
+        share_acquire_mode="record_limit" if fetch == 1 else "batch_optimized",
+    )
     with Board(Path(settings["board"]), settings["consumers"]) as board:
 
         def committed(offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:

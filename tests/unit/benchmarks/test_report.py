@@ -60,6 +60,15 @@ def test_cycles_are_held_against_the_echo_floor_of_the_same_round() -> None:
     assert line_of(runs, goals.CYCLES_1P1C).rounds == (1.0,)
 
 
+def test_one_by_one_is_held_against_the_small_echo_and_against_itself() -> None:
+    runs = [{"benchmark": "B4", "reply_bytes": report.ECHO_SMALL_BYTES, "round": 1, "cycles_per_s": 3000.0}]
+    for shape, ops in (("1p1c", 1500.0), ("4p16c", 6000.0)):
+        runs.append({"benchmark": "B5", "shape": shape, "round": 1, "ops_per_s": ops, "cpu_us_per_record": 100.0})
+    assert line_of(runs, goals.ONE_BY_ONE).ratio == 0.5
+    assert line_of(runs, goals.ONE_BY_ONE_16).verdict == "good"
+    assert "B5 4p16c one by one" in report.figures(runs)
+
+
 def test_goals_are_for_everysec_and_the_second_line_is_shown_without() -> None:
     runs = [drain_run(system, 1, 100, fsync="always") for system in (report.OURS, report.BASELINE)]
     found = report.lines(runs)
