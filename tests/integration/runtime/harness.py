@@ -174,6 +174,8 @@ class Cluster:
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     """Wait until something is so."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not condition():
+        assert loop.time() < deadline, "what was waited for never came"
+        await asyncio.sleep(0.005)

@@ -6,12 +6,13 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import pytest
 import pytest_asyncio
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
 from kip932.api.v1 import (
     cluster_service_pb2,
@@ -218,7 +219,7 @@ async def test_undecodable_bytes_are_an_invalid_argument() -> None:
     server.add(CLUSTER, Echo())
     await server.start()
     async with grpc.aio.insecure_channel(server.address) as channel:
-        call = channel.unary_unary(FIND.path)
+        call: Any = channel.unary_unary(FIND.path)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(b"\xff\xff\xff")
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -237,7 +238,7 @@ async def test_health_follows_start_ready_and_drain() -> None:
 
         async def status(name: str) -> str:
             answer = await stub.Check(health_pb2.HealthCheckRequest(service=name))
-            return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+            return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
         assert [await status(n) for n in ("startup", "liveness", "readiness")] == [
             "NOT_SERVING",

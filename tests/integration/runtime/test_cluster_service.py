@@ -1,0 +1,262 @@
+"""ClusterService over the in-memory transport, on a cluster of one process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from google.protobuf.message import Message
+
+from kip932 import errors
+from kip932.api.v1 import cluster_service_pb2
+from kip932.ids import NULL_TOPIC_ID, RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.rpc.transport import Transport, TransportError, TransportStatus, service_methods
+from shard_runtime.configs import GROUP_DELIVERY_COUNT_LIMIT, RETENTION_MS
+from shard_runtime.transport import InMemoryNetwork
+from tests.integration.runtime.harness import CLUSTER_ID, Cluster, Process, until
+
+pytestmark = pytest.mark.asyncio
+
+SERVICE = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
+METHODS = service_methods(SERVICE)
+
+
+@dataclass
+class Wire:
+    process: Process
+    transport: Transport
+
+    async def call(self, name: str, **fields: Any) -> Any:
+        method = METHODS[name]
+        request: Message = method.request_type(**fields)
+        return await self.transport.call("node:1", method, request, 5)
+
+    async def create(self, name: str, partitions: int = 1, **configs: str) -> Any:
+        given = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        topics = [{"name": name, "num_partitions": partitions, "configs": given}]
+        return (await self.call("CreateTopics", topics=topics)).topics[0]
+
+    async def alter(self, kind: int, name: str, *changes: tuple[str, int, str | None], check: bool = False) -> Any:
+        configs = [{"name": key, "config_operation": op, "value": value} for key, op, value in changes]
+        resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+        answer = await self.call("IncrementalAlterConfigs", resources=[resource], validate_only=check)
+        return answer.responses[0]
+
+    async def describe(self, kind: int, name: str, **fields: Any) -> Any:
+        resources = [{"resource_type": kind, "resource_name": name}]
+        return (await self.call("DescribeConfigs", resources=resources, **fields)).results[0]
+
+
+@pytest_asyncio.fixture
+async def wire() -> AsyncIterator[Wire]:
+    async with Cluster() as cluster:
+        process = await cluster.start("a")
+        network = InMemoryNetwork()
+        network.serve("node:1", SERVICE, process.node.service())
+        yield Wire(process, network.transport())
+
+
+@pytest.mark.rule("CM-21")
+async def test_a_topic_is_created_described_grown_and_deleted(wire: Wire) -> None:
+    created = await wire.create("orders", 2, retention_ms="1000")
+    assert (created.error_code, created.num_partitions, len(created.topic_id)) == (0, 2, 16)
+    assert wire.process.node.configs.topic("orders", RETENTION_MS) == 1_000
+    grown = await wire.call("CreatePartitions", topics=[{"name": "orders", "count": 3}])
+    assert grown.results[0].error_code == 0
+    metadata = await wire.call("Metadata", topics={"values": [{"name": "orders"}]})
+    assert [len(topic.partitions) for topic in metadata.topics] == [3]
+    deleted = await wire.call("DeleteTopics", topics=[{"topic_id": created.topic_id}])
+    assert (deleted.responses[0].error_code, deleted.responses[0].name) == (0, "orders")
+    again = await wire.create("orders")
+    assert again.topic_id != created.topic_id
+
+
+@pytest.mark.rule("CM-21")
+@pytest.mark.parametrize(
+    ("name", "partitions", "error"),
+    [
+        ("", 1, errors.InvalidTopicError),
+        (".", 1, errors.InvalidTopicError),
+        ("__internal", 1, errors.InvalidTopicError),
+        ("a b", 1, errors.InvalidTopicError),
+        ("x" * 250, 1, errors.InvalidTopicError),
+        ("t", 0, errors.InvalidPartitionsError),
+        ("t", 10_001, errors.InvalidPartitionsError),
+        ("taken", 1, errors.TopicAlreadyExistsError),
+    ],
+)
+async def test_topics_that_cannot_be_created(
+    wire: Wire, name: str, partitions: int, error: type[errors.KafkaError]
+) -> None:
+    await wire.create("taken")
+    assert (await wire.create(name, partitions)).error_code == error.code
+
+
+@pytest.mark.rule("CM-21", "CM-23")
+async def test_each_topic_of_a_request_has_its_own_result_and_a_check_creates_nothing(wire: Wire) -> None:
+    topics = [
+        {"name": "a", "num_partitions": -1},
+        {"name": "b", "num_partitions": 0},
+        {"name": "twice"},
+        {"name": "twice"},
+    ]
+    answer = await wire.call("CreateTopics", topics=topics, validate_only=True)
+    assert [topic.error_code for topic in answer.topics] == [0, 37, 42, 42]
+    assert answer.topics[0].num_partitions == 1
+    assert dict(wire.process.node.metadata.image.topics) == {}
+    assert (await wire.create("c", 1, retention_ms="soon")).error_code == errors.InvalidConfigError.code
+    assert (await wire.create("c", 1, no_such="1")).error_code == errors.InvalidConfigError.code
+
+
+@pytest.mark.rule("CM-21")
+async def test_partitions_only_grow_and_unknown_topics_are_named(wire: Wire) -> None:
+    await wire.create("t", 2)
+    topics = [{"name": "t", "count": 2}, {"name": "gone", "count": 2}, {"name": "t2", "count": 1}]
+    answer = await wire.call("CreatePartitions", topics=topics)
+    assert [result.error_code for result in answer.results] == [37, 3, 3]
+    answer = await wire.call("DeleteTopics", topics=[{"name": "gone"}, {"topic_id": bytes(range(16))}])
+    assert [result.error_code for result in answer.responses] == [3, 100]
+    with pytest.raises(TransportError) as caught:
+        await wire.call("DeleteTopics", topics=[{"topic_id": b"short"}])
+    assert caught.value.status is TransportStatus.INVALID_ARGUMENT
+
+
+@pytest.mark.rule("CM-22")
+async def test_metadata_tells_leaders_once_they_own_their_partitions(wire: Wire) -> None:
+    created = await wire.create("t", 2)
+    leaders = wire.process.leaders
+    await until(lambda: len(leaders) == 2 and all(leader.lease for leader in leaders.values()))
+    for _ in range(200):
+        metadata = await wire.call("Metadata")
+        if all(partition.leader_id == 1 for partition in metadata.topics[0].partitions):
+            break
+    topic = metadata.topics[0]
+    assert (topic.name, topic.topic_id, metadata.cluster_id) == ("t", created.topic_id, CLUSTER_ID)
+    assert [p.leader_epoch > 0 for p in topic.partitions] == [True, True]
+    assert [(node.node_id, node.host, node.port) for node in metadata.brokers] == [(1, "127.0.0.1", 1)]
+    asked = {"values": [{"name": "none"}, {"topic_id": bytes(range(16))}, {"topic_id": created.topic_id}]}
+    metadata = await wire.call("Metadata", topics=asked)
+    assert [topic.error_code for topic in metadata.topics] == [3, 100, 0]
+    assert metadata.topics[0].topic_id == NULL_TOPIC_ID
+    assert list((await wire.call("Metadata", topics={"values": []})).topics) == []
+    cluster = await wire.call("DescribeCluster")
+    assert (cluster.controller_id, len(cluster.brokers)) == (-1, 1)
+
+
+@pytest.mark.rule("GC-130", "GC-131", "GC-132", "SC-4", "CM-14")
+async def test_find_coordinator(wire: Wire) -> None:
+    await until(lambda: len(wire.process.serving()) == 10)
+    for _ in range(200):
+        answer = await wire.call("FindCoordinator", key_type=0, coordinator_keys=["g1", "g2"])
+        if all(found.error_code == 0 for found in answer.coordinators):
+            break
+    assert [(found.key, found.node_id, found.port) for found in answer.coordinators] == [("g1", 1, 1), ("g2", 1, 1)]
+    keys = ["g:AAAAAAAAAAAAAAAAAAAAAQ:0", "g:short:0", "nothing"]
+    answer = await wire.call("FindCoordinator", key_type=2, coordinator_keys=keys)
+    assert [found.error_code for found in answer.coordinators] == [15, 42, 42]
+    answer = await wire.call("FindCoordinator", key_type=1, coordinator_keys=["tx"])
+    assert (answer.coordinators[0].error_code, answer.coordinators[0].node_id) == (42, -1)
+
+
+@pytest.mark.rule("GC-136", "GC-138", "GC-145", "GC-146")
+async def test_group_configs_are_set_and_go_back(wire: Wire) -> None:
+    key = "share.delivery.count.limit"
+    assert (await wire.alter(RESOURCE_GROUP, "g", (key, 0, "3"))).error_code == 0
+    assert wire.process.node.configs.group("g", GROUP_DELIVERY_COUNT_LIMIT) == 3
+    assert (await wire.alter(RESOURCE_GROUP, "g", (key, 0, "4"), check=True)).error_code == 0
+    assert wire.process.node.configs.group("g", GROUP_DELIVERY_COUNT_LIMIT) == 3
+    refused = await wire.alter(RESOURCE_GROUP, "g", (key, 0, "4"), ("share.isolation.level", 0, "x"))
+    assert refused.error_code == errors.InvalidConfigError.code
+    assert wire.process.node.configs.group("g", GROUP_DELIVERY_COUNT_LIMIT) == 3
+    assert (await wire.alter(RESOURCE_GROUP, "g", (key, 1, None))).error_code == 0
+    assert (RESOURCE_GROUP, "g") not in wire.process.node.metadata.image.configs
+
+
+@pytest.mark.rule("GC-136")
+@pytest.mark.parametrize(
+    ("resource", "change", "code", "says"),
+    [
+        ((RESOURCE_GROUP, ""), ("share.delivery.count.limit", 0, "3"), 42, "Default group resources are not allowed."),
+        ((RESOURCE_GROUP, "g"), ("nope", 0, "3"), 40, "Unknown group config name: nope"),
+        (
+            (RESOURCE_GROUP, "g"),
+            ("share.delivery.count.limit", 0, None),
+            40,
+            "Null value not supported for group configs: share.delivery.count.limit",
+        ),
+        ((RESOURCE_GROUP, "g"), ("share.delivery.count.limit", 2, "3"), 40, "is not a list"),
+        ((RESOURCE_GROUP, "g"), ("share.delivery.count.limit", 9, "3"), 42, "operation 9"),
+        ((RESOURCE_TOPIC, "none"), ("retention.ms", 0, "3"), 3, "does not exist"),
+        ((RESOURCE_BROKER, "7"), ("group.share.assignment.interval.ms", 0, "3"), 42, "Unexpected broker id"),
+        ((RESOURCE_BROKER, ""), ("group.share.max.size", 0, "3"), 42, "need a restart"),
+        ((1, "x"), ("a", 0, "b"), 42, "resource type 1"),
+    ],
+)
+async def test_changes_of_configs_that_are_refused(
+    wire: Wire, resource: tuple[int, str], change: tuple[str, int, str | None], code: int, says: str
+) -> None:
+    result = await wire.alter(*resource, change)
+    assert result.error_code == code
+    assert says in result.error_message
+
+
+@pytest.mark.rule("GC-135")
+async def test_group_configs_tell_where_they_come_from(wire: Wire) -> None:
+    await wire.alter(RESOURCE_GROUP, "g", ("share.assignment.interval.ms", 0, "2000"))
+    await wire.alter(RESOURCE_BROKER, "", ("group.share.assignment.interval.ms", 0, "1500"))
+    result = await wire.describe(RESOURCE_GROUP, "g", include_synonyms=True, include_documentation=True)
+    found = {config.name: config for config in result.configs}
+    assert len(found) == 12
+    config = found["share.assignment.interval.ms"]
+    assert (config.value, config.config_source, config.read_only, config.config_type) == ("2000", 8, False, 3)
+    assert [(s.name, s.value, s.source) for s in config.synonyms] == [
+        ("share.assignment.interval.ms", "2000", 8),
+        ("group.share.assignment.interval.ms", "1500", 3),
+        ("group.share.assignment.interval.ms", "1000", 5),
+    ]
+    assert config.documentation
+    assert (found["share.auto.offset.reset"].value, found["share.auto.offset.reset"].config_source) == ("latest", 5)
+    assert (await wire.describe(RESOURCE_GROUP, "")).error_message == "Group name must not be empty"
+
+
+@pytest.mark.rule("CM-23")
+async def test_topic_and_broker_configs_are_described(wire: Wire) -> None:
+    await wire.create("t", 1, max_message_bytes="2000")
+    found = {config.name: config for config in (await wire.describe(RESOURCE_TOPIC, "t")).configs}
+    assert sorted(found) == [
+        "errors.deadletterqueue.group.enable",
+        "max.message.bytes",
+        "retention.bytes",
+        "retention.ms",
+    ]
+    assert (found["max.message.bytes"].value, found["max.message.bytes"].config_source) == ("2000", 1)
+    assert (found["retention.ms"].value, found["retention.ms"].config_source) == ("604800000", 5)
+    broker = {config.name: config for config in (await wire.describe(RESOURCE_BROKER, "1")).configs}
+    shards = broker["offsets.topic.num.partitions"]
+    assert (shards.value, shards.config_source, shards.read_only) == ("10", 4, True)
+    assert broker["group.share.assignment.interval.ms"].read_only is False
+    one = await wire.call(
+        "DescribeConfigs",
+        resources=[
+            {"resource_type": RESOURCE_TOPIC, "resource_name": "t", "configuration_keys": {"values": ["retention.ms"]}}
+        ],
+    )
+    assert [config.name for config in one.results[0].configs] == ["retention.ms"]
+
+
+@pytest.mark.rule("CM-43a")
+async def test_producer_ids_are_random_and_transactions_are_not_served_here(wire: Wire) -> None:
+    ids = [(await wire.call("InitProducerId", producer_id=-1, producer_epoch=-1)).producer_id for _ in range(8)]
+    assert len(set(ids)) == 8
+    assert all(0 <= producer_id < 2**63 for producer_id in ids)
+    refused = await wire.call("InitProducerId", transactional_id="tx")
+    assert (refused.error_code, refused.producer_id) == (42, -1)
+
+
+async def test_access_control_is_not_served(wire: Wire) -> None:
+    with pytest.raises(TransportError) as caught:
+        await wire.call("DescribeAcls")
+    assert caught.value.status is TransportStatus.UNIMPLEMENTED

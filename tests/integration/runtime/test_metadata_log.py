@@ -1,0 +1,167 @@
+"""The metadata log on the in-memory store: races, gaps, a lost tail, a wiped store, folding."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from kip932.errors import TopicAlreadyExistsError
+from kip932.ids import RESOURCE_GROUP
+from shard_runtime.clock import SystemClock
+from shard_runtime.cluster import metadata_log
+from shard_runtime.cluster.metadata import Change, ConfigSet, MetadataImage, TopicCreated
+from shard_runtime.cluster.metadata_log import MetadataLog, MetadataLogError
+from shard_runtime.memory.store import MemoryStore, memory_cluster_store
+from shard_runtime.record_log import ClusterStore, StoreUnavailableError
+from shard_runtime.redis.connection import StoreSettings
+from tests.integration.runtime.harness import until
+
+pytestmark = pytest.mark.asyncio
+
+SETTINGS = StoreSettings(call_ms=200, backoff_ms=5, backoff_max_ms=20)
+
+
+def config(value: int) -> ConfigSet:
+    return ConfigSet(RESOURCE_GROUP, "g", "share.delivery.count.limit", str(value))
+
+
+class World:
+    def __init__(self) -> None:
+        self.memory = MemoryStore(SystemClock(), replicas=1)
+        self.stores: list[ClusterStore] = []
+
+    async def log(self, name: str) -> MetadataLog:
+        store = memory_cluster_store(self.memory, name, SETTINGS)
+        self.stores.append(store)
+        await store.init_cluster("c")
+        log = MetadataLog(store, SystemClock(), "c", poll_ms=20)
+        await log.load()
+        return log
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    for store in world.stores:
+        await store.close()
+    await world.memory.close()
+
+
+@pytest.mark.rule("CM-20")
+async def test_two_nodes_that_create_the_same_topic_agree_on_one(world: World) -> None:
+    a, b = await world.log("a"), await world.log("b")
+
+    async def attempt(log: MetadataLog, number: int) -> object:
+        def decide(image: MetadataImage) -> list[Change]:
+            if "t" in image.topics:
+                raise TopicAlreadyExistsError
+            return [TopicCreated("t", bytes([number] * 16), 1)]
+
+        return await log.change(decide)
+
+    outcomes = await asyncio.gather(attempt(a, 1), attempt(b, 2), return_exceptions=True)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["MetadataImage", "TopicAlreadyExistsError"]
+    await a.load()
+    await b.load()
+    assert a.image == b.image
+    assert a.image.version == 1
+
+
+@pytest.mark.rule("CM-20")
+async def test_every_change_lands_once_when_many_write_at_the_same_time(world: World) -> None:
+    logs = [await world.log(name) for name in "abc"]
+
+    def add(image: MetadataImage) -> list[Change]:
+        held = int(image.config(RESOURCE_GROUP, "g").get("share.delivery.count.limit", "0"))
+        return [config(held + 1)]
+
+    await asyncio.gather(*(log.change(add) for log in logs for _ in range(10)))
+    await logs[0].load()
+    assert logs[0].image.config(RESOURCE_GROUP, "g") == {"share.delivery.count.limit": "30"}
+    assert logs[0].image.version == 30
+
+
+async def test_a_follower_sees_changes_and_tells_its_listeners(world: World) -> None:
+    a, b = await world.log("a"), await world.log("b")
+    seen: list[tuple[int, int]] = []
+    b.subscribe(lambda new, old: seen.append((old.version, new.version)))
+    b.start()
+    await a.change(lambda image: [config(1)])
+    await until(lambda: b.image.version == 1)
+    await a.change(lambda image: [config(2)])
+    b.wake()
+    await until(lambda: b.image.version == 2)
+    assert seen == [(0, 1), (1, 2)]
+    assert await a.change(lambda image: []) is a.image
+    await b.stop()
+
+
+@pytest.mark.rule("CM-20")
+async def test_a_lost_tail_rebuilds_the_image(world: World) -> None:
+    a, b = await world.log("a"), await world.log("b")
+    await a.change(lambda image: [config(1)])
+    follower = world.memory.master.followers[0]
+    follower.paused = True
+    await a.change(lambda image: [config(2)])
+    world.memory.fail_over()
+    await b.change(lambda image: [config(3)])
+    assert b.image.version == 2
+    await a.load()
+    assert a.image == b.image
+
+
+@pytest.mark.rule("CM-20")
+async def test_a_wiped_store_is_never_taken_for_an_empty_one(world: World) -> None:
+    a = await world.log("a")
+    await a.change(lambda image: [config(1)])
+    world.memory.wipe()
+    with pytest.raises(MetadataLogError, match="belongs to cluster"):
+        await a.load()
+    assert not a.sound
+    assert a.image.version == 1
+    with pytest.raises(MetadataLogError):
+        await a.change(lambda image: [config(2)])
+
+
+@pytest.mark.rule("CM-20", "CM-15")
+async def test_a_change_without_an_answer_is_looked_up_before_the_next(world: World) -> None:
+    a = await world.log("a")
+    world.memory.reachable = False
+    world.memory.cut_all()
+    with pytest.raises(StoreUnavailableError):
+        await a.change(lambda image: [config(1)])
+    world.memory.reachable = True
+    await a.change(lambda image: [config(2)])
+    assert a.image.config(RESOURCE_GROUP, "g") == {"share.delivery.count.limit": "2"}
+
+
+@pytest.mark.rule("CM-20")
+async def test_old_entries_are_folded_and_those_behind_catch_up_from_the_snapshot(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_log, "SNAPSHOT_EVERY", 5)
+    a, behind = await world.log("a"), await world.log("b")
+    await a.change(lambda image: [config(0)])
+    await behind.load()
+    for value in range(1, 20):
+        await a.change(lambda image, value=value: [config(value)])  # type: ignore[misc]
+    held = await world.stores[0].read_metadata(0, 1_000)
+    assert len(held) <= 7
+    await behind.load()
+    fresh = await world.log("c")
+    assert a.image == behind.image == fresh.image
+    assert fresh.image.config(RESOURCE_GROUP, "g") == {"share.delivery.count.limit": "19"}
+
+
+@pytest.mark.rule("CM-20")
+async def test_a_gap_without_a_snapshot_is_refused(world: World) -> None:
+    a = await world.log("a")
+    for value in range(3):
+        await a.change(lambda image, value=value: [config(value)])  # type: ignore[misc]
+    await world.stores[0].trim_metadata(2)
+    with pytest.raises(MetadataLogError, match="without a snapshot"):
+        await world.log("b")

@@ -1,0 +1,82 @@
+"""The metadata image and its bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC, topic_id_text
+from shard_runtime.cluster.metadata import (
+    Acl,
+    AclAdded,
+    AclRemoved,
+    Change,
+    ConfigRemoved,
+    ConfigSet,
+    MetadataImage,
+    PartitionsAdded,
+    TopicCreated,
+    TopicDeleted,
+    image_of,
+)
+from shard_runtime.cluster.metadata_codec import decode, encode_changes, encode_snapshot
+from shard_runtime.record_log import ShardId, ShardKind
+
+T, U = bytes([1] * 16), bytes([2] * 16)
+ACL = Acl(2, "t", 3, "User:a", "*", 3, 3)
+CHANGES: tuple[Change, ...] = (
+    TopicCreated("t", T, 2, {"retention.ms": "5"}, 99),
+    TopicCreated("u", U, 1),
+    PartitionsAdded(U, 3),
+    ConfigSet(RESOURCE_GROUP, "g", "share.auto.offset.reset", "earliest"),
+    ConfigSet(RESOURCE_GROUP, "h", "share.auto.offset.reset", "latest"),
+    ConfigRemoved(RESOURCE_GROUP, "h", "share.auto.offset.reset"),
+    AclAdded(ACL),
+)
+
+
+def shard(topic_id: bytes, partition: int) -> ShardId:
+    return ShardId(ShardKind.TOPIC, f"{topic_id_text(topic_id)}:{partition}")
+
+
+@pytest.mark.rule("CM-20", "GC-146")
+def test_changes_make_the_image_and_leave_the_old_one_alone() -> None:
+    before = MetadataImage()
+    image = before.apply(1, CHANGES)
+    assert before == MetadataImage()
+    assert image.topics["u"].partitions == 3
+    assert image.by_id[T].name == "t"
+    assert image.config(RESOURCE_TOPIC, "t") == {"retention.ms": "5"}
+    assert image.config(RESOURCE_GROUP, "g") == {"share.auto.offset.reset": "earliest"}
+    assert (RESOURCE_GROUP, "h") not in image.configs
+    assert image.acls == {ACL}
+    assert image.shards == {shard(T, 0), shard(T, 1), *(shard(U, n) for n in range(3))}
+    assert image.apply(2, [AclRemoved(ACL)]).acls == frozenset()
+
+
+@pytest.mark.rule("CM-20", "CM-21")
+def test_only_a_deletion_deletes_and_a_namesake_shares_nothing() -> None:
+    image = MetadataImage().apply(1, CHANGES).apply(2, [TopicDeleted(T, "t", 7)])
+    assert "t" not in image.topics
+    assert image.config(RESOURCE_TOPIC, "t") == {}
+    assert image.is_deleted(shard(T, 0))
+    assert not image.is_deleted(shard(bytes(16), 0))
+    assert not image.is_deleted(ShardId(ShardKind.GROUP, "1"))
+    again = image.apply(3, [TopicCreated("t", bytes([3] * 16), 1)])
+    assert again.is_deleted(shard(T, 0))
+    assert shard(T, 0) not in again.shards
+
+
+def test_a_partition_count_never_shrinks() -> None:
+    image = MetadataImage().apply(1, CHANGES).apply(2, [PartitionsAdded(U, 1)])
+    assert image.by_id[U].partitions == 3
+
+
+@pytest.mark.rule("CM-20")
+def test_changes_and_snapshots_survive_their_bytes() -> None:
+    changes = (*CHANGES, TopicDeleted(T, "t", 7), AclRemoved(ACL))
+    entry = decode(encode_changes(changes, b"c" * 16, 5))
+    assert (entry.change_id, entry.changes, entry.snapshot) == (b"c" * 16, changes, None)
+    image = MetadataImage().apply(4, changes)
+    entry = decode(encode_snapshot(image.snapshot(), b"d" * 16, 5))
+    assert entry.snapshot is not None
+    assert image_of(4, entry.snapshot) == image
