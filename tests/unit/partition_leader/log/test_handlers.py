@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -54,15 +55,15 @@ class Directory:
             raise TopicAuthorizationFailedError
 
 
-def wire_batch(records: int = 1, **fields: object) -> produce_pb2.ProduceRequest.Batch:
-    values: dict[str, object] = {
+def wire_batch(records: int = 1, **fields: Any) -> produce_pb2.ProduceRequest.Batch:
+    values: dict[str, Any] = {
         "record_batch": record_bytes([b"v"] * records),
         "record_count": records,
         "producer_id": -1,
         "producer_epoch": -1,
         "base_sequence": -1,
     }
-    return produce_pb2.ProduceRequest.Batch(**{**values, **fields})  # type: ignore[arg-type]
+    return produce_pb2.ProduceRequest.Batch(**{**values, **fields})
 
 
 def request(
@@ -108,7 +109,7 @@ async def test_each_partition_has_its_own_result_and_the_leader_is_named() -> No
         ({"is_transactional": True}, 42),
     ],
 )
-async def test_what_is_not_a_good_batch_is_refused_with_its_own_error(fields: dict[str, object], code: int) -> None:
+async def test_what_is_not_a_good_batch_is_refused_with_its_own_error(fields: dict[str, Any], code: int) -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead()
         service = ProduceService(Directory(log))
@@ -215,7 +216,7 @@ async def produce(log: TopicLog, *counts: int) -> None:
         assert only(await service.produce(request(wire_batch(count, max_timestamp_ms=0)))).error_code == 0
 
 
-def asked(offset: int, epoch: int = -1, partition: int = 0, **fields: int) -> fetch_pb2.FetchRequest:
+def asked(offset: int, epoch: int = -1, partition: int = 0, **fields: Any) -> fetch_pb2.FetchRequest:
     made = fetch_pb2.FetchRequest(max_bytes=1 << 20, **fields)
     made.topics.add(topic_id=TOPIC).partitions.add(
         partition=partition, current_leader_epoch=epoch, fetch_offset=offset, partition_max_bytes=1 << 20
