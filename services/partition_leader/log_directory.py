@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
-from kip932.api.v1 import common_pb2
-from kip932.api.v1.error_code_pb2 import ErrorCode
-from kip932.errors import FencedLeaderEpochError, KafkaError, NotLeaderOrFollowerError
+from kip932.errors import FencedLeaderEpochError, NotLeaderOrFollowerError
 from kip932.ids import TOPIC_ID_BYTES, TopicIdPartition, topic_id_text
 from partition_leader.topic_log import TopicLog
 
@@ -14,7 +12,6 @@ READ: Final = "READ"
 WRITE: Final = "WRITE"
 DELETE: Final = "DELETE"
 DESCRIBE: Final = "DESCRIBE"
-_LEADER_ELSEWHERE: Final = frozenset({NotLeaderOrFollowerError.code, FencedLeaderEpochError.code})
 
 
 class Leader(NamedTuple):
@@ -48,41 +45,11 @@ class LogDirectory(Protocol):
         ...
 
 
-class LeaderNames:
-    """Fills `current_leader` of results, and gathers the endpoints named for the end of the response (CM-14)."""
-
-    def __init__(self, directory: LogDirectory) -> None:
-        self._directory = directory
-        self._endpoints: dict[int, common_pb2.NodeEndpoint] = {}
-
-    def fill(self, into: common_pb2.LeaderIdAndEpoch, partition: TopicIdPartition, error: KafkaError) -> None:
-        """Name the leader when the error says that it is elsewhere, and somebody is known."""
-        if error.code not in _LEADER_ELSEWHERE:
-            return
-        leader = self._directory.leader(partition)
-        if leader is None:
-            return
-        into.leader_id, into.leader_epoch = leader.node_id, leader.epoch
-        self._endpoints[leader.node_id] = common_pb2.NodeEndpoint(
-            node_id=leader.node_id, host=leader.host, port=leader.port
-        )
-
-    @property
-    def endpoints(self) -> list[common_pb2.NodeEndpoint]:
-        """Endpoints of all leaders named."""
-        return list(self._endpoints.values())
-
-
 def checked_topic_id(topic_id: bytes) -> bytes:
     """The id, if it is one. ValueError otherwise: the request cannot be decoded (INVALID_ARGUMENT, CM §1)."""
     if len(topic_id) != TOPIC_ID_BYTES:
         raise ValueError(f"a topic id has {len(topic_id)} bytes; expected {TOPIC_ID_BYTES}")
     return topic_id
-
-
-def wire_code(error: KafkaError) -> ErrorCode.ValueType:
-    """The error's number as the field type of responses."""
-    return ErrorCode.ValueType(error.code)
 
 
 def check_leader_epoch(topic_log: TopicLog, partition: TopicIdPartition, known: int) -> None:

@@ -12,16 +12,15 @@ from kip932.api.v1 import delete_records_pb2, fetch_pb2, list_offsets_pb2
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError
 from kip932.ids import OFFSET_MAX_TIMESTAMP, TopicIdPartition
+from partition_leader.leader_codec import LeaderNames, wire_code
 from partition_leader.log_core.batch import NO_PRODUCER, LogBatch
 from partition_leader.log_directory import (
     DELETE,
     DESCRIBE,
     READ,
-    LeaderNames,
     LogDirectory,
     check_leader_epoch,
     checked_topic_id,
-    wire_code,
 )
 from partition_leader.topic_log import TopicLog
 

@@ -24,8 +24,9 @@ from kip932.errors import (
     MessageTooLargeError,
 )
 from kip932.ids import TopicIdPartition
+from partition_leader.leader_codec import LeaderNames, wire_code
 from partition_leader.log_core.batch import NO_PRODUCER, NewBatch
-from partition_leader.log_directory import WRITE, LeaderNames, LogDirectory, checked_topic_id, wire_code
+from partition_leader.log_directory import WRITE, LogDirectory, checked_topic_id
 from partition_leader.topic_log_state import AppendOutcome
 
 Write = Callable[[pb.ProduceStreamResponse], Awaitable[None]]

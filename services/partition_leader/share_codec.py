@@ -10,7 +10,8 @@ from kip932.api.v1 import share_fetch_pb2 as fetch_pb
 from kip932.ids import TopicIdPartition
 from partition_leader.core.events import AckBatch
 from partition_leader.core.validate import FetchLimits
-from partition_leader.log_directory import LeaderNames, LogDirectory, checked_topic_id, wire_code
+from partition_leader.leader_codec import LeaderNames, wire_code
+from partition_leader.log_directory import LogDirectory, checked_topic_id
 from partition_leader.share_requests import PartitionAnswer, ShareAnswer, ShareRequest
 from partition_leader.topic_log import LogBatch
 

@@ -47,7 +47,7 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-OFFSET_MAX: Final = 2**63 - 1
+OFFSET_MAX: Final = 2**62  # leaves room above it: offsets are int64
 
 
 class TopicLogMeter(Protocol):

@@ -36,7 +36,7 @@ class LogTrimmer:
         """Where the log should begin by these settings (−1: no limit). One call looks at a bounded number of pages."""
         state = self._state
         if state.log_start >= state.data_end:
-            return state.high_watermark if state.log_start < state.high_watermark else state.log_start
+            return state.log_start
         excess = 0
         if retention_bytes >= 0:
             await self._reader.update_pages()

@@ -1,3 +1,5 @@
+"""Produce, its stream, ListOffsets, plain Fetch, DeleteRecords."""
+
 from __future__ import annotations
 
 import asyncio

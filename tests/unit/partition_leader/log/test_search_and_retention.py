@@ -1,3 +1,5 @@
+"""Offsets by time, log starts, retention."""
+
 from __future__ import annotations
 
 import gzip

@@ -1,3 +1,5 @@
+"""Takeovers: the end of the log, producers, lost tails, jumps."""
+
 from __future__ import annotations
 
 import pytest
