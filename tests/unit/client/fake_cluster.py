@@ -11,6 +11,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from google.protobuf.descriptor import ServiceDescriptor
+
 from kip932.api.v1 import (
     cluster_service_pb2,
     common_pb2,
@@ -97,14 +99,17 @@ class FakeCluster:
     def transport(self) -> Any:
         return self.network.transport()
 
+    def services(self, node: int) -> list[tuple[ServiceDescriptor, object]]:
+        found = (
+            (cluster_service_pb2, "ClusterService", Cluster(self)),
+            (group_coordinator_service_pb2, "GroupCoordinatorService", Coordinator(self)),
+            (partition_leader_service_pb2, "PartitionLeaderService", Leader(self, node)),
+        )
+        return [(module.DESCRIPTOR.services_by_name[name], service) for module, name, service in found]
+
     def serve(self, node: int) -> None:
-        services = {
-            "ClusterService": (cluster_service_pb2, Cluster(self)),
-            "GroupCoordinatorService": (group_coordinator_service_pb2, Coordinator(self)),
-            "PartitionLeaderService": (partition_leader_service_pb2, Leader(self, node)),
-        }
-        for name, (module, service) in services.items():
-            self.network.serve(f"node{node}:9000", module.DESCRIPTOR.services_by_name[name], service)
+        for descriptor, service in self.services(node):
+            self.network.serve(f"node{node}:9000", descriptor, service)
 
     def add_topic(self, name: str, partitions: int = 1) -> bytes:
         topic_id = f"{name}-{len(self.topics)}".encode().ljust(16, b"x")[:16]
@@ -131,8 +136,11 @@ class FakeCluster:
     def take_error(self, what: str) -> ErrorCode.ValueType:
         return ErrorCode.ValueType(self.errors[what].popleft() if self.errors[what] else 0)
 
+    def endpoint(self, node: int) -> common_pb2.NodeEndpoint:
+        return common_pb2.NodeEndpoint(node_id=node, host=f"node{node}", port=9000)
+
     def endpoints(self) -> list[common_pb2.NodeEndpoint]:
-        return [common_pb2.NodeEndpoint(node_id=node, host=f"node{node}", port=9000) for node in self.nodes]
+        return [self.endpoint(node) for node in self.nodes]
 
     def drop_streams(self, node: int) -> None:
         for task in list(self.stream_tasks[node]):
@@ -174,7 +182,8 @@ class Cluster:
         response = find_coordinator_pb2.FindCoordinatorResponse()
         for key in request.coordinator_keys:
             error = self.fake.take_error("find_coordinator")
-            response.coordinators.add(key=key, node_id=0, host="node0", port=9000, error_code=error)
+            node = self.fake.endpoint(0)
+            response.coordinators.add(key=key, node_id=0, host=node.host, port=node.port, error_code=error)
         return response
 
     async def init_producer_id(self, request: Any, context: Any) -> init_producer_id_pb2.InitProducerIdResponse:
@@ -264,6 +273,16 @@ class Coordinator:
         return response
 
 
+class _Answer:
+    """Takes the answer of a unary call."""
+
+    def __init__(self) -> None:
+        self.message = share_stream_pb2.ShareStreamResponse()
+
+    async def write(self, message: share_stream_pb2.ShareStreamResponse) -> None:
+        self.message = message
+
+
 class Leader:
     def __init__(self, fake: FakeCluster, node: int) -> None:
         self.fake = fake
@@ -347,7 +366,23 @@ class Leader:
                 if session.stream is stream:
                     self._end(key)
 
-    def _session_step(self, message: share_stream_pb2.ShareStreamRequest, stream: ServerStream) -> Any:
+    async def share_fetch(
+        self, request: share_fetch_pb2.ShareFetchRequest, context: Any
+    ) -> share_fetch_pb2.ShareFetchResponse:
+        answer = _Answer()
+        message = share_stream_pb2.ShareStreamRequest(fetch=request)
+        await self._fetch(message, self._session_step(message, answer), answer)
+        return answer.message.fetch
+
+    async def share_acknowledge(
+        self, request: share_acknowledge_pb2.ShareAcknowledgeRequest, context: Any
+    ) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
+        answer = _Answer()
+        message = share_stream_pb2.ShareStreamRequest(acknowledge=request)
+        await self._acknowledge(message, self._session_step(message, answer), answer)
+        return answer.message.acknowledge
+
+    def _session_step(self, message: share_stream_pb2.ShareStreamRequest, stream: object) -> Any:
         """Apply the session part in arrival order; returns an error code or 0."""
         is_fetch = message.HasField("fetch")
         request: Any = message.fetch if is_fetch else message.acknowledge
@@ -396,7 +431,7 @@ class Leader:
                     states[offset] = ("available", "", count)
         self.fake.notify()
 
-    async def _fetch(self, message: Any, error: Any, stream: ServerStream) -> None:
+    async def _fetch(self, message: Any, error: Any, stream: Any) -> None:
         request = message.fetch
         answer = share_stream_pb2.ShareStreamResponse(correlation_id=message.correlation_id)
         response = answer.fetch
@@ -435,7 +470,7 @@ class Leader:
             part.acknowledge_error_code = code
         await stream.write(answer)
 
-    async def _acknowledge(self, message: Any, error: Any, stream: ServerStream) -> None:
+    async def _acknowledge(self, message: Any, error: Any, stream: Any) -> None:
         request = message.acknowledge
         answer = share_stream_pb2.ShareStreamResponse(correlation_id=message.correlation_id)
         response = answer.acknowledge

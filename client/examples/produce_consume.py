@@ -1,0 +1,17 @@
+"""Produce ten records and consume them as a member of a share group: `python produce_consume.py [host:port]`."""
+
+import sys
+
+from sharegroups import Producer, ShareConsumer
+
+bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"
+
+with Producer(bootstrap_servers=bootstrap) as producer:
+    for number in range(10):
+        producer.produce("orders", f"order {number}")
+
+with ShareConsumer(bootstrap_servers=bootstrap, group_id="workers") as consumer:
+    consumer.subscribe(["orders"])
+    for message in consumer.poll(timeout=10):  # the next poll, or commit_sync, accepts what this one returned
+        print(message.offset(), message.value().decode(), "delivery", message.delivery_count())
+    consumer.commit_sync()
