@@ -54,7 +54,14 @@ async def trim(
     holding.stop_compaction(clock.now_ms() + holding.retry_ms)
     lease = holding.lease
     try:
-        ours = await record_log.compact(shard_id, lease.incarnation, lease.epoch, shard_id.streams[0], to.id)
+        ours = await record_log.compact(
+            shard_id,
+            lease.incarnation,
+            lease.epoch,
+            shard_id.streams[0],
+            to.id,
+            keep_from=holding.history.keep_from(clock.now_ms()),
+        )
     except LogError as error:
         log.warning("trim not done; it will be tried again", shard=shard_id.tag, why=str(error))
         return

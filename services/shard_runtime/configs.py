@@ -187,13 +187,10 @@ STATE_CACHED_BUFFER = integer(
     low=524_288, unit="bytes", dynamic=True,
 )  # fmt: skip
 
-BROKER_CONFIGS: Final = table(
-    value
-    for value in list(globals().values())
-    if isinstance(value, Setting)  # all that is declared above
-)
-
-# ---- groups (GC-144a, PL §10)
+FAST_FIRST_ASSIGNMENT = boolean(
+    "group.share.fast.first.assignment", True,
+    "Whether a group without a target is assigned at once, and its members wait only briefly (OP-19); false as Kafka.",
+)  # fmt: skip
 
 
 def _offset_reset(text: str) -> None:
@@ -203,6 +200,21 @@ def _offset_reset(text: str) -> None:
         raise ValueError(f"it must be {EARLIEST}, {LATEST} or {BY_DURATION}<ISO-8601 duration>")
     if duration_ms(text.removeprefix(BY_DURATION)) < 0:
         raise ValueError("the duration must not be negative")
+
+
+AUTO_OFFSET_RESET = string(
+    "group.share.auto.offset.reset", LATEST,
+    "Where a share-partition without a start offset begins, in groups that do not say so themselves.",
+    check=_offset_reset, dynamic=True,
+)  # fmt: skip
+
+BROKER_CONFIGS: Final = table(
+    value
+    for value in list(globals().values())
+    if isinstance(value, Setting)  # all that is declared above
+)
+
+# ---- groups (GC-144a, PL §10)
 
 
 def _dlq_topic(text: str) -> None:
@@ -246,7 +258,7 @@ GROUP_MAX_RECORD_LOCKS = integer(
 )  # fmt: skip
 GROUP_AUTO_OFFSET_RESET = string(
     "share.auto.offset.reset", LATEST, "Where a share-partition without a start offset begins.",
-    check=_offset_reset, dynamic=True,
+    check=_offset_reset, dynamic=True, synonym=AUTO_OFFSET_RESET.name,
 )  # fmt: skip
 GROUP_ISOLATION_LEVEL = string(
     "share.isolation.level", "read_uncommitted", "Whether records of open and aborted transactions are delivered.",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from kip932.errors import KafkaError, NotCoordinatorError
-from shard_runtime.compaction import CompactionLimits, Positions
+from shard_runtime.compaction import CompactionLimits, History, Positions
 from shard_runtime.lease import Lease
 from shard_runtime.record_log import Appended, Entry, StreamId
 from shard_runtime.shard import Anchor, CommandT, RecordT, Shard
@@ -64,6 +64,7 @@ class Holding(Generic[CommandT, RecordT]):
         self.shard = shard
         self.lease = lease
         self.positions = Positions(limits)
+        self.history = History(limits.history_ms)
         self.pending: deque[Operation] = deque()
         self.in_flight: FlushBatch | None = None
         self.flusher: asyncio.Task[None] | None = None

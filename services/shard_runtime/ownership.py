@@ -193,6 +193,7 @@ class Ownership:
 
     def _look_at_store(self) -> None:
         """Drop what the log found lost; count an interruption when the store goes away, and when it is back."""
+        self.core.see_history(self._log.history, self._clock.now_ms())
         for shard, lease in list(self._leases.items()):
             failure = self._log.lost(shard)
             if failure is not None:

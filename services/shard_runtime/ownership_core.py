@@ -338,8 +338,8 @@ class OwnershipCore:
         `continued`: the owner itself gave it up while its lease ran, so `cont_epoch` may be passed (CM-12).
         """
         tenure = self._tenures.get(shard)
-        if tenure is None or tenure.phase not in HELD_PHASES:
-            return
+        if tenure is None or tenure.phase not in HELD_PHASES or tenure.phase is Phase.RELEASING:
+            return  # a hand-over under way ends by itself
         tenure.floor = max(tenure.floor, above_epoch + 1 if above_epoch else 0)
         if continued and now_ms < tenure.deadline_ms:
             tenure.cont_epoch, tenure.cont_until_ms = tenure.epoch, tenure.deadline_ms

@@ -299,8 +299,20 @@ class RecordLog(Protocol):
         """Where the stream stands; None when it does not exist (`stream_tip_v1`)."""
         ...
 
-    async def compact(self, shard: ShardId, incarnation: int, epoch: int, stream: str, before: StreamId) -> bool:
-        """`replay_from` := `before` (main log), then trim `stream` below it (CM-18). False: not ours any more."""
+    async def compact(
+        self,
+        shard: ShardId,
+        incarnation: int,
+        epoch: int,
+        stream: str,
+        before: StreamId,
+        *,
+        keep_from: StreamId | None = None,
+    ) -> bool:
+        """`replay_from` := `before` (main log), then trim `stream` below it (CM-18). False: not ours any more.
+
+        With `keep_from` the trim stops there: history that readers may still want, but no claim replays (SR-29).
+        """
         ...
 
     async def delete_streams(self, shard: ShardId) -> None:

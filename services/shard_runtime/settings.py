@@ -25,7 +25,9 @@ FILE_VARIABLE: Final = "SHAREGROUPS_CONFIG"
 
 NODE_NAME = string("node.name", "", "Stable name of this node; default <host>-<roles>-<port> (CM-1).")
 NODE_RACK = string("node.rack", "", "Rack of this node; empty for none.")
-NODE_ROLES = listing("node.roles", tuple(sorted(ROLES)), "What this process serves.", choices=tuple(sorted(ROLES)))
+NODE_ROLES: Setting[tuple[str, ...]] = listing(
+    "node.roles", tuple(sorted(ROLES)), "What this process serves.", choices=tuple(sorted(ROLES))
+)
 LISTEN_HOST = string("listen.host", "127.0.0.1", "Address to listen on.")
 LISTEN_PORT = integer("listen.port", 0, "Port to listen on; 0 for any free one.", low=0, high=65_535)
 ADVERTISED_HOST = string("advertised.host", "", "Host that others reach this node by; default listen.host.")
@@ -46,6 +48,8 @@ REPLAYS_MAX = integer("shard.replays.max", 4, "Shards that are replayed at the s
 SHARD_QUEUE_MAX = integer("shard.queue.max", 10_000, "Operations that may wait for one shard.", low=1)
 COMPACTION_ENTRIES_MIN = integer("shard.compaction.entries.min", 5_000,
                                  "Entries below which a shard's stream is not compacted (CM-18).", low=10)  # fmt: skip
+HISTORY_MS = integer("shard.history.ms", 600_000, "How long entries that no replay needs are kept for readers (SR-29).",
+                     low=0, unit="ms")  # fmt: skip
 LOST_TAIL_JUMP = integer("log.lost.tail.jump.offsets", 1_000_000,
                          "How far a log end jumps when the store may have lost its tail (CM-47).", low=1)  # fmt: skip
 DRAIN_GRACE_MS = integer("drain.grace.ms", 10_000, "How long open calls may take when the process ends.",

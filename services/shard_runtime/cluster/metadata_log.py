@@ -37,7 +37,7 @@ class MetadataLogError(LogError):
 class MetadataLog:
     """`image` is always whole; it stays the last good one while the store cannot be read.
 
-    `complete_since_ms`: the image holds all that the log held at this moment (`now_ms` clock), −1 before the first look.
+    `complete_since_ms`: the image holds all that the log held at this moment (`now_ms` clock); −1: no look yet.
     """
 
     def __init__(self, store: ClusterStore, clock: Clock, cluster_id: str, *, poll_ms: int = 1_000) -> None:

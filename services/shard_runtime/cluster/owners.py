@@ -18,6 +18,7 @@ from shard_runtime.record_log import ClusterStore, LogError, NodeRecord, ShardId
 log = structlog.get_logger(__name__)
 
 _FRESH_MS: Final = 200
+_STALE_MS: Final = 1_000
 
 
 class Owner(NamedTuple):
@@ -50,6 +51,7 @@ class Owners:
         self._hints: dict[ShardKind, dict[str, tuple[int, int]]] = {}
         self._read_ms: dict[ShardKind, int] = {}
         self._locks = {kind: asyncio.Lock() for kind in ShardKind}
+        self._refreshing: set[asyncio.Task[None]] = set()
 
     def note(self, shard: ShardId, node_id: int, epoch: int) -> None:
         """This process learned of an owner by itself."""
@@ -65,6 +67,14 @@ class Owners:
             return None
         return Owner(node, hint[1])
 
+    def look(self, shard: ShardId) -> Owner | None:
+        """As `peek`, and has old hints read again meanwhile, so that the next look knows better."""
+        if self._age_ms(shard.kind) >= _STALE_MS and not self._locks[shard.kind].locked():
+            task = asyncio.get_running_loop().create_task(self.refresh(shard.kind))
+            self._refreshing.add(task)
+            task.add_done_callback(self._refreshing.discard)
+        return self.peek(shard)
+
     async def find(self, shard: ShardId) -> Owner | None:
         """The owner by fresh hints; None when nobody alive is known to own it."""
         await self.refresh(shard.kind)
@@ -73,10 +83,13 @@ class Owners:
     async def refresh(self, kind: ShardKind) -> None:
         """Read the hints of a kind again, unless they are fresh. An unreachable store leaves the old ones."""
         async with self._locks[kind]:
-            if self._clock.now_ms() - self._read_ms.get(kind, -_FRESH_MS) < _FRESH_MS:
+            if self._age_ms(kind) < _FRESH_MS:
                 return
             try:
                 self._hints[kind] = await self._store.hints(kind)
                 self._read_ms[kind] = self._clock.now_ms()
             except LogError as error:
                 log.warning("hints not read", kind=kind.value, why=str(error))
+
+    def _age_ms(self, kind: ShardKind) -> int:
+        return self._clock.now_ms() - self._read_ms.get(kind, -_STALE_MS)

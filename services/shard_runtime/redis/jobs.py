@@ -267,12 +267,13 @@ class ReleaseJob(Call[bool]):
 class CompactJob(Call[bool]):
     """`replay_from_v1`, and XTRIM only once that is durable and the record was found ours (CM-18, SR-15)."""
 
-    def __init__(self, held: HeldShard, stream: str, before: StreamId, replicas: int) -> None:
+    def __init__(self, held: HeldShard, stream: str, before: StreamId, trim_to: StreamId, replicas: int) -> None:
         super().__init__(stream)
         self.wait = replicas
         self._held = held
         self._stream = stream
         self._before = before
+        self._trim_to = trim_to
         self._trimming = False
 
     @property
@@ -283,7 +284,7 @@ class CompactJob(Call[bool]):
     def commands(self) -> Sequence[Command]:
         """First the record, then the stream."""
         if self._trimming:
-            return (("XTRIM", self._stream, "MINID", str(self._before)),)
+            return (("XTRIM", self._stream, "MINID", str(self._trim_to)),)
         held, main = self._held, self._held.shard.streams[0]
         before = self._before if self._stream == main else None
         return (lease.replay_from_command(held.shard, held.incarnation, held.epoch, before),)
@@ -301,7 +302,7 @@ class CompactJob(Call[bool]):
         if turn.acked < self.wait:
             return Next.AGAIN
         self._trimming = True
-        self._held.trimmed[self._stream] = max(self._before, self._held.trimmed_below(self._stream))
+        self._held.trimmed[self._stream] = max(self._trim_to, self._held.trimmed_below(self._stream))
         return Next.AGAIN
 
     def lost(self) -> None:

@@ -42,6 +42,7 @@ from .writer import Writer
 
 _UNROUTED: Final = ""
 _RENEWALS_PER_CALL: Final = 500
+_READS_MAX: Final = 3
 
 
 class StoreRecordLog:
@@ -192,12 +193,22 @@ class StoreRecordLog:
         self._submit(job)
         return await asyncio.shield(job.answer)
 
-    async def compact(self, shard: ShardId, incarnation: int, epoch: int, stream: str, before: StreamId) -> bool:
+    async def compact(
+        self,
+        shard: ShardId,
+        incarnation: int,
+        epoch: int,
+        stream: str,
+        before: StreamId,
+        *,
+        keep_from: StreamId | None = None,
+    ) -> bool:
         """Move `replay_from` (main log only), then trim."""
         held = self._held.get(shard)
         if held is None or held.epoch != epoch or held.incarnation != incarnation or held.lost is not None:
             return False
-        job = CompactJob(held, stream, before, self._settings.claim_replicas)
+        trim_to = before if keep_from is None else min(before, keep_from)
+        job = CompactJob(held, stream, before, trim_to, self._settings.claim_replicas)
         return await self._call(job, f"compacting {stream}")
 
     async def delete_streams(self, shard: ShardId) -> None:
@@ -242,11 +253,18 @@ class StoreRecordLog:
         return StreamTip(stream_id(reply[0]), int(reply[1]), int(reply[2]), stream_id(reply[3]))
 
     async def _read(self, stream: str, command: Command) -> Reply:
-        """Read under the history the writer has checked: a read must not mix two pasts of a log."""
-        answered = await self._lines.repeat(stream, (command,))
-        writer = self._writer_of(stream)
-        if writer is not None and writer.connected and answered.history != writer.history:
-            raise StoreUnavailableError(f"the store's history changed while {stream} was read; read again")
+        """Read under the history the writer has checked: a read must not mix two pasts of a log.
+
+        When they differ, the writer is made to look (an idle one has not noticed a fail-over yet), then the read repeats.
+        """
+        for _ in range(_READS_MAX):
+            answered = await self._lines.repeat(stream, (command,))
+            writer = self._writer_of(stream)
+            if writer is None or not writer.connected or answered.history == writer.history:
+                break
+            await self._call(PlainJob(stream, ()), f"reading {stream}")
+        else:
+            raise StoreUnavailableError(f"the store's history kept changing while {stream} was read; read again")
         reply = answered.replies[0]
         if isinstance(reply, ErrorReply):
             raise LogError(f"reading {stream}: the store answered {reply}")

@@ -71,6 +71,7 @@ class RpcServer:
         self._options = options or RpcOptions()
         self._credentials = credentials
         self._names: list[str] = []
+        self._listening = False
         self._on_drain: list[Callable[[], None]] = []
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
@@ -98,8 +99,18 @@ class RpcServer:
             await self._set(name, False)
         await self._set(LIVENESS, True)
         reflection.enable_server_reflection([*self._names, reflection.SERVICE_NAME, health.SERVICE_NAME], self._server)
-        self.port = self._listen()
+        self.listen()
         await self._server.start()
+        return self.port
+
+    def listen(self) -> int:
+        """Take the port, without accepting calls yet: a process must know its address before it joins a cluster.
+
+        Safe to repeat. Raises ListenError.
+        """
+        if not self._listening:
+            self.port = self._listen()
+            self._listening = True
         return self.port
 
     async def ready(self, serving: bool) -> None:

@@ -254,6 +254,19 @@ def test_a_shard_that_targets_another_live_node_is_released_once_and_not_renewed
     assert claims.core.tenure(ONE).phase is Phase.FREE  # type: ignore[union-attr]
 
 
+@pytest.mark.rule("CM-12")
+def test_a_shard_that_is_lost_during_its_hand_over_is_not_claimed_before_that_has_ended() -> None:
+    claims = Claims()
+    claims.gain(0)
+    claims.nodes = {ShardKind.GROUP: frozenset({OTHER})}
+    assert claims.plan(10).releases == [ONE]
+    claims.core.dropped(ONE, 20, continued=False)
+    claims.nodes = {ShardKind.GROUP: frozenset({ME})}
+    assert claims.plan(30).claims == []
+    claims.core.released(ONE)
+    assert len(claims.plan(40).claims) == 1
+
+
 @pytest.mark.rule("CM-2")
 def test_an_empty_node_list_moves_nothing() -> None:
     claims = Claims()

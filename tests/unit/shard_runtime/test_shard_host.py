@@ -324,7 +324,7 @@ async def test_releasing_finishes_the_last_flush_and_takes_no_more() -> None:
 
 @pytest.mark.rule("CM-18", "SR-13", "SR-15", "SR-17")
 async def test_a_stream_does_not_grow_without_bound_and_replays_the_same() -> None:
-    limits = CompactionLimits(entries_min=50, entries_per_key=2, slice_keys=3)
+    limits = CompactionLimits(entries_min=50, entries_per_key=2, slice_keys=3, history_ms=0)
     world = await World(HostOptions(compaction=limits, flush_records_max=2)).gain()
     for key in range(10):
         await world.host.submit(Put(f"cold{key}", key))
@@ -343,7 +343,7 @@ async def test_a_stream_does_not_grow_without_bound_and_replays_the_same() -> No
 
 @pytest.mark.rule("CM-18")
 async def test_a_refused_trim_drops_the_shard() -> None:
-    limits = CompactionLimits(entries_min=5, entries_per_key=1, slice_keys=3)
+    limits = CompactionLimits(entries_min=5, entries_per_key=1, slice_keys=3, history_ms=0)
     world = await World(HostOptions(compaction=limits)).gain()
     world.log.compact_answer = False
     for n in range(8):
@@ -355,7 +355,7 @@ async def test_a_refused_trim_drops_the_shard() -> None:
 
 @pytest.mark.rule("CM-18")
 async def test_a_refused_cold_copy_is_undone_and_tried_later() -> None:
-    limits = CompactionLimits(entries_min=5, entries_per_key=1, slice_keys=10, retry_ms=1_000)
+    limits = CompactionLimits(entries_min=5, entries_per_key=1, slice_keys=10, retry_ms=1_000, history_ms=0)
     world = await World(HostOptions(compaction=limits)).gain()
     await world.host.submit(Put("cold", 1))
     for n in range(4):
@@ -369,3 +369,24 @@ async def test_a_refused_cold_copy_is_undone_and_tried_later() -> None:
     await world.host.submit(Put("hot", 9))
     await asyncio.sleep(0.01)
     assert len(world.log.compacted) == 1
+
+
+@pytest.mark.rule("SR-29", "CM-18")
+async def test_history_is_kept_for_readers_but_not_for_claims() -> None:
+    limits = CompactionLimits(entries_min=20, entries_per_key=1, slice_keys=5, history_ms=1_000)
+    world = await World(HostOptions(compaction=limits)).gain()
+    for n in range(25):
+        await world.host.submit(Put("k", n))
+    await asyncio.sleep(0.01)
+    assert len(world.log.compacted) == 1
+    assert world.ids()[0] == "1-0"
+    world.clock.ms += 200
+    await world.host.submit(Put("k", 25))
+    world.clock.ms += 1_000
+    world.lease.extend(world.clock.ms + 3_000)
+    for n in range(25):
+        await world.host.submit(Put("k", n))
+    await asyncio.sleep(0.01)
+    assert len(world.log.compacted) >= 2
+    kept_from = world.log.entries[0].id
+    assert StreamId(1, 0) < kept_from <= world.log.compacted[-1]

@@ -180,11 +180,21 @@ class ObedientLog:
         found = [entry for entry in self.entries if entry.id > after and (through is None or entry.id <= through)]
         return found[:count]
 
-    async def compact(self, shard: ShardId, incarnation: int, epoch: int, stream: str, before: StreamId) -> bool:
+    async def compact(
+        self,
+        shard: ShardId,
+        incarnation: int,
+        epoch: int,
+        stream: str,
+        before: StreamId,
+        *,
+        keep_from: StreamId | None = None,
+    ) -> bool:
         await asyncio.sleep(0)
         if self.compact_answer:
             self.compacted.append(before)
-            self.entries = [entry for entry in self.entries if entry.id >= before]
+            trim_to = before if keep_from is None else min(before, keep_from)
+            self.entries = [entry for entry in self.entries if entry.id >= trim_to]
         return self.compact_answer
 
     def claim(self, epoch: int, sent_ms: int, replay_from: StreamId = STREAM_START) -> Claimed:
