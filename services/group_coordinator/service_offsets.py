@@ -79,7 +79,7 @@ class ShareGroupOffsets:
         initialized = await self._around.ask(group.group_id, OffsetsQuery(group.group_id))
         assert isinstance(initialized, Mapping)
         wanted = self._named(group, context) if group.HasField("topics") else self._all(initialized, context)
-        partitions = [partition for topic in wanted for partition in topic.known()]
+        partitions = list(dict.fromkeys(partition for topic in wanted for partition in topic.known()))
         summaries = await self._persister.summary(group.group_id, partitions) if partitions else {}
         ends = await self._end_offsets.latest([key for key, found in summaries.items() if _has_lag(found)])
         return Response.GroupResult(
