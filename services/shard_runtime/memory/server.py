@@ -140,6 +140,7 @@ class MemoryServer:
         for follower in (*self.followers, self.disk):
             follower.data, follower.applied = data.copy(), self.offset
             follower.pending.clear()
+            follower.paused = False
 
     def _publish_effects(self, session: Session) -> None:
         if self._effects:
