@@ -12,6 +12,9 @@ with Producer(bootstrap_servers=bootstrap) as producer:
 
 with ShareConsumer(bootstrap_servers=bootstrap, group_id="workers") as consumer:
     consumer.subscribe(["orders"])
-    for message in consumer.poll(timeout=10):  # the next poll, or commit_sync, accepts what this one returned
-        print(message.offset(), message.value().decode(), "delivery", message.delivery_count())
+    seen = 0
+    while seen < 10:
+        for message in consumer.poll(timeout=1):  # the next poll, or commit_sync, accepts what this one returned
+            print(message.offset(), message.value().decode(), "delivery", message.delivery_count())
+            seen += 1
     consumer.commit_sync()

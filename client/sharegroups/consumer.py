@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -73,10 +72,10 @@ class ShareConsumer:
             deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
             self._engine.raise_background()
             self._engine.ledger.run_callbacks()
-            messages = self._thread.call(self._engine.poll(_left(deadline)), self._interrupted)
+            messages = self._thread.call(self._engine.poll(_left(deadline)), self._engine.take_back)
             while messages is None:
                 self._engine.ledger.run_callbacks()
-                messages = self._thread.call(self._engine.wait_records(_left(deadline)), self._interrupted)
+                messages = self._thread.call(self._engine.wait_records(_left(deadline)), self._engine.take_back)
             return messages
 
     def acknowledge(self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
@@ -136,13 +135,6 @@ class ShareConsumer:
             finally:
                 self._thread.stop()
             self._engine.finish_close()
-
-    def _interrupted(self, future: Future[Messages | None]) -> None:
-        """A poll was interrupted: records that it had taken already come with the next one."""
-        if not future.cancelled() and future.exception() is None:
-            messages = future.result()
-            if messages is not None:
-                self._engine.return_to_buffer(messages)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -39,20 +38,21 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def call(self, work: Coroutine[Any, Any, T], interrupted: Callable[[Future[T]], None] | None = None) -> T:
+    def call(self, work: Coroutine[Any, Any, T], interrupted: Callable[[], object] | None = None) -> T:
         """Run a coroutine in the loop and wait for it.
 
-        When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled and `interrupted` gets its future
-        inside the loop, once it is done, so that a result on its way is not lost.
+        When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled, and behind that `interrupted` runs
+        in the loop: it takes back what the coroutine may have brought and nobody will see.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except Exception:
+            raise
         except BaseException:
-            if not future.done() or interrupted is not None:
-                future.cancel()
-                if interrupted is not None and not self._loop.is_closed():
-                    self._loop.call_soon_threadsafe(interrupted, future)
+            future.cancel()
+            if interrupted is not None:
+                self.post(interrupted)
             raise
 
     def run(self, function: Callable[[], T]) -> T:

@@ -185,10 +185,6 @@ class Messages(Sequence[Message]):
         """The messages as a list."""
         return list(self._messages())
 
-    def deliveries(self) -> tuple[Delivered, ...]:
-        """What the messages were delivered as."""
-        return self._delivered
-
     @overload
     def __getitem__(self, index: int) -> Message: ...
     @overload

@@ -23,7 +23,7 @@ from sharegroups.aio.share_session import Member
 from sharegroups.config import consumer_config
 from sharegroups.core.membership import Membership
 from sharegroups.errors import IllegalStateError, WakeupError
-from sharegroups.messages import Messages
+from sharegroups.messages import Delivered, Messages
 
 
 class ConsumerEngine:
@@ -45,6 +45,7 @@ class ConsumerEngine:
         )
         self._machinery: Machinery | None = None
         self._errors: deque[KafkaError] = deque(maxlen=100)
+        self._last_polled: list[Delivered] = []
         self._wakeup = False
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -80,6 +81,7 @@ class ConsumerEngine:
 
     async def poll(self, timeout_s: float | None) -> Messages | None:
         """CL-21 from the acknowledgements of the previous poll on, then `wait_records`."""
+        self._last_polled = []
         self.ledger.check_all_acknowledged()
         self.send_acknowledged(flush=False)
         if not self.subscription:
@@ -103,6 +105,7 @@ class ConsumerEngine:
             if delivered := fetcher.collect():
                 fetcher.flush()  # data was there, so what is pending travels by itself (P-5)
                 self.ledger.hand_out(delivered)
+                self._last_polled = delivered
                 return Messages(delivered, self._config["key.deserializer"], self._config["value.deserializer"])
             if self.ledger.has_results:
                 return None
@@ -139,10 +142,11 @@ class ConsumerEngine:
         if self._machinery is not None:
             self._machinery.fetcher.wake()
 
-    def return_to_buffer(self, messages: Messages) -> None:
-        """These messages did not reach the application after all. Inside the loop."""
+    def take_back(self) -> None:
+        """The poll that was just cut short may have taken records: they come with the next one. Inside the loop."""
         if self._machinery is not None:
-            self._machinery.fetcher.put_back(self.ledger.take_back(messages.deliveries()))
+            self._machinery.fetcher.put_back(self.ledger.take_back(self._last_polled))
+        self._last_polled = []
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long records stay acquired, as a leader last told; None before that (CL-27)."""

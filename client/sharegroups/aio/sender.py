@@ -180,8 +180,6 @@ class Sender:
             ids = self._topic_ids(groups)
             request = self._request(groups, ids)
             stream = await self._stream(node_id)
-            for group in groups:
-                group.sent = True
             response = (
                 await stream.request(lambda number: _numbered(number, request), self._cluster.timeout_s)
             ).response

@@ -54,8 +54,6 @@ class Group(Generic[RecordT]):
 
     partition: TopicPartition
     batches: list[Batch[RecordT]]
-    #: Whether a try may have reached the leader, so that giving up leaves the outcome unknown.
-    sent: bool = False
 
     @property
     def created_ms(self) -> int:
@@ -173,7 +171,7 @@ class ProduceBuffer(Generic[RecordT]):
             while lane.in_flight is None and lane.waiting and lane.waiting[0].created_ms < older_than_ms:
                 old.append(lane.waiting.popleft())
             if old:
-                groups.append(Group(partition, old, sent=any(batch.identity is not None for batch in old)))
+                groups.append(Group(partition, old))
                 for batch in old:
                     self.used_bytes -= batch.size_bytes
                     self.records -= len(batch.records)

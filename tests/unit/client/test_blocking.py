@@ -107,32 +107,16 @@ def test_an_interrupted_poll_loses_no_records(fake: FakeCluster, monkeypatch: py
         c.subscribe(["t"])
         real = c._thread.call
 
-        def interrupted(work: Any, put_back: Any = None) -> Any:
+        def interrupted(work: Any, take_back: Any = None) -> Any:
             monkeypatch.setattr(c._thread, "call", real)
-            future = Stub(real(work))
-            c._thread.run(lambda: put_back(future))
+            assert real(work).count() == 2
+            c._thread.run(take_back)
             raise KeyboardInterrupt
 
         monkeypatch.setattr(c._thread, "call", interrupted)
         with pytest.raises(KeyboardInterrupt):
             c.poll(5)
         assert [m.delivery_count() for m in c.poll(5)] == [1, 1]
-
-
-class Stub:
-    """A future that is done."""
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> object:
-        return self._value
 
 
 def test_the_producer_delivers_and_calls_back_on_the_flushing_thread(fake: FakeCluster) -> None:
