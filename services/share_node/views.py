@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from group_coordinator.core.views import GroupConfigs, Topic
 from group_coordinator.doors import Endpoint as GroupEndpoint
 from kip932.ids import TopicIdPartition
 from partition_leader.group_view import EffectiveGroup
 from partition_leader.led_partitions import shard_of
 from partition_leader.log_directory import Leader
 from shard_runtime import configs
-from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.owners import Owner, endpoint
@@ -18,46 +16,6 @@ from shard_runtime.record_log import ShardId, ShardKind
 from share_coordinator.dispatch import Endpoint as StateEndpoint
 
 _NO_TOPIC = ""
-
-
-class Topics:
-    """One version of the metadata image, as groups need it (`TopicsView`)."""
-
-    __slots__ = ("_image", "complete")
-
-    def __init__(self, image: MetadataImage, complete: bool) -> None:
-        self._image = image
-        self.complete = complete
-
-    @property
-    def version(self) -> int:
-        """Version of the image."""
-        return self._image.version
-
-    def by_name(self, name: str) -> Topic | None:
-        """The topic of that name."""
-        found = self._image.topics.get(name)
-        return None if found is None else Topic(found.topic_id, found.name, found.partitions)
-
-    def by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with that id."""
-        found = self._image.by_id.get(topic_id)
-        return None if found is None else Topic(found.topic_id, found.name, found.partitions)
-
-
-class CurrentTopics:
-    """The newest image as `Topics`; one object per version, since groups ask at every heartbeat."""
-
-    def __init__(self, metadata: MetadataLog) -> None:
-        self._metadata = metadata
-        self._seen: Topics | None = None
-
-    def __call__(self) -> Topics:
-        image, complete = self._metadata.image, self._metadata.sound
-        seen = self._seen
-        if seen is None or seen.version != image.version or seen.complete != complete:
-            seen = self._seen = Topics(image, complete)
-        return seen
 
 
 class StateMetadata:
@@ -98,7 +56,7 @@ class LeaderFacts:
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
         """The live node that last claimed the partition."""
-        owner = self._node.owners.peek(shard_of(partition))
+        owner = self._node.owners.look(shard_of(partition))
         if owner is None:
             return None
         where = endpoint(owner.node.address)
@@ -132,7 +90,7 @@ def state_endpoint(owner: Owner | None) -> StateEndpoint | None:
 
 def shard_owner(node: ClusterNode, kind: ShardKind, index: int) -> Owner | None:
     """The owner of a numbered shard by the hints at hand."""
-    return node.owners.peek(ShardId(kind, str(index)))
+    return node.owners.look(ShardId(kind, str(index)))
 
 
 def effective_group(effective: EffectiveConfigs, group_id: str) -> EffectiveGroup:
@@ -144,13 +102,4 @@ def effective_group(effective: EffectiveConfigs, group_id: str) -> EffectiveGrou
         renew_enabled=effective.group(group_id, configs.GROUP_RENEW_ENABLE),
         auto_offset_reset=effective.group(group_id, configs.GROUP_AUTO_OFFSET_RESET),
         read_committed=effective.group(group_id, configs.GROUP_ISOLATION_LEVEL) == "read_committed",
-    )
-
-
-def member_configs(effective: EffectiveConfigs, group_id: str) -> GroupConfigs:
-    """A group's settings for the group coordinator (GC-27, GC-32)."""
-    return GroupConfigs(
-        session_timeout_ms=effective.group(group_id, configs.GROUP_SESSION_TIMEOUT_MS),
-        heartbeat_interval_ms=effective.group(group_id, configs.GROUP_HEARTBEAT_INTERVAL_MS),
-        assignment_interval_ms=effective.group(group_id, configs.GROUP_ASSIGNMENT_INTERVAL_MS),
     )

@@ -1,4 +1,4 @@
-"""The demo's workers as the parent sees them: started, listened to, killed, dismissed. Ends only processes it started."""
+"""The demo's workers as the parent sees them: started, listened to, killed, dismissed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from share_node.demo.jobs import Tally
@@ -58,9 +58,6 @@ class Worker:
             self.process.stdout.close()
 
 
-def hire(
-    number: int, bootstrap: str, topic: str, group: str, input_path: str | None, on_report: Callable[[Report], None]
-) -> Worker:
-    """Start worker `number`."""
-    command = [sys.executable, "-m", "share_node.demo.worker", bootstrap, topic, group, str(number)]
-    return Worker(number, topic, [*command, input_path] if input_path else command, on_report)
+def hire(number: int, topic: str, arguments: Sequence[str], on_report: Callable[[Report], None]) -> Worker:
+    """Start worker `number`; `arguments` are those of `share_node.demo.worker`."""
+    return Worker(number, topic, [sys.executable, "-m", "share_node.demo.worker", *arguments], on_report)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from share_node.demo.crew import Worker, hire
 from share_node.demo.jobs import Job, Tally, direct_count
 from share_node.demo.ledger import Ledger, Place, Report
-from sharegroups import Admin, DeliveryReport, NewTopic, Producer
+from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer
 
 PARTITIONS: Final = 4
 #: Reports after which the victim is killed: inside a batch, since a worker acknowledges at its next poll.
@@ -66,11 +66,12 @@ class Demo:
     def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
         """Run to the end. Raises DemoError when a produce fails or nothing moves for STALLED_AFTER_S seconds."""
         with Admin({"bootstrap.servers": self._bootstrap}) as admin:
-            admin.create_topics([NewTopic(self.topic, PARTITIONS)])
+            for error in admin.create_topics([NewTopic(self.topic, PARTITIONS)]).values():
+                if error is not None:
+                    raise DemoError(f"topic {self.topic} could not be created: {error}")
             started = time.monotonic()
             self._workers = [
-                hire(n, self._bootstrap, self.topic, self.group, self._input_path, self._take_report)
-                for n in range(1, self._workers_wanted + 1)
+                hire(n, self.topic, self._arguments(n), self._take_report) for n in range(1, self._workers_wanted + 1)
             ]
             self._victim = self._workers[0] if len(self._workers) > 1 else None
             producing = threading.Thread(target=self._produce, daemon=True)
@@ -87,6 +88,10 @@ class Demo:
         killed = self._victim.number if self._victim is not None and self._victim.killed else 0
         return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found)
 
+    def _arguments(self, number: int) -> list[str]:
+        arguments = [self._bootstrap, self.topic, self.group, str(number)]
+        return [*arguments, self._input_path] if self._input_path else arguments
+
     def _produce(self) -> None:
         try:
             with Producer({"bootstrap.servers": self._bootstrap}) as producer:
@@ -100,12 +105,12 @@ class Demo:
             self._sent_all = True
             self._changed.notify_all()
 
-    def _take_delivery(self, report: DeliveryReport) -> None:
-        if report.error is not None:
-            self._fail(f"a record could not be produced: {report.error}")
+    def _take_delivery(self, error: KafkaError | None, report: DeliveryReport) -> None:
+        if error is not None:
+            self._fail(f"a record could not be produced: {error}")
             return
         with self._changed:
-            self._ledger.produced.add(Place(self.topic, report.partition, report.offset))
+            self._ledger.produced.add(Place(self.topic, report.partition(), report.offset()))
             self._changed.notify_all()
 
     def _take_report(self, report: Report) -> None:
@@ -140,14 +145,17 @@ class Demo:
                 last, moved = finished, time.monotonic()
             elif time.monotonic() - moved > STALLED_AFTER_S:
                 raise DemoError(
-                    f"nothing was finished for {STALLED_AFTER_S:.0f} s: {progress.produced} produced, {finished} finished"
+                    f"nothing was finished for {STALLED_AFTER_S:.0f} s: {progress.produced} produced, "
+                    f"{finished} finished"
                 )
 
     def _wait_for_no_lag(self, admin: Admin) -> None:
         """Until the group itself says that nothing is left: the last acknowledgements are in the store."""
         deadline = time.monotonic() + STALLED_AFTER_S
         while time.monotonic() < deadline:
-            offsets = admin.list_share_group_offsets(self.group)
+            offsets = admin.list_share_group_offsets({self.group: None})[self.group]
+            if isinstance(offsets, KafkaError):
+                raise DemoError(f"the offsets of group {self.group} cannot be read: {offsets}")
             if offsets and all(entry is not None and entry.lag == 0 for entry in offsets.values()):
                 return
             time.sleep(0.1)

@@ -1,7 +1,7 @@
-"""One share consumer of the demo, in a process of its own: `python -m share_node.demo.worker BOOTSTRAP TOPIC GROUP N [INPUT]`.
+"""One share consumer of the demo, in a process of its own: arguments BOOTSTRAP TOPIC GROUP NUMBER [INPUT].
 
-For each record it prints a line of JSON with the result, and only then acknowledges: a result may be reported twice, but
-never lost. It leaves in good order when its standard input closes.
+For each record it prints a line of JSON with the result, and only then acknowledges: a result may be reported twice,
+but never lost. It leaves in good order when its standard input closes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from share_node.demo.jobs import BrokenRecordError, Job, fails_first_attempt, job_for
-from sharegroups import AcknowledgeType, ShareConsumer, WakeupException
+from sharegroups import AcknowledgeType, ShareConsumer, WakeupError
 
 if TYPE_CHECKING:
     from sharegroups import Message
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         while not stop.is_set():
             try:
                 messages = consumer.poll(1.0)
-            except WakeupException:
+            except WakeupError:
                 break
             for message in messages:
                 outcome, tally = outcome_of(job, message)

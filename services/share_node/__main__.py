@@ -1,0 +1,10 @@
+"""`python -m share_node up`: the commands of this package without the client's command line."""
+
+import click
+
+from share_node.commands import up
+
+main = click.Group("share_node", commands=[up])
+
+if __name__ == "__main__":
+    main()

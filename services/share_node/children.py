@@ -1,0 +1,96 @@
+"""The role processes of `up --processes`: one per role, started again when they die, ended with their parent.
+
+A child's standard input is a pipe from the parent; when the parent is gone, even by SIGKILL, the pipe closes and the
+child leaves in good order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+RESTARTS_MAX: Final = 20
+RESTART_WINDOW_S: Final = 60.0
+STOP_WAIT_S: Final = 20.0
+
+
+class RoleProcess:
+    """One role in a process of its own."""
+
+    def __init__(self, role: str, arguments: Sequence[str], on_failed: Callable[[str], None]) -> None:
+        self.role = role
+        self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._command = [sys.executable, "-m", role, *arguments]
+        self._on_failed = on_failed
+        self._process: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @property
+    def pid(self) -> int:
+        """The process id, 0 before the start."""
+        return self._process.pid if self._process is not None else 0
+
+    async def start(self) -> None:
+        """Start the process; `address` is set once it is ready."""
+        await self._launch()
+        self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
+
+    async def stop(self) -> None:
+        """End it in good order; after a bounded wait it is killed."""
+        self._stopping = True
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), STOP_WAIT_S)
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._supervisor
+        self.address.cancel()
+
+    async def _launch(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        )
+
+    async def _supervise(self) -> None:
+        loop = asyncio.get_running_loop()
+        restarts: deque[float] = deque(maxlen=RESTARTS_MAX)
+        while True:
+            process = self._process
+            assert process is not None
+            assert process.stdout is not None
+            async for line in process.stdout:
+                word, _, address = line.decode().strip().partition(" ")
+                if word == "ready" and not self.address.done():
+                    self.address.set_result(address)
+            status = await process.wait()
+            if self._stopping:
+                return
+            if len(restarts) == RESTARTS_MAX and loop.time() - restarts[0] < RESTART_WINDOW_S:
+                self._on_failed(f"{self.role} ended {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s")
+                return
+            if not self.address.done():
+                self._on_failed(
+                    f"{self.role} ended with status {status} before it was ready; its last words stand above"
+                )
+                return
+            restarts.append(loop.time())
+            log.warning("role process ended; starting it again", role=self.role, status=status)
+            await self._launch()

@@ -1,0 +1,95 @@
+"""Commands that need the services: `sharegroups up`, `demo` and `state`, reached through entry points."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from shard_runtime.logs import configure_logs
+from share_node.embedded_store import EmbeddedStoreError
+from share_node.serve import START_ERRORS, run
+from share_node.up import Ready, UpOptions
+from share_node.up import up as run_up
+
+DEFAULT_PORT = 7932
+
+
+def default_data() -> Path:
+    """Where `up` keeps its data unless told otherwise."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "sharegroups"
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), default=default_data, help="Directory of the data.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=DEFAULT_PORT, show_default=True, help="Port to listen on; 0 for any free one.")
+@click.option("--store", help="Use this store instead of an embedded one: redis://, rediss://, redis+sentinel://…")
+@click.option("--init", "initialise", is_flag=True, help="The store given by --store is new: make a cluster in it.")
+@click.option("--fsync", type=click.Choice(["always", "everysec"]), default="always", show_default=True,
+              help="When the embedded store writes to disk; everysec may lose two seconds when it is killed.")  # fmt: skip
+@click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production.")
+@click.option("--allow", multiple=True, metavar="FINDING", help="Accept what a check of the store found, by its name.")
+@click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; see the reference page.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", help="How readiness is told.")
+def up(  # noqa: PLR0917 - click passes options by name
+    data: Path,
+    host: str,
+    port: int,
+    store: str | None,
+    initialise: bool,
+    fsync: str,
+    processes: bool,
+    allow: tuple[str, ...],
+    config: Path | None,
+    assignments: tuple[str, ...],
+    log_level: str,
+    output: str,
+) -> None:
+    """Start everything: a durable store and all three services. Ctrl-C stops it in good order.
+
+    Exit status: 0 after a signal, 1 when it could not start or go on.
+    """
+    configure_logs(log_level)
+    settings = dict(_assignment(text) for text in assignments)
+    options = UpOptions(data, host, port, store, fsync, processes, initialise, frozenset(allow), config, settings)
+    sys.exit(_run_up(options, output))
+
+
+def _run_up(options: UpOptions, output: str) -> int:
+    status = 1
+
+    def announce(ready: Ready) -> None:
+        if output == "json":
+            click.echo(ready.as_json())
+        else:
+            click.echo(
+                f"sharegroups is ready at {ready.bootstrap} after {ready.started_in_ms} ms; data in {ready.data}"
+            )
+            click.echo("Press Ctrl-C to stop.")
+
+    async def body() -> None:
+        nonlocal status
+        try:
+            reason = await run_up(options, announce)
+        except (*START_ERRORS, EmbeddedStoreError) as error:
+            click.echo(f"Error: {error}", err=True)
+            return
+        if reason:
+            click.echo(f"Error: {reason}", err=True)
+        status = 1 if reason else 0
+
+    run(body)
+    return status
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE, as in group.share.delivery.count.limit=3")
+    return name, value

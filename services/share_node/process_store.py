@@ -1,0 +1,61 @@
+"""Opens a process's clients of the store, after the checks that keep it from losing or mixing up data (CM-20)."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from shard_runtime import configs
+from shard_runtime.clock import Clock
+from shard_runtime.record_log import ClusterStore
+from shard_runtime.redis.checks import check_store
+from shard_runtime.redis.cluster_store import StoreClusterStore
+from shard_runtime.redis.connection import StoreSettings
+from shard_runtime.redis.log import StoreRecordLog
+from shard_runtime.redis.topology import open_store
+from shard_runtime.settings import STORE_REPLICAS, STORE_URL, Settings
+
+
+class StartError(Exception):
+    """The process cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreClient:
+    """This process's clients of the store, and the cluster the store belongs to."""
+
+    record_log: StoreRecordLog
+    cluster: ClusterStore
+    cluster_id: str
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.record_log.close()
+        await self.cluster.close()
+
+
+async def open_clients(
+    settings: Settings, clock: Clock, *, cluster_id: str | None, make_cluster: bool, allow: frozenset[str] = frozenset()
+) -> StoreClient:
+    """Check the store and open the clients.
+
+    `cluster_id`: the one it must have; None: whatever it has. `make_cluster`: a store without any is given a new one.
+    Raises StoreCheckError, StartError, LogError; ValueError for a URL that makes no sense.
+    """
+    store = open_store(settings[STORE_URL])
+    replicas, in_sync = settings[STORE_REPLICAS], settings[configs.MIN_INSYNC_REPLICAS]
+    await check_store(store, cluster_id, replicas, allow=allow)
+    cluster = StoreClusterStore(store, StoreSettings(replicas=replicas, min_insync_replicas=in_sync))
+    found = await cluster.cluster_id()
+    if found is None and make_cluster:
+        found = await cluster.init_cluster(secrets.token_urlsafe(16))
+    if found is None:
+        await cluster.close()
+        raise StartError(
+            f"store {settings[STORE_URL]} holds no cluster, and a wiped store must not be mistaken for a new one. "
+            "If it is meant to be new, say so once with --init"
+        )
+    checked = StoreSettings(cluster_id=found, replicas=replicas, min_insync_replicas=in_sync)
+    record_log = StoreRecordLog(store, checked, clock)
+    await record_log.open()
+    return StoreClient(record_log, cluster, found)

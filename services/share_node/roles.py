@@ -1,0 +1,228 @@
+"""The roles of one process, built on its ClusterNode: the only place where all services meet.
+
+Each role gets shard owners into ownership and its service into the RPC server; the persister takes the short cut to the
+share coordinator of the same process (P-12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from group_coordinator.config import config_of, group_configs
+from group_coordinator.doors import AllowAll
+from group_coordinator.image_topics import newest_topics
+from group_coordinator.role import GroupCoordinatorRole
+from group_coordinator.role import Node as GroupSurroundings
+from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
+from kip932.ids import TopicIdPartition
+from kip932.internal.v1 import share_coordinator_service_pb2
+from kip932.rpc.grpc_transport import GrpcTransport
+from partition_leader.led_partitions import shard_of
+from partition_leader.metrics import PartitionLeaderMetrics
+from partition_leader.role import PartitionLeader
+from partition_leader.role import Surroundings as LeaderSurroundings
+from partition_leader.topic_log_settings import TopicLogSettings
+from shard_runtime import configs
+from shard_runtime.clock import Clock
+from shard_runtime.cluster.metadata import MetadataImage
+from shard_runtime.cluster.node import ClusterNode
+from shard_runtime.compaction import CompactionLimits
+from shard_runtime.host_options import HostOptions
+from shard_runtime.metrics import RuntimeMetrics
+from shard_runtime.persister.client import PersisterClient
+from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
+from shard_runtime.record_log import ShardKind
+from shard_runtime.rpc.server import RpcServer
+from shard_runtime.settings import COMPACTION_ENTRIES_MIN, LOST_TAIL_JUMP, NODE_ROLES, SHARD_QUEUE_MAX, Settings
+from share_coordinator.config import ShareCoordinatorConfig
+from share_coordinator.role import ShareCoordinator
+from share_node.process_store import StoreClient
+from share_node.views import LeaderFacts, StateMetadata, effective_group, group_endpoint, shard_owner, state_endpoint
+
+_CLUSTER: Final = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
+_GROUPS: Final = group_coordinator_service_pb2.DESCRIPTOR.services_by_name["GroupCoordinatorService"]
+_LEADER: Final = partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"]
+_STATE: Final = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
+
+#: Memory that the tail caches of all led partitions share, and the least that one gets (CM-46).
+TAIL_CACHES_BYTES: Final = 256 * 1024 * 1024
+TAIL_CACHE_LEAST: Final = 1024 * 1024
+
+
+class Roles:
+    """The roles named in `node.roles`. Build after the node joined, `serve`, `start`; at the end `drain`, `stop`."""
+
+    def __init__(
+        self, node: ClusterNode, settings: Settings, store: StoreClient, clock: Clock, registry: CollectorRegistry
+    ) -> None:
+        self._node = node
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._registry = registry
+        self._runtime = RuntimeMetrics(registry)
+        self._rng = Random()
+        self._transport = GrpcTransport()
+        self._tasks: set[asyncio.Task[object]] = set()
+        wanted = settings[NODE_ROLES]
+        self._state = self._share_coordinator() if ROLE_SHARE_COORDINATOR in wanted else None
+        self._persister = self._persister_client()
+        self._groups = self._group_coordinator() if ROLE_GROUP_COORDINATOR in wanted else None
+        self._leader = self._partition_leader() if ROLE_PARTITION_LEADER in wanted else None
+
+    def serve(self, server: RpcServer) -> None:
+        """Register services with the server, and shard owners with the node; before either starts."""
+        node = self._node
+        server.add(_CLUSTER, node.service())
+        if self._state is not None:
+            state_hosts = self._state.hosts
+            server.add(_STATE, self._state.service)
+            node.serve(ShardKind.SHARE_STATE, lambda shard: state_hosts[int(shard.name)])
+        if self._groups is not None:
+            group_hosts = self._groups.hosts
+            server.add(_GROUPS, self._groups.service)
+            node.serve(ShardKind.GROUP, lambda shard: group_hosts[int(shard.name)])
+        if self._leader is not None:
+            server.add(_LEADER, self._leader.service)
+            node.serve(ShardKind.TOPIC, self._leader.owner)
+
+    def start(self) -> None:
+        """Begin background work and take requests."""
+        if self._state is not None:
+            self._state.start()
+        if self._groups is not None:
+            self._groups.start()
+        if self._leader is not None:
+            self._leader.start()
+
+    def drain(self) -> None:
+        """Answer parked requests; shards are still owned."""
+        if self._leader is not None:
+            self._leader.drain()
+
+    async def stop(self) -> None:
+        """End background work and outgoing calls; the shards were released before."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._leader is not None:
+            await self._leader.stop()
+        if self._groups is not None:
+            await self._groups.stop()
+        if self._state is not None:
+            self._state.stop()
+        await self._persister.close()
+        await self._transport.close()
+
+    def metadata_changed(self, image: MetadataImage, previous: MetadataImage) -> None:
+        """A new version of the metadata: pass it on to those who act on it."""
+        deleted = frozenset(image.deleted.keys() - previous.deleted.keys())
+        if self._groups is not None:
+            self._groups.topics_changed()
+        if self._leader is not None:
+            self._leader.topics_changed(deleted)
+            if image.configs is not previous.configs:
+                self._leader.groups_changed()
+        if self._state is not None and deleted:
+            self._spawn(self._state.topics_deleted(deleted))
+
+    # ---- building
+
+    def _share_coordinator(self) -> ShareCoordinator:
+        return ShareCoordinator(
+            ShareCoordinatorConfig.of(self._settings),
+            StateMetadata(self._node.metadata),
+            self._store.record_log,
+            self._clock,
+            lambda index: state_endpoint(shard_owner(self._node, ShardKind.SHARE_STATE, index)),
+            registry=self._registry,
+            host_meter=self._runtime.meter("share_coordinator"),
+            host_options=self._host_options(self._settings[configs.STATE_WRITE_TIMEOUT_MS]),
+        )
+
+    def _persister_client(self) -> PersisterClient:
+        return PersisterClient(
+            self._transport,
+            self._clock,
+            self._rng,
+            self._addresses,
+            shards=self._settings[configs.STATE_SHARDS],
+            resolve=self._state_address,
+            local=self._state.local if self._state is not None else None,
+        )
+
+    def _group_coordinator(self) -> GroupCoordinatorRole:
+        node, metadata = self._node, self._node.metadata
+        return GroupCoordinatorRole(
+            config_of(self._settings),
+            GroupSurroundings(
+                record_log=self._store.record_log,
+                clock=self._clock,
+                persister=self._persister,
+                transport=self._transport,
+                registry=self._registry,
+                topics=newest_topics(lambda: metadata.image, lambda: metadata.sound),
+                configs=group_configs(node.configs),
+                complete_since_ms=lambda: metadata.complete_since_ms,
+                access=AllowAll(),
+                owner_of=lambda index: group_endpoint(shard_owner(node, ShardKind.GROUP, index)),
+                leader_of=self._leader_address,
+                enabled=lambda: node.configs.broker(configs.SHARE_VERSION) >= 1,
+                meter=self._runtime.meter("group_coordinator"),
+                host_options=self._host_options(self._settings[configs.COMMIT_TIMEOUT_MS]),
+            ),
+        )
+
+    def _partition_leader(self) -> PartitionLeader:
+        node, settings = self._node, self._settings
+        return PartitionLeader(
+            LeaderSurroundings(
+                record_log=self._store.record_log,
+                clock=self._clock,
+                rng=self._rng,
+                persister=self._persister,
+                facts=LeaderFacts(node),
+                group=lambda group_id: effective_group(node.configs, group_id),
+                version=lambda: node.metadata.image.version,
+                idle_ms=self._idle_ms,
+                sessions_max=settings[configs.MAX_SHARE_SESSIONS],
+                metrics=PartitionLeaderMetrics(self._registry),
+                topic_log=TopicLogSettings(jump_offsets=settings[LOST_TAIL_JUMP]),
+            )
+        )
+
+    def _host_options(self, write_timeout_ms: int) -> HostOptions:
+        return HostOptions(
+            write_timeout_ms=write_timeout_ms,
+            waiting_max=self._settings[SHARD_QUEUE_MAX],
+            compaction=CompactionLimits(entries_min=self._settings[COMPACTION_ENTRIES_MIN]),
+        )
+
+    # ---- what roles ask
+
+    def _addresses(self) -> list[str]:
+        return [node.address for node in self._node.registry.nodes()]
+
+    def _state_address(self, index: int) -> str | None:
+        owner = shard_owner(self._node, ShardKind.SHARE_STATE, index)
+        return None if owner is None else owner.node.address
+
+    def _leader_address(self, partition: TopicIdPartition) -> str | None:
+        owner = self._node.owners.look(shard_of(partition))
+        return None if owner is None else owner.node.address
+
+    def _idle_ms(self, group_id: str) -> int:
+        """After how long a silent session without a stream ends (PL-524)."""
+        effective = self._node.configs
+        session = effective.group(group_id, configs.GROUP_SESSION_TIMEOUT_MS)
+        return max(session, effective.group(group_id, configs.GROUP_LOCK_DURATION_MS))
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,167 @@
+"""Runs one NodeProcess from its settings until a signal, the end of its store or the loss of its name ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from shard_runtime.clock import SystemClock
+from shard_runtime.logs import configure_logs
+from shard_runtime.record_log import LogError
+from shard_runtime.redis.checks import StoreCheckError
+from shard_runtime.rpc.server import ListenError
+from shard_runtime.settings import (
+    DATA_DIR,
+    LISTEN_PORT,
+    LOG_FORMAT,
+    LOG_LEVEL,
+    NODE_NAME,
+    NODE_ROLES,
+    Settings,
+    SettingsError,
+    load_settings,
+)
+from share_node.data_directory import DataDirectory, DataDirectoryError, NodeIdentity, new_incarnation
+from share_node.process import NodeProcess
+from share_node.process_store import StartError, open_clients
+
+log = structlog.get_logger(__name__)
+
+#: What keeps a process from starting; each message says what was found and what to do.
+START_ERRORS: Final = (
+    SettingsError,
+    StartError,
+    StoreCheckError,
+    ListenError,
+    DataDirectoryError,
+    LogError,
+    ValueError,
+)
+#: The lock of a killed predecessor is free within this time; a living one's is not.
+NAME_WAIT_S: Final = 1.0
+
+
+def node_name(settings: Settings) -> str:
+    """`node.name`, else `<host>-<roles>-<port>` (CM-1)."""
+    if settings[NODE_NAME]:
+        return settings[NODE_NAME]
+    roles = settings.text(NODE_ROLES.name).replace(",", "+")
+    return f"{socket.gethostname()}-{roles}-{settings[LISTEN_PORT]}"
+
+
+def identity(settings: Settings) -> NodeIdentity:
+    """This process's name and incarnation: locked in `data.dir` when there is one, so that it takes its shards back at
+    once after a kill; without a lock a restart waits for its leases (CM-12). Raises DataDirectoryError."""
+    name = node_name(settings)
+    if settings[DATA_DIR]:
+        return DataDirectory(Path(settings[DATA_DIR])).identity(name, NAME_WAIT_S)
+    return NodeIdentity(name, new_incarnation(), frozenset(), None)
+
+
+class StopSignal:
+    """Set by SIGTERM and SIGINT; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.received = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self.received.is_set():
+            os._exit(130)
+        self.received.set()
+
+
+async def serve(
+    settings: Settings,
+    stop: asyncio.Event,
+    *,
+    cluster_id: str | None = None,
+    make_cluster: bool = False,
+    allow: frozenset[str] = frozenset(),
+    on_ready: Callable[[str], None] = lambda address: None,
+) -> str:
+    """Run one process; returns when it has stopped: "" after `stop`, else why. Raises one of START_ERRORS."""
+    clock = SystemClock()
+    me = identity(settings)
+    try:
+        store = await open_clients(settings, clock, cluster_id=cluster_id, make_cluster=make_cluster, allow=allow)
+    except BaseException:
+        me.release()
+        raise
+    process = NodeProcess(settings, me, store, clock)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        address = await process.start()
+        ready = asyncio.ensure_future(process.wait_ready())
+        await asyncio.wait({stopping, process.ended, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            ready.result()
+            on_ready(address)
+            await asyncio.wait({stopping, process.ended}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        return process.ended.result() if process.ended.done() else ""
+    finally:
+        stopping.cancel()
+        await process.stop()
+
+
+def run(main: Callable[[], object]) -> None:
+    """Run a coroutine function on the fastest event loop that is installed."""
+    loop_factory = None
+    with contextlib.suppress(ImportError):
+        import uvloop  # noqa: PLC0415 - an extra: used when it is there, needed by nothing
+
+        loop_factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())  # type: ignore[arg-type]
+
+
+def flag_settings(arguments: Sequence[str], environ: Mapping[str, str], roles: str) -> Settings:
+    """Settings of `python -m <role> name=value …`. Raises SettingsError."""
+    flags = {NODE_ROLES.name: roles}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not equals:
+            raise SettingsError(f"argument {argument!r} is not name=value, as in listen.port=7932")
+        flags[name] = value
+    return load_settings(flags, environ)
+
+
+def main(role: str, arguments: Sequence[str]) -> int:
+    """`python -m group_coordinator`, `share_coordinator`, `partition_leader`: one role on a store that has a cluster."""
+    try:
+        settings = flag_settings(arguments, os.environ, role)
+    except SettingsError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
+    status = 1
+
+    async def body() -> None:
+        nonlocal status
+        try:
+            reason = await serve(settings, StopSignal().received, on_ready=_announce)
+        except START_ERRORS as error:
+            print(f"Error: {error}", file=sys.stderr)
+        else:
+            status = 1 if reason else 0
+            if reason:
+                print(f"Error: {reason}", file=sys.stderr)
+
+    run(body)
+    return status
+
+
+def _announce(address: str) -> None:
+    print(f"ready {address}", flush=True)

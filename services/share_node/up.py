@@ -1,0 +1,206 @@
+"""`sharegroups up`: an embedded store, or the user's own, and all roles, in one process or in several (CM-70, CM-73)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from shard_runtime import configs
+from shard_runtime.clock import SystemClock
+from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
+from shard_runtime.settings import (
+    DATA_DIR,
+    LISTEN_HOST,
+    LISTEN_PORT,
+    NODE_NAME,
+    STORE_FSYNC_ALWAYS,
+    STORE_URL,
+    Settings,
+    load_settings,
+)
+from share_node.children import RoleProcess
+from share_node.data_directory import DataDirectory
+from share_node.embedded_store import EmbeddedStore
+from share_node.process_store import StartError, open_clients
+from share_node.serve import StopSignal, serve
+
+log = structlog.get_logger(__name__)
+
+#: The group coordinator has the port that people are told; any node would do.
+ROLE_ORDER = (ROLE_GROUP_COORDINATOR, ROLE_SHARE_COORDINATOR, ROLE_PARTITION_LEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What `sharegroups up` was told."""
+
+    data: Path
+    host: str
+    port: int
+    store: str | None = None
+    fsync: str = "always"
+    processes: bool = False
+    initialise: bool = False
+    allow: frozenset[str] = frozenset()
+    config: Path | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What is said once everything is served. `store_pid` is 0 for a store of the user's."""
+
+    bootstrap: str
+    data: str
+    store: str
+    store_pid: int
+    pids: dict[str, int]
+    started_in_ms: int
+
+    def as_json(self) -> str:
+        """One line for programs."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+
+async def up(options: UpOptions, on_ready: Callable[[Ready], None]) -> str:
+    """Run until a signal; "" then, else why it ended. Raises one of START_ERRORS or EmbeddedStoreError."""
+    began = time.monotonic()
+    stop = StopSignal().received
+    directory = DataDirectory(options.data)
+    lock = directory.lock("up")
+    lock.acquire(f"process {os.getpid()} (sharegroups up)", 1.0)
+    store: EmbeddedStore | None = None
+    failed = ""
+    try:
+        if options.store is None:
+            store = EmbeddedStore(directory, options.fsync, lambda: log.warning("the embedded store was started again"))
+            await store.start()
+            store.failed.add_done_callback(lambda future: None if future.cancelled() else stop.set())
+            if options.fsync != "always":
+                log.warning("fsync everysec: a killed store may lose up to two seconds of acknowledged writes")
+        url = options.store if store is None else store.url
+
+        def ready(bootstrap: str, pids: dict[str, int]) -> None:
+            elapsed = int((time.monotonic() - began) * 1000)
+            pid = store.pid if store is not None else 0
+            on_ready(Ready(bootstrap, str(directory.path), url or "", pid, pids, elapsed))
+
+        run = _in_processes if options.processes else _in_one
+        failed = await run(options, directory, url or "", stop, ready)
+        if store is not None and store.failed.done() and not store.failed.cancelled():
+            failed = failed or store.failed.result()
+        return failed
+    finally:
+        if store is not None:
+            await store.stop()
+        lock.release()
+
+
+OnServed = Callable[[str, dict[str, int]], None]
+
+
+async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: asyncio.Event, ready: OnServed) -> str:
+    settings = load_settings(_flags(options, directory, url), os.environ, options.config)
+    _say_offset_reset(settings)
+    return await serve(
+        settings,
+        stop,
+        cluster_id=_expected_cluster(options, directory),
+        make_cluster=_may_make(options),
+        allow=options.allow,
+        on_ready=lambda address: ready(address, {"node": os.getpid()}),
+    )
+
+
+async def _in_processes(
+    options: UpOptions, directory: DataDirectory, url: str, stop: asyncio.Event, ready: OnServed
+) -> str:
+    flags = _flags(options, directory, url)
+    settings = load_settings(flags, os.environ, options.config)
+    _say_offset_reset(settings)
+    store = await open_clients(
+        settings,
+        SystemClock(),
+        cluster_id=_expected_cluster(options, directory),
+        make_cluster=_may_make(options),
+        allow=options.allow,
+    )
+    await store.close()
+    failures: list[str] = []
+
+    def failed(reason: str) -> None:
+        failures.append(reason)
+        stop.set()
+
+    children = [RoleProcess(role, _child_arguments(flags, role, role == ROLE_ORDER[0]), failed) for role in ROLE_ORDER]
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        for child in children:
+            await child.start()
+        served = asyncio.gather(*(child.address for child in children))
+        await asyncio.wait({served, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if served.done() and not stop.is_set():
+            ready(served.result()[0], {child.role: child.pid for child in children})
+            await stopping
+        served.cancel()
+    finally:
+        stopping.cancel()
+        # The leader first: it still writes state through the others while it drains.
+        for child in reversed(children):
+            await child.stop()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(served, return_exceptions=True)
+    return failures[0] if failures else ""
+
+
+def _child_arguments(flags: dict[str, str], role: str, keeps_port: bool) -> list[str]:
+    own = {**flags, NODE_NAME.name: role}
+    if not keeps_port:
+        own[LISTEN_PORT.name] = "0"
+    return [f"{name}={value}" for name, value in own.items()]
+
+
+def _flags(options: UpOptions, directory: DataDirectory, url: str) -> dict[str, str]:
+    """Settings that `up` makes itself; what the user set by name wins."""
+    always = options.store is None and options.fsync == "always"
+    return {
+        NODE_NAME.name: "up",
+        LISTEN_HOST.name: options.host,
+        LISTEN_PORT.name: str(options.port),
+        DATA_DIR.name: str(directory.path),
+        STORE_URL.name: url,
+        STORE_FSYNC_ALWAYS.name: "true" if always else "false",
+        configs.AUTO_OFFSET_RESET.name: configs.EARLIEST,
+        **options.settings,
+    }
+
+
+def _expected_cluster(options: UpOptions, directory: DataDirectory) -> str | None:
+    """An embedded store belongs to its directory; another's cluster id is what the operator says, if anything."""
+    del options, directory
+    return None
+
+
+def _may_make(options: UpOptions) -> bool:
+    """An embedded store is new when it is empty; of a store of the user's only the user can say so."""
+    return options.store is None or options.initialise
+
+
+def _say_offset_reset(settings: Settings) -> None:
+    if settings[configs.AUTO_OFFSET_RESET] != configs.LATEST:
+        log.info(
+            "new share groups begin at the earliest record here; production's default is latest",
+            setting=configs.AUTO_OFFSET_RESET.name,
+            value=settings[configs.AUTO_OFFSET_RESET],
+        )
+
+
+__all__ = ["Ready", "StartError", "UpOptions", "up"]
