@@ -1,0 +1,121 @@
+"""The cluster-wide keys: constants, nodes, the metadata log, hints and wake-ups."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from shard_runtime.record_log import LogError, NodeRecord, ShardKind, StoreUnavailableError
+
+from .world import CLUSTER, GROUP, World
+
+pytestmark = pytest.mark.asyncio
+TTL_MS = 60_000
+
+
+def node(incarnation: int, state: str = "live") -> NodeRecord:
+    return NodeRecord(0, incarnation, "n", "host:9000", frozenset({"group_coordinator"}), "rack 1", state)
+
+
+@pytest.mark.rule("CM-20", "SR-2")
+async def test_a_constant_is_set_once(world: World) -> None:
+    store = await world.cluster_store()
+    assert await store.cluster_id() is None
+    assert await store.init_cluster(CLUSTER) == CLUSTER
+    assert await store.init_cluster("another") == CLUSTER
+    assert await store.cluster_id() == CLUSTER
+    assert [await store.constant("{meta}:n", value) for value in ("50", "60")] == ["50", "50"]
+
+
+@pytest.mark.rule("CM-1", "CM-2")
+async def test_a_name_keeps_its_node_id_and_a_second_incarnation_is_turned_away(world: World) -> None:
+    store = await world.cluster_store()
+    first = await store.register_node("n", 2**64 - 1, frozenset(), node(2**64 - 1), TTL_MS)
+    other = await store.register_node("m", 5, frozenset(), replace(node(5), name="m"), TTL_MS)
+    assert first.node_id != other.node_id
+    with pytest.raises(LogError, match="held by incarnation 18446744073709551615"):
+        await store.register_node("n", 2, frozenset(), node(2), TTL_MS)
+    again = await store.register_node("n", 2, frozenset({2**64 - 1}), node(2), TTL_MS)
+    assert again.node_id == first.node_id
+    with pytest.raises(LogError, match="held by incarnation 2"):
+        await store.renew_node(first, TTL_MS)
+
+
+@pytest.mark.rule("CM-2", "CM-4")
+async def test_a_renewal_answers_the_live_nodes_and_a_leaver_is_gone(world: World) -> None:
+    store = await world.cluster_store()
+    a = await store.register_node("a", 1, frozenset(), node(1), TTL_MS)
+    b = await store.register_node("b", 2, frozenset(), node(2), TTL_MS)
+    leaving = replace(a, state="leaving")
+    assert sorted(await store.renew_node(leaving, TTL_MS), key=lambda n: n.node_id) == [leaving, b]
+    await store.remove_node(leaving)
+    assert await store.renew_node(b, TTL_MS) == [b]
+    await store.remove_node(replace(b, incarnation=9))
+    assert await store.renew_node(b, TTL_MS) == [b]
+    await world.store.raw(("HSET", "{nodes}", str(a.node_id), "1 1 {}"))
+    assert await store.renew_node(b, TTL_MS) == [b]
+
+
+@pytest.mark.rule("CM-20")
+async def test_a_metadata_version_is_written_once(world: World) -> None:
+    store = await world.cluster_store()
+    assert await store.append_metadata(1, b"one")
+    assert not await store.append_metadata(1, b"other")
+    assert await store.append_metadata(1, b"one")  # the same change, repeated
+    assert await store.append_metadata(2, b"two")
+    assert await store.read_metadata(0, 10) == [(1, b"one"), (2, b"two")]
+    assert await store.read_metadata(1, 10) == [(2, b"two")]
+    await store.trim_metadata(2)
+    assert await store.read_metadata(0, 10) == [(2, b"two")]
+
+
+@pytest.mark.rule("CM-20", "SR-9")
+@pytest.mark.parametrize("kind", ["lose_reply", "lose_request"])
+async def test_a_metadata_change_whose_reply_was_lost_is_in_the_log_once(world: World, kind: str) -> None:
+    store = await world.cluster_store("a")
+    fault = await world.store.order("a", "XADD", kind)
+    assert await store.append_metadata(1, b"one")
+    assert fault.struck.is_set()
+    assert await store.read_metadata(0, 10) == [(1, b"one")]
+
+
+@pytest.mark.rule("CM-20", "SR-21")
+async def test_a_metadata_change_that_too_few_replicas_have_is_not_answered_true(synced: World) -> None:
+    synced.settings = replace(synced.settings, call_ms=700, wait_ms=50)
+    store = await synced.cluster_store()
+    await synced.store.freeze_replica()
+    with pytest.raises(StoreUnavailableError, match="may be in force"):
+        await store.append_metadata(1, b"one")
+    await synced.store.thaw_replica()
+    assert await store.append_metadata(1, b"one")
+
+
+@pytest.mark.rule("CM-14")
+async def test_hints_are_remembered_per_kind(world: World) -> None:
+    store = await world.cluster_store()
+    await store.put_hints(ShardKind.GROUP, {"7": (1, 44), "8": (2, 45)})
+    await store.put_hints(ShardKind.GROUP, {"7": (2, 46)})
+    await store.put_hints(ShardKind.TOPIC, {})
+    assert await store.hints(ShardKind.GROUP) == {"7": (2, 46), "8": (2, 45)}
+    assert await store.hints(ShardKind.TOPIC) == {}
+
+
+@pytest.mark.rule("CM-4", "CM-12")
+async def test_a_release_and_a_wake_are_heard_also_after_a_reconnect(world: World) -> None:
+    process = await world.process("b")
+    claimed = await process.claim()
+    store = await world.cluster_store("a")
+    fault = await world.store.order("a", "SUBSCRIBE", "lose_reply")
+    wakes = store.wakes()
+    assert await asyncio.wait_for(anext(wakes), 10) == "reconnected"
+    assert fault.struck.is_set()
+    await process.log.release(GROUP, process.incarnation, claimed.epoch)
+    assert await asyncio.wait_for(anext(wakes), 10) == "released {gc:7}"
+    waiting = asyncio.ensure_future(anext(wakes))
+    await asyncio.sleep(0)
+    await store.wake("metadata")
+    assert await asyncio.wait_for(waiting, 10) == "metadata"
+    await store.close()
+    with pytest.raises(StopAsyncIteration):
+        await anext(wakes)
