@@ -1,4 +1,4 @@
-"""Runs the role group_coordinator as a process of its own: `python -m group_coordinator store.url=redis://… data.dir=…`.
+"""The role group_coordinator as a process of its own: `python -m group_coordinator store.url=redis://… data.dir=…`.
 
 The composition root is found by its name at run time: it may import every service, and no service imports it.
 """

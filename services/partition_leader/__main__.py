@@ -1,4 +1,4 @@
-"""Runs the role partition_leader as a process of its own: `python -m partition_leader store.url=redis://… data.dir=…`.
+"""The role partition_leader as a process of its own: `python -m partition_leader store.url=redis://… data.dir=…`.
 
 The composition root is found by its name at run time: it may import every service, and no service imports it.
 """

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from datetime import timedelta
-from typing import Final
-
-from kip932.errors import InvalidConfigError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST
 from partition_leader.topic_log import TopicLog
-
-_DURATION: Final = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
-)
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of an ISO-8601 duration of days and smaller units. Raises InvalidConfigError."""
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match.groups()):
-        raise InvalidConfigError(f"{text!r} is not an ISO-8601 duration such as PT1H or P7D")
-    parts = {unit: float(number) for unit, number in match.groupdict().items() if number}
-    return int(timedelta(**parts).total_seconds() * 1000)
+from shard_runtime.configs import BY_DURATION, EARLIEST
+from shard_runtime.declared import duration_ms
 
 
 async def reset_offset(topic_log: TopicLog, policy: str, wall_ms: int) -> int:
@@ -30,10 +14,10 @@ async def reset_offset(topic_log: TopicLog, policy: str, wall_ms: int) -> int:
     `latest` is the high watermark whatever the isolation level. A duration that no record is young enough for means the
     high watermark too [P].
     """
-    if policy == "earliest":
+    if policy == EARLIEST:
         timestamp = OFFSET_EARLIEST
-    elif policy.startswith("by_duration:"):
-        timestamp = max(0, wall_ms - duration_ms(policy.removeprefix("by_duration:")))
+    elif policy.startswith(BY_DURATION):
+        timestamp = max(0, wall_ms - duration_ms(policy.removeprefix(BY_DURATION)))
     else:
         timestamp = OFFSET_LATEST
     found = await topic_log.offset_for(timestamp)

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from kip932.errors import KafkaError
+from partition_leader.core import events as ev
 from partition_leader.core.session import SessionCache
 from partition_leader.deadlines import Deadlines
 from partition_leader.group_view import Effective, GroupViews
@@ -84,8 +85,8 @@ class PartitionLeader:
 
     def groups_changed(self) -> None:
         """Group configs may have changed: parked fetches look again (PL-214)."""
-        for group_id in {host.key.group_id for host in self.share_partitions.hosts()}:
-            self.share_partitions.wake_group(group_id)
+        for host in list(self.share_partitions.hosts()):
+            host.feed(ev.SettingsChanged(host.group.settings))
 
     def forget(self, shard: ShardId) -> None:
         """A deleted topic's shard was given up."""

@@ -100,12 +100,6 @@ class SharePartitions:
         for key in self._by_partition.get(partition, ()):
             self._wake_key(key)
 
-    def wake_group(self, group_id: str) -> None:
-        """A group config changed."""
-        for key in self._hosts:
-            if key.group_id == group_id:
-                self._wake_key(key)
-
     def _wake_key(self, key: SharePartitionKey) -> None:
         if key not in self._waiters:
             return

@@ -30,7 +30,7 @@ def default_data() -> Path:
 @click.option("--store", help="Use this store instead of an embedded one: redis://, rediss://, redis+sentinel://…")
 @click.option("--init", "initialise", is_flag=True, help="The store given by --store is new: make a cluster in it.")
 @click.option("--fsync", type=click.Choice(["always", "everysec"]), default="always", show_default=True,
-              help="When the embedded store writes to disk; everysec may lose two seconds when it is killed.")  # fmt: skip
+              help="When the embedded store writes to disk; a killed one may lose 2 s with everysec.")  # fmt: skip
 @click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production.")
 @click.option("--allow", multiple=True, metavar="FINDING", help="Accept what a check of the store found, by its name.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")

@@ -100,20 +100,27 @@ async def serve(
         me.release()
         raise
     process = NodeProcess(settings, me, store, clock)
-    stopping = asyncio.ensure_future(stop.wait())
+    loop = asyncio.get_running_loop()
+    ended = loop.create_task(_first(stop, process.ended))
     try:
         address = await process.start()
-        ready = asyncio.ensure_future(process.wait_ready())
-        await asyncio.wait({stopping, process.ended, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready = loop.create_task(process.wait_ready())
+        await asyncio.wait([ended, ready], return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()
             on_ready(address)
-            await asyncio.wait({stopping, process.ended}, return_when=asyncio.FIRST_COMPLETED)
+            await ended
         ready.cancel()
         return process.ended.result() if process.ended.done() else ""
     finally:
-        stopping.cancel()
+        ended.cancel()
         await process.stop()
+
+
+async def _first(stop: asyncio.Event, ended: asyncio.Future[str]) -> None:
+    """Until told to stop, or the process cannot go on."""
+    ended.add_done_callback(lambda _: stop.set())
+    await stop.wait()
 
 
 def run(main: Callable[[], object]) -> None:
@@ -139,7 +146,7 @@ def flag_settings(arguments: Sequence[str], environ: Mapping[str, str], roles: s
 
 
 def main(role: str, arguments: Sequence[str]) -> int:
-    """`python -m group_coordinator`, `share_coordinator`, `partition_leader`: one role on a store that has a cluster."""
+    """`python -m group_coordinator` and its like: one role, on a store that has a cluster."""
     try:
         settings = flag_settings(arguments, os.environ, role)
     except SettingsError as error:

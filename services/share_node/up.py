@@ -1,9 +1,8 @@
-"""`sharegroups up`: an embedded store, or the user's own, and all roles, in one process or in several (CM-70, CM-73)."""
+"""`sharegroups up`: an embedded store, or the user's own, and all roles, in one process or several (CM-70, CM-73)."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import time
@@ -113,7 +112,7 @@ async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: 
     return await serve(
         settings,
         stop,
-        cluster_id=_expected_cluster(options, directory),
+        cluster_id=None,
         make_cluster=_may_make(options),
         allow=options.allow,
         on_ready=lambda address: ready(address, {"node": os.getpid()}),
@@ -129,7 +128,7 @@ async def _in_processes(
     store = await open_clients(
         settings,
         SystemClock(),
-        cluster_id=_expected_cluster(options, directory),
+        cluster_id=None,
         make_cluster=_may_make(options),
         allow=options.allow,
     )
@@ -141,12 +140,12 @@ async def _in_processes(
         stop.set()
 
     children = [RoleProcess(role, _child_arguments(flags, role, role == ROLE_ORDER[0]), failed) for role in ROLE_ORDER]
-    stopping = asyncio.ensure_future(stop.wait())
+    stopping = asyncio.ensure_future(_wait(stop))
     try:
         for child in children:
             await child.start()
-        served = asyncio.gather(*(child.address for child in children))
-        await asyncio.wait({served, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        served = asyncio.ensure_future(_addresses(children))
+        await asyncio.wait([served, stopping], return_when=asyncio.FIRST_COMPLETED)
         if served.done() and not stop.is_set():
             ready(served.result()[0], {child.role: child.pid for child in children})
             await stopping
@@ -156,9 +155,16 @@ async def _in_processes(
         # The leader first: it still writes state through the others while it drains.
         for child in reversed(children):
             await child.stop()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(served, return_exceptions=True)
     return failures[0] if failures else ""
+
+
+async def _addresses(children: list[RoleProcess]) -> list[str]:
+    return [await child.address for child in children]
+
+
+async def _wait(stop: asyncio.Event) -> list[str]:
+    await stop.wait()
+    return []
 
 
 def _child_arguments(flags: dict[str, str], role: str, keeps_port: bool) -> list[str]:
@@ -181,12 +187,6 @@ def _flags(options: UpOptions, directory: DataDirectory, url: str) -> dict[str, 
         configs.AUTO_OFFSET_RESET.name: configs.EARLIEST,
         **options.settings,
     }
-
-
-def _expected_cluster(options: UpOptions, directory: DataDirectory) -> str | None:
-    """An embedded store belongs to its directory; another's cluster id is what the operator says, if anything."""
-    del options, directory
-    return None
 
 
 def _may_make(options: UpOptions) -> bool:
