@@ -174,6 +174,13 @@ class Server:
         command = [get_binary_path(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder]
         command += ["--unixsocket", f"{self.folder}/s", "--save", "", "--repl-diskless-sync-delay", "0"]
         command += ["--appendonly", "yes", "--appendfsync", "always", *self._options]
+        await self._launch(command)
+
+    async def start_with(self, *arguments: str) -> None:
+        """Start with arguments of one's own (Sentinels are configured by file)."""
+        await self._launch([get_binary_path(), *arguments, "--unixsocket", f"{self.folder}/s", "--dir", self.folder])
+
+    async def _launch(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(BOUND_S * 100):
             if Path(self.folder, "s").exists():

@@ -1,0 +1,118 @@
+"""What a store must be before a process uses it; and where its URL leads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from shard_runtime.redis.checks import StoreCheckError, check_store
+from shard_runtime.redis.connection import ConnectionLostError
+from shard_runtime.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store
+
+from .deployment import Server, free_port
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    await made.start()
+    yield made
+    made.stop()
+    shutil.rmtree(made.folder, ignore_errors=True)
+
+
+def url(server: Server) -> str:
+    return f"redis://127.0.0.1:{server.port}"
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-20", "SR-20")
+async def test_a_proper_store_passes(server: Server) -> None:
+    await server.run(("SET", "{meta}:cluster", "c1"))
+    assert await check_store(open_store(url(server)), "c1", 0) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("SR-20")
+async def test_each_unsafe_setting_is_refused_by_name_unless_allowed(server: Server) -> None:
+    await server.run(("CONFIG", "SET", "appendonly", "no"), ("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"))
+    with pytest.raises(StoreCheckError) as refused:
+        await check_store(open_store(url(server)), None, 2)
+    assert {finding.name for finding in refused.value.findings} == {"appendonly", "maxmemory-policy", "replicas"}
+    for words in ("appendonly is no, expected yes", "allkeys-lru, expected noeviction", "CONFIG SET", "expected 2"):
+        assert words in str(refused.value)
+    allowed = await check_store(open_store(url(server)), None, 2, allow={"appendonly", "maxmemory-policy", "replicas"})
+    assert len(allowed) == 3
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-20")
+async def test_a_store_of_another_cluster_or_a_wiped_one_is_refused(server: Server) -> None:
+    with pytest.raises(StoreCheckError, match="no cluster id"):
+        await check_store(open_store(url(server)), "c1", 0)
+    await server.run(("SET", "{meta}:cluster", "c2"))
+    with pytest.raises(StoreCheckError, match="belongs to cluster c2, expected c1"):
+        await check_store(open_store(url(server)), "c1", 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-19")
+async def test_a_replica_is_refused_and_its_master_named(server: Server) -> None:
+    await server.run(("REPLICAOF", "127.0.0.1", 1))
+    with pytest.raises(StoreCheckError, match=r"expected a master: point --store at 127.0.0.1:1"):
+        await check_store(open_store(url(server)), None, 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-20")
+async def test_an_absent_store_is_reported_within_the_wait_with_what_to_do() -> None:
+    port = free_port()
+    with pytest.raises(StoreCheckError, match=rf"127\.0\.0\.1:{port}.*Start one"):
+        await check_store(open_store(f"redis://127.0.0.1:{port}"), None, 0, wait_ms=250)
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-19")
+async def test_sentinels_lead_to_the_master(server: Server) -> None:
+    sentinel = Server()
+    config = f"{sentinel.folder}/sentinel.conf"
+    with open(config, "w") as file:  # noqa: ASYNC230  (a test's own small file)
+        file.write(f"port {sentinel.port}\nsentinel monitor main 127.0.0.1 {server.port} 1\n")
+    await sentinel.start_with(config, "--sentinel")
+    try:
+        store = open_store(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/main")
+        connection = await store.connect("main")
+        assert await connection.run([("CONFIG", "GET", "port")], 1_000) is not None
+        await connection.close()
+        with pytest.raises(ConnectionLostError, match="knows no service other"):
+            await open_store(f"redis+sentinel://127.0.0.1:{sentinel.port}/other").connect("other")
+    finally:
+        sentinel.stop()
+        shutil.rmtree(sentinel.folder, ignore_errors=True)
+
+
+@pytest.mark.rule("CM-10")
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("redis://h:1/0", SingleStore),
+        ("rediss://u:p@h:1", SingleStore),
+        ("unix:///tmp/s", SingleStore),
+        ("redis://h:1?cluster=true", ClusterStoreMap),
+        ("redis+cluster://h:1,g:2", ClusterStoreMap),
+        ("rediss+cluster://h:1", ClusterStoreMap),
+        ("redis+sentinel://h:1,g:2/main", SentinelStore),
+    ],
+)
+def test_a_url_says_what_kind_of_store_it_is(text: str, kind: type) -> None:
+    assert isinstance(open_store(text), kind)
+
+
+@pytest.mark.rule("CM-61")
+@pytest.mark.parametrize("text", ["http://h", "redis+other://u:secret@h", "redis+sentinel://u:secret@h:1"])
+def test_a_bad_url_is_refused_without_showing_its_secret(text: str) -> None:
+    with pytest.raises(ValueError, match="store URL") as refused:
+        open_store(text)
+    assert "secret" not in str(refused.value)
