@@ -52,6 +52,10 @@ class Producer:
         self.sender = Sender(self.cluster, self._config, self._changed)
         self._progress = asyncio.Event()
         self._sticky: dict[str, int] = {}
+        self._serialize_key = self._config["key.serializer"]
+        self._serialize_value = self._config["value.serializer"]
+        self._size_max = int(self._config["max.request.size"])
+        self._random_partitions = self._config["partitioner"] == "random"
         self.on_progress: Callable[[], None] | None = None
         self._closed = False
         self._transactions = Transactions(self.cluster, self._config, self.sender, self.flush)
@@ -195,17 +199,17 @@ class Producer:
     ) -> Outgoing:
         """Serialise one record. Raises MessageTooLargeError, or ValueError for what is neither bytes nor text."""
         record = ProducedRecord(
-            _bytes(key, self._config["key.serializer"], "key"),
-            _bytes(value, self._config["value.serializer"], "value"),
-            header_pairs(headers),
+            key if type(key) is bytes and self._serialize_key is None else _bytes(key, self._serialize_key, "key"),
+            value
+            if type(value) is bytes and self._serialize_value is None
+            else _bytes(value, self._serialize_value, "value"),
+            header_pairs(headers) if headers else (),
             timestamp_ms if timestamp_ms is not None else time.time_ns() // 1_000_000,
         )
         size = record_size(record)
-        if size > self._config["max.request.size"]:
-            raise MessageTooLargeError(
-                f"the record has {size} bytes; max.request.size allows {self._config['max.request.size']}"
-            )
-        return Outgoing(record, on_delivery)
+        if size > self._size_max:
+            raise MessageTooLargeError(f"the record has {size} bytes; max.request.size allows {self._size_max}")
+        return Outgoing(record, on_delivery, size)
 
     def try_append(self, topic: str, partition: int | None, entry: Outgoing) -> bool:
         """Put a record into the buffer; False when it is full. Call it in the event loop."""
@@ -220,11 +224,11 @@ class Producer:
         if self._closed:
             raise IllegalStateError("This producer has already been closed.")
         chosen = self._partition(topic, partition, entry.record.key)
-        size = record_size(entry.record)
-        with self.sender.lock:
-            if not self.sender.buffer.has_room(size):
+        sender = self.sender
+        with sender.lock:
+            if not sender.buffer.has_room(entry.size_bytes):
                 return None
-            appended = self.sender.buffer.append(TopicPartition(topic, chosen), entry, size, now_ms)
+            appended = sender.buffer.append(TopicPartition(topic, chosen), entry, entry.size_bytes, now_ms)
         if partition is None and entry.record.key is None:
             self._sticky[topic] = chosen + appended.began_batch
         return appended.was_idle
@@ -236,7 +240,7 @@ class Producer:
             if not 0 <= partition < count:
                 raise InvalidRequestError(f"topic {topic!r} has partitions 0 to {count - 1}; {partition} is not one")
             return partition
-        if self._config["partitioner"] == "random":
+        if self._random_partitions:
             return random.randrange(count)
         if key is not None:
             return zlib.crc32(key) % count
@@ -266,8 +270,9 @@ class Producer:
 
 def record_size(record: ProducedRecord) -> int:
     """Bytes of a record as the buffer counts them."""
-    size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
-    for name, value in record.headers:
+    key, content, headers, _ = record
+    size = _RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(content) if content else 0)
+    for name, value in headers:
         size += len(name) + len(value or b"") + 4
     return size
 

@@ -45,6 +45,7 @@ class Outgoing(NamedTuple):
 
     record: wire.ProducedRecord
     on_delivery: OnDelivery | None
+    size_bytes: int
 
 
 class Transaction(NamedTuple):
@@ -275,7 +276,7 @@ class Sender:
         for number, batch in enumerate(group.batches):
             if number < len(result.base_offsets):
                 offset = result.base_offsets[number]
-            for index, (record, on_delivery) in enumerate(batch.records):
+            for index, (record, on_delivery, _) in enumerate(batch.records):
                 if on_delivery is not None:
                     on_delivery(None, DeliveryReport(group.partition, offset + index, record))
             offset += len(batch.records)
@@ -315,7 +316,7 @@ class Sender:
         elif any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
             self.identity = None
         for batch in group.batches:
-            for record, on_delivery in batch.records:
+            for record, on_delivery, _ in batch.records:
                 if on_delivery is not None:
                     on_delivery(error, DeliveryReport(group.partition, -1, record))
 

@@ -8,6 +8,7 @@ own. The end of the stream is the end of the session, and of every acknowledgeme
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -171,12 +172,15 @@ class ShareSession:
         request.share_acquire_mode = self._member.acquire_mode
         if step.session_id is not None:
             request.session_id = step.session_id
-        self._add_topics(request, step, by_partition(sent))
+        self._add_topics(request, step, by_partition(sent), self.wanted)
         return message
 
     @staticmethod
     def _add_topics(
-        request: ShareFetchRequest, step: SessionStep, acks: dict[TopicIdPartition, list[AckBatch]]
+        request: ShareFetchRequest,
+        step: SessionStep,
+        acks: dict[TopicIdPartition, list[AckBatch]],
+        wanted: Container[TopicIdPartition],
     ) -> None:
         for topic_id, partitions in wire.by_topic(dict.fromkeys([*step.added, *acks])).items():
             topic = request.topics.add(topic_id=topic_id)
@@ -185,7 +189,9 @@ class ShareSession:
                 topic.partitions.add(
                     partition_index=partition, acknowledgement_batches=wire.acknowledgement_batches(batches)
                 )
-        for topic_id, partitions in wire.by_topic(step.forgotten).items():
+        # Acknowledged though no longer wanted: named in both lists it is acknowledged, then left out (PL-507).
+        strangers = [partition for partition in acks if partition not in wanted]
+        for topic_id, partitions in wire.by_topic(dict.fromkeys([*step.forgotten, *strangers])).items():
             request.forgotten_topics_data.add(topic_id=topic_id, partitions=partitions)
 
     def _fetch_answered(self, step: SessionStep, sent: list[PendingAck], response: ShareFetchResponse) -> None:

@@ -666,3 +666,33 @@ def test_metrics_count_what_happened() -> None:
             assert len(metrics) == 28
 
     play(story)
+
+
+@pytest.mark.rule("PL-507", "CL-30")
+def test_acknowledging_a_partition_taken_away_does_not_bring_it_back_into_the_session() -> None:
+    async def story(fake: FakeCluster) -> None:
+        fake.add_topic("u")
+        produce(fake, topic="u")
+        async with consumer(fake, **EXPLICIT) as c:
+            c.subscribe(["t", "u"])
+            (message,) = await c.poll(5)
+            c.acknowledge(message)
+            assert (await c.poll(0.1)).is_empty()
+            produce(fake, topic="u")
+            (message,) = await c.poll(5)
+            engine = c._engine
+            assert engine._machinery is not None
+            engine._machinery.fetcher.assign(frozenset({fake.partition("t")}))
+            engine._machinery.fetcher.send_fetches(now_ms=10_000)
+            await asyncio.sleep(1)  # the leader has forgotten the partition before its acknowledgement leaves
+            produce(fake, topic="t")
+            c.acknowledge(message)
+            (other,) = await c.poll(5)
+            c.acknowledge(other)
+            assert set(fake.states("u").values()) == {"acknowledged"}
+            last = [request for request in fake.fetches if request.forgotten_topics_data][-1]
+            assert [topic.topic_id for topic in last.forgotten_topics_data] == [fake.topics["u"][0]]
+            (session,) = fake.sessions[0].values()
+            assert list(session.partitions) == [fake.partition("t")]
+
+    play(story)
