@@ -17,7 +17,7 @@ from shard_runtime.redis.keys import SLOTS, slot_of
 from shard_runtime.redis.log import StoreRecordLog
 from shard_runtime.redis.topology import open_store
 
-from .deployment import BOUND_S, Server
+from .deployment import BOUND_S, Server, free_port
 from .world import CLUSTER, Process
 
 pytestmark = pytest.mark.asyncio
@@ -29,16 +29,20 @@ class RedisCluster:
     """Three masters without replicas."""
 
     def __init__(self) -> None:
-        self.servers = [Server("--cluster-enabled", "yes", "--cluster-node-timeout", "2000") for _ in range(3)]
+        self._bus = [free_port() for _ in range(3)]
+        self.servers = [
+            Server("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", str(bus))
+            for bus in self._bus
+        ]
         self.logs: list[StoreRecordLog | StoreClusterStore] = []
 
     async def start(self) -> None:
         for server in self.servers:
             await server.start()
         bounds = [SLOTS * i // 3 for i in range(4)]
-        for server, (first, end) in zip(self.servers, pairwise(bounds), strict=True):
+        for server, bus, (first, end) in zip(self.servers, self._bus, pairwise(bounds), strict=True):
             await server.run(("CLUSTER", "ADDSLOTSRANGE", first, end - 1))
-            await self.servers[0].run(("CLUSTER", "MEET", "127.0.0.1", server.port))
+            await self.servers[0].run(("CLUSTER", "MEET", "127.0.0.1", server.port, bus))
         for server in self.servers:
             await self._until_ok(server)
 
