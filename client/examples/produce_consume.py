@@ -4,7 +4,7 @@ import sys
 
 from sharegroups import Producer, ShareConsumer
 
-bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"
+bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7932"
 
 with Producer(bootstrap_servers=bootstrap) as producer:
     for number in range(10):

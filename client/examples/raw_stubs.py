@@ -116,7 +116,7 @@ def show(part: fetch.ShareFetchResponse.PartitionResult) -> int:
     return shown
 
 
-async def main(bootstrap: str = "127.0.0.1:9092", topic: str = "orders", group: str = "raw") -> None:
+async def main(bootstrap: str = "127.0.0.1:7932", topic: str = "orders", group: str = "raw") -> None:
     """Join, consume from every leader, leave."""
     member = uuid.uuid4().hex
     async with aio.insecure_channel(bootstrap) as channel:

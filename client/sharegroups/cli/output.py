@@ -18,7 +18,7 @@ import click
 from sharegroups.errors import ConfigError, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
 
 
 class UsageFailure(click.UsageError):
