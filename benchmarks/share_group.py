@@ -50,7 +50,7 @@ class ShareGroup:
         shape = task.shape
         setup = self._worker("setup", {"partitions": shape.partitions})
         setup.expect("made", _START_S)
-        produce = {"partitions": shape.partitions, "records": task.records, "value_bytes": task.value_bytes}
+        produce = {"partitions": shape.partitions, "records": task.produced, "value_bytes": task.value_bytes}
         self._producer = self._worker("producer", produce | {"batch_records": task.batch_records})
         for number in range(shape.consumers):
             consume = {"number": number, "consumers": shape.consumers, "board": str(board)}

@@ -47,7 +47,7 @@ class ValkeyGroup:
             client.xgroup_create(_STREAM.format(partition), GROUP, id="0", mkstream=True)
         client.close()
         common = {"port": port, "partitions": shape.partitions}
-        produce = common | {"records": task.records, "value_bytes": task.value_bytes}
+        produce = common | {"records": task.produced, "value_bytes": task.value_bytes}
         self._producer = self._worker("producer", produce)
         for number in range(shape.consumers):
             consume = common | {"number": number, "consumers": shape.consumers, "board": str(board)}

@@ -68,8 +68,8 @@ def test_a_process_tree_begins_with_its_root() -> None:
 
 
 def test_a_drain_is_told_in_rates_and_cpu_per_record() -> None:
-    produced = drain.Phase(2.0, Usage({"server": 1.0}, 2.0, 0.0))
-    consumed = drain.Phase(0.5, Usage({"server": 0.25, "consumer-0": 0.75}, 0.5, 0.2), cycles=200)
+    produced = drain.Phase(100_000, 2.0, Usage({"server": 1.0}, 2.0, 0.0))
+    consumed = drain.Phase(100_000, 0.5, Usage({"server": 0.25, "consumer-0": 0.75}, 0.5, 0.2), cycles=200)
     run = drain.result("sharegroups", drain.Task(drain.SHAPES["4p4c"], records=100_000), produced, consumed)
     assert (run["shape"], run["produce_per_s"], run["consume_per_s"], run["both_per_s"]) == (
         "4p4c",
