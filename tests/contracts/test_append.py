@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from shard_runtime.record_log import (
     Appended,
     AppendRefusedError,

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+
 from shard_runtime.record_log import LogError, NodeRecord, ShardKind, StoreUnavailableError
 
 from .world import CLUSTER, GROUP, World

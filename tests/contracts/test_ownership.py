@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
+
 from shard_runtime.record_log import (
     STREAM_START,
     Claimed,
@@ -177,7 +179,7 @@ async def test_a_history_must_be_seen_for_a_lease_unless_lossless_or_continued(w
     ],
 )
 async def test_a_claim_says_whether_a_tail_may_be_lost(
-    world: World, changes: dict[str, bool], released: bool, lossy: bool
+    world: World, changes: dict[str, Any], released: bool, lossy: bool
 ) -> None:
     a, b = await world.process("a"), await world.process("b")
     first = await a.claim()

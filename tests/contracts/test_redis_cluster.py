@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 import pytest_asyncio
+
 from shard_runtime.clock import SystemClock
 from shard_runtime.record_log import Appended, Entry, ShardId, ShardKind, StreamAppend, StreamId
 from shard_runtime.redis.cluster_store import StoreClusterStore

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+
 from shard_runtime.redis.checks import StoreCheckError, check_store
 from shard_runtime.redis.connection import ConnectionLostError
 from shard_runtime.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store

@@ -120,8 +120,8 @@ def _check_version(facts: _Facts, _replicas: int) -> Finding | None:
         return None
     return Finding(
         "version",
-        f"store {facts.node}: it speaks as Redis {found or 'of an unknown version'}, expected 7.0 or newer (any Valkey): upgrade "
-        "it",
+        f"store {facts.node}: it speaks as Redis {found or 'of an unknown version'}, "
+        "expected 7.0 or newer (any Valkey): upgrade it",
     )
 
 

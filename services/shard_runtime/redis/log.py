@@ -143,7 +143,8 @@ class StoreRecordLog:
 
     def _cluster_id_for(self, shard: ShardId) -> str | None:
         """The cluster id, if the shard's node is the one that holds it: then a renewal looks at it (CM-19)."""
-        same = self._store.node_of(META_CLUSTER_ID) == self._store.node_of(shard.owner_key)
+        node = self._store.node_of(META_CLUSTER_ID)
+        same = node is not None and node == self._store.node_of(shard.owner_key)
         return self._settings.cluster_id if same else None
 
     def _renewed(self, job: RenewJob, renewals: Sequence[Renewal]) -> list[Renewed | None]:
@@ -255,7 +256,7 @@ class StoreRecordLog:
     async def _read(self, stream: str, command: Command) -> Reply:
         """Read under the history the writer has checked: a read must not mix two pasts of a log.
 
-        When they differ, the writer is made to look (an idle one has not noticed a fail-over yet), then the read repeats.
+        When they differ, the writer is made to look (an idle one has not noticed a fail-over yet); then read again.
         """
         for _ in range(_READS_MAX):
             answered = await self._lines.repeat(stream, (command,))

@@ -31,8 +31,8 @@ def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
     cluster = mode == "cluster" or query.pop("cluster", "").lower() in ("1", "true", "yes")
     if mode not in ("", "cluster", "sentinel") or scheme not in ("redis", "rediss", "unix"):
         raise ValueError(
-            f"store URL {_without_secret(url)}: scheme {parts.scheme!r} is not known; use redis://, rediss://, unix://, "
-            "redis+cluster:// or redis+sentinel://"
+            f"store URL {_without_secret(url)}: scheme {parts.scheme!r} is not known; "
+            "use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
         )
     base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
     others = _addresses(parts.netloc)

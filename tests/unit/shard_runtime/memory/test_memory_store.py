@@ -1,0 +1,195 @@
+"""The twin's faults do what a real store's would; everything else about it is in tests/contracts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shard_runtime.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage, memory_log
+from shard_runtime.record_log import (
+    STREAM_START,
+    Claimed,
+    ClaimRequest,
+    Entry,
+    ShardId,
+    ShardKind,
+    ShardLostError,
+    StreamAppend,
+    StreamId,
+)
+from shard_runtime.redis.connection import ErrorReply, StoreConnection, StoreSettings
+from shard_runtime.redis.log import StoreRecordLog
+
+pytestmark = pytest.mark.asyncio
+SHARD = ShardId(ShardKind.GROUP, "7")
+LOG = SHARD.streams[0]
+
+
+class Clock:
+    """Time that tests move."""
+
+    def __init__(self) -> None:
+        self.ms = 1_800_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(Clock(), replicas=1)
+
+
+async def connect(store: MemoryStore, name: str = "a") -> StoreConnection:
+    return await store.client(name).connect("")
+
+
+async def claim(log: StoreRecordLog, node: int, nonce: str = "n") -> Claimed:
+    await log.open()
+    answer = await log.claim(
+        ClaimRequest(SHARD, node, node, "h:1", f"{node}{nonce}", 3_000, 0, log.history, waited=True)
+    )
+    assert isinstance(answer, Claimed), answer
+    return answer
+
+
+def one(epoch: int, seq: int) -> list[StreamAppend]:
+    return [StreamAppend(LOG, [Entry(StreamId(epoch, seq), "S", b"x")])]
+
+
+@pytest.mark.rule("SR-22", "SR-20")
+async def test_a_restart_loses_what_the_disk_does_not_have(store: MemoryStore) -> None:
+    connection = await connect(store)
+    await connection.run([("SET", "kept", "1")], 1_000)
+    store.master.disk.paused = True
+    await connection.run([("SET", "lost", "1")], 1_000)
+    before = store.master.history
+    store.restart(lose_unsynced=True)
+    with pytest.raises(ConnectionLostError):
+        await connection.run([("GET", "kept")], 1_000)
+    again = await connect(store)
+    assert await again.run([("GET", "kept"), ("GET", "lost")], 1_000) == [b"1", None]
+    assert store.master.history != before
+
+
+@pytest.mark.rule("SR-22", "CM-11a")
+async def test_a_fail_over_loses_what_the_replica_does_not_have(store: MemoryStore) -> None:
+    connection = await connect(store)
+    await connection.run([("XADD", "s", "1-1", "t", "S", "r", "kept")], 1_000)
+    store.master.followers[0].paused = True
+    await connection.run([("XADD", "s", "1-2", "t", "S", "r", "lost")], 1_000)
+    assert (await connection.run([("WAIT", 1, 5)], 1_000)) == [0]
+    store.fail_over(keep_connections=True)
+    (entries,) = await connection.run([("XRANGE", "s", "-", "+")], 1_000)
+    assert [entry_id for entry_id, _ in entries] == [b"1-1"]
+    assert await connection.run([("XADD", "s", "1-2", "t", "S", "r", "other")], 1_000) == [b"1-2"]
+
+
+@pytest.mark.rule("CM-13")
+async def test_a_refused_multi_executes_nothing_and_a_half_sent_one_waits_for_its_exec(store: MemoryStore) -> None:
+    connection = await connect(store)
+    store.master.refuse = "OOM"
+    replies = await connection.run([("MULTI",), ("XADD", "s", "1-1", "t", "S"), ("EXEC",)], 1_000)
+    assert [reply.code for reply in replies if isinstance(reply, ErrorReply)] == ["OOM", "EXECABORT"]
+    store.master.refuse = None
+    await connection.run([("MULTI",), ("XADD", "s", "1-1", "t", "S")], 1_000)
+    assert "s" not in store.master.data.streams
+    await connection.close()
+    assert "s" not in store.master.data.streams
+
+
+@pytest.mark.rule("CM-15")
+async def test_what_was_sent_is_executed_although_its_client_went_away(store: MemoryStore) -> None:
+    resume = asyncio.Event()
+    held = asyncio.Event()
+
+    async def hold(point: FaultPoint) -> None:
+        if point.stage is Stage.COMMAND:
+            held.set()
+            await resume.wait()
+
+    store.hook = hold
+    connection = await connect(store)
+    call = asyncio.ensure_future(connection.run([("SET", "k", "1")], 60_000))
+    await held.wait()
+    await connection.close()
+    with pytest.raises(ConnectionLostError):
+        await call
+    resume.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert store.master.data.strings == {"k": b"1"}
+    await store.close()
+
+
+@pytest.mark.rule("CM-12", "SR-22")
+async def test_a_cut_off_master_confirms_nothing_and_its_client_is_fenced_when_it_returns(store: MemoryStore) -> None:
+    settings = StoreSettings(replicas=1, min_insync_replicas=2, wait_ms=1, call_ms=200, backoff_ms=1)
+    a, b = memory_log(store, "a", settings), memory_log(store, "b", settings)
+    old = await claim(a, 1)
+    store.split("a")
+    pending = asyncio.ensure_future(a.append(SHARD, old.epoch, one(old.epoch, 1)))
+    store.clock.ms += 3_001  # type: ignore[attr-defined]
+    new = await claim(b, 2)
+    await b.append(SHARD, new.epoch, one(new.epoch, 1))
+    for _ in range(100_000):
+        if not a.available:
+            break
+        await asyncio.sleep(0)
+    assert not a.available
+    assert not pending.done()
+    store.heal()
+    with pytest.raises(ShardLostError):
+        await pending
+    assert [entry.id.epoch for entry in await b.read(LOG, STREAM_START, None, 10)] == [old.epoch, new.epoch, new.epoch]
+    for log in (a, b):
+        await log.close()
+    await store.close()
+
+
+@pytest.mark.rule("CM-3", "CM-12")
+async def test_a_lease_ends_by_the_stores_clock(store: MemoryStore) -> None:
+    a, b = memory_log(store, "a"), memory_log(store, "b")
+    first = await claim(a, 1)
+    store.clock.ms += 2_999  # type: ignore[attr-defined]
+    with pytest.raises(AssertionError, match="Held"):
+        await claim(b, 2)
+    store.clock.ms += 1  # type: ignore[attr-defined]
+    assert (await claim(b, 2, "again")).epoch > first.epoch
+    store.master.skew_ms = -10_000
+    with pytest.raises(AssertionError, match="remaining_ms=3000"):
+        await claim(a, 1, "later")
+    for log in (a, b):
+        await log.close()
+
+
+@pytest.mark.rule("CM-19")
+async def test_a_client_that_is_cut_off_resolves_its_flush_when_it_is_back(store: MemoryStore) -> None:
+    log = memory_log(store, "a", StoreSettings(backoff_ms=1, backoff_max_ms=2))
+    epoch = (await claim(log, 1)).epoch
+    store.cut_off("a")
+    pending = asyncio.ensure_future(log.append(SHARD, epoch, one(epoch, 1)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not pending.done()
+    assert not log.available_for(SHARD)
+    store.heal()
+    assert (await pending).tip == StreamId(epoch, 1)
+    await log.close()
+
+
+@pytest.mark.rule("CM-19", "CM-15")
+async def test_closing_answers_what_is_unanswered(store: MemoryStore) -> None:
+    log = memory_log(store, "a")
+    epoch = (await claim(log, 1)).epoch
+    store.cut_off("a")
+    pending = asyncio.ensure_future(log.append(SHARD, epoch, one(epoch, 1)))
+    await asyncio.sleep(0)
+    await log.close()
+    with pytest.raises(Exception, match="closed its store connection"):
+        await pending
+    assert asyncio.all_tasks() == {asyncio.current_task()}
