@@ -2,9 +2,9 @@
 
 import click
 
-from share_node.commands import up
+from share_node.commands import demo, up
 
-main = click.Group("share_node", commands=[up])
+main = click.Group("share_node", commands=[demo, up])
 
 if __name__ == "__main__":
     main()

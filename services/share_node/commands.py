@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from shard_runtime.logs import configure_logs
+from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
 from share_node.serve import START_ERRORS, run
 from share_node.up import Ready, UpOptions
@@ -93,3 +94,6 @@ def _assignment(text: str) -> tuple[str, str]:
     if not equals:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE, as in group.share.delivery.count.limit=3")
     return name, value
+
+
+__all__ = ["demo", "up"]

@@ -38,7 +38,14 @@ from shard_runtime.persister.client import PersisterClient
 from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log import ShardKind
 from shard_runtime.rpc.server import RpcServer
-from shard_runtime.settings import COMPACTION_ENTRIES_MIN, LOST_TAIL_JUMP, NODE_ROLES, SHARD_QUEUE_MAX, Settings
+from shard_runtime.settings import (
+    COMPACTION_ENTRIES_MIN,
+    HISTORY_MS,
+    LOST_TAIL_JUMP,
+    NODE_ROLES,
+    SHARD_QUEUE_MAX,
+    Settings,
+)
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.role import ShareCoordinator
 from share_node.process_store import StoreClient
@@ -200,7 +207,9 @@ class Roles:
         return HostOptions(
             write_timeout_ms=write_timeout_ms,
             waiting_max=self._settings[SHARD_QUEUE_MAX],
-            compaction=CompactionLimits(entries_min=self._settings[COMPACTION_ENTRIES_MIN]),
+            compaction=CompactionLimits(
+                entries_min=self._settings[COMPACTION_ENTRIES_MIN], history_ms=self._settings[HISTORY_MS]
+            ),
         )
 
     # ---- what roles ask

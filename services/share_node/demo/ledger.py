@@ -39,14 +39,11 @@ class Ledger:
     final: dict[Place, Report] = field(default_factory=dict)
     deliveries: Counter[Place] = field(default_factory=Counter)
     by_worker: Counter[int] = field(default_factory=Counter)
-    strangers: int = 0
 
     def add(self, report: Report) -> None:
         """Take one report in; a later result for the same place replaces the earlier one."""
         self.deliveries[report.place] += 1
         self.by_worker[report.worker] += 1
-        if report.place not in self.produced:
-            self.strangers += 1
         if report.outcome != "released":
             self.final[report.place] = report
 
@@ -54,6 +51,11 @@ class Ledger:
     def unfinished(self) -> int:
         """Produced records without a final result."""
         return sum(place not in self.final for place in self.produced)
+
+    @property
+    def strangers(self) -> int:
+        """Deliveries of places that no producer was told of; only final once everything is produced."""
+        return sum(times for place, times in self.deliveries.items() if place not in self.produced)
 
     @property
     def accepted(self) -> int:

@@ -14,7 +14,8 @@ from share_node.demo.jobs import Job, Tally, direct_count
 from share_node.demo.ledger import Ledger, Place, Report
 from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer
 
-PARTITIONS: Final = 4
+#: Fewer than workers: consumers of a share group share a partition, so that of a killed one is served on.
+PARTITIONS: Final = 2
 #: Reports after which the victim is killed: inside a batch, since a worker acknowledges at its next poll.
 KILL_AFTER: Final = 13
 STALLED_AFTER_S: Final = 120.0

@@ -1,0 +1,57 @@
+"""`sharegroups demo`: options in, exit status out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+
+import click
+from rich.console import Console
+
+from share_node.demo.cluster import temporary_cluster
+from share_node.demo.jobs import InputError, Job, job_for
+from share_node.demo.report import ProgressBar, as_json, print_outcome
+from share_node.demo.run import Demo, DemoError, Outcome
+
+
+@click.command()
+@click.option("--input", "input_path", metavar="FILE", help="Your own data: lines, JSONL or CSV, plain or gzip.")
+@click.option("--workers", default=4, show_default=True, type=click.IntRange(1, 64), help="Share consumers to start.")
+@click.option("--bootstrap-server", metavar="HOST:PORT", help="A running cluster; by default one is started for this.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", help="How the result is told.")
+def demo(input_path: str | None, workers: int, bootstrap_server: str | None, output: str) -> None:
+    """Run the whole story on real input: produce, share, release, reject, kill a worker, account for every record.
+
+    Exit status: 0 when every record is accounted for and the totals equal a count without the queue, else 1.
+    """
+    console = Console(stderr=output == "json")
+    try:
+        job = job_for(input_path)
+        with _cluster(bootstrap_server, console) as bootstrap:
+            outcome = _run(console, bootstrap, job, workers, input_path)
+    except (DemoError, InputError) as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+    if output == "json":
+        click.echo(json.dumps(as_json(outcome)))
+    else:
+        print_outcome(console, job.name, outcome)
+    sys.exit(1 if outcome.discrepancies else 0)
+
+
+@contextlib.contextmanager
+def _cluster(bootstrap: str | None, console: Console) -> Iterator[str]:
+    if bootstrap is not None:
+        yield bootstrap
+        return
+    with temporary_cluster() as (address, ready_ms):
+        console.print(f"sharegroups is up at {address} after {ready_ms} ms: one store, all three services.")
+        yield address
+
+
+def _run(console: Console, bootstrap: str, job: Job, workers: int, input_path: str | None) -> Outcome:
+    console.print(f"{workers} share consumers work on the {job.name}; one of them will be killed.")
+    with ProgressBar(console) as bar:
+        return Demo(bootstrap, job, workers, input_path).run(bar.show)
