@@ -38,6 +38,11 @@ class Operation:
         self.failure = failure
         self.effects = ()
 
+    def refuse(self, failure: KafkaError) -> None:
+        """Answer with `failure` now, whatever else is pending; one instance each, since every waiter raises its own."""
+        self.fail(failure)
+        self.settle(True)
+
     def settle(self, lease_valid: bool) -> None:
         """Answer. Past the lease nobody gets an answer but NOT_COORDINATOR, though the records are durable (CM-3)."""
         if self.future is None or self.future.done():

@@ -184,8 +184,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         except Exception:
             # Half a decision may now be in memory, so memory is worth nothing.
             log.exception("replay failed; the shard is dropped", shard=self.shard_id.tag)
-            operation.fail(UnknownServerError())
-            operation.settle(True)
+            operation.refuse(UnknownServerError())
             holding.lease.give_up("replay failed")
             return False
         return True
@@ -273,11 +272,10 @@ class ShardHost(Generic[CommandT, RecordT]):
             holding.lease.give_up("undo failed")
         holding.interrupted = True
         holding.stop_compaction(self._clock.now_ms() + self._options.compaction.retry_ms)
-        failure = self._failures(error)
         for operation in operations:
-            operation.fail(failure)
-            operation.settle(True)
-        self._arm(holding)
+            operation.refuse(self._failures(error))
+        if holding is self._holding:
+            self._arm(holding)
 
     # ---- compaction (CM-18)
 
@@ -311,11 +309,9 @@ class ShardHost(Generic[CommandT, RecordT]):
         holding = self._holding
         if holding is None or self.state is not HostState.ACTIVE:
             return
-        if not holding.lease.valid() or not self._log.available_for(self.shard_id):
-            holding.interrupted = True
-            self._arm(holding, _RECHECK_MS)
-            return
-        if holding.waiting >= self._options.waiting_max:
+        able = holding.lease.valid() and self._log.available_for(self.shard_id)
+        holding.interrupted |= not able
+        if not able or holding.waiting >= self._options.waiting_max:
             self._arm(holding, _RECHECK_MS)
             return
         self._resume(holding)
@@ -379,10 +375,8 @@ class ShardHost(Generic[CommandT, RecordT]):
         if holding is None:
             return
         holding.idle.set()
-        failure = NotCoordinatorError(f"this node gave the shard up: {reason}")
         for operation in holding.abandon():
-            operation.fail(failure)
-            operation.settle(True)
+            operation.refuse(NotCoordinatorError(f"this node gave the shard up: {reason}"))
         if self._dropped is not None:
             self._dropped()
 

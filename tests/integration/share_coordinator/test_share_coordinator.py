@@ -48,7 +48,7 @@ class Node:
         self.clock = SystemClock()
         self.log = StoreRecordLog(cluster.store.client(f"node{number}"), StoreSettings(), self.clock, Random(number))
         config = ShareCoordinatorConfig(state_topic_num_partitions=SHARDS, snapshot_update_records_per_snapshot=3)
-        options = HostOptions(compaction=CompactionLimits(entries_min=30, entries_per_key=4))
+        options = HostOptions(compaction=CompactionLimits(entries_min=30, entries_per_key=4, history_ms=0))
         self.coordinator = ShareCoordinator(
             config, cluster.metadata, self.log, self.clock, cluster.owner, host_options=options
         )
