@@ -318,3 +318,23 @@ async def test_the_same_holds_under_resp2(resp2_world: World) -> None:
     assert (await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1"))).noops == 1
     assert await kinds(a, LOG) == "CSN"
     assert await a.log.tip(LOG) is not None
+
+
+@pytest.mark.rule("CM-13", "SR-9", "SR-23")
+@pytest.mark.parametrize("kind", ["lose_reply", "lose_request"])
+async def test_a_refusal_after_an_unknown_outcome_undoes_nothing(world: World, kind: str) -> None:
+    a = await world.process("a")
+    e = (await a.claim()).epoch
+    fault = await world.store.order("a", "EXEC", kind)
+    pending = asyncio.ensure_future(a.log.append(GROUP, e, flush(GROUP, e, 1, b"1")))
+    await fault.struck.wait()
+    await world.store.refuse("OOM")
+    for _ in range(3):
+        (renewed,) = await a.log.renew([a.renewal(e)])
+        assert renewed is not None
+        assert renewed.ok
+    unresolved = not pending.done()
+    await world.store.refuse(None)
+    assert (await pending).tip.epoch == e
+    assert unresolved or world.store.name != "twin"
+    assert await records(a, LOG) == [b"1"]

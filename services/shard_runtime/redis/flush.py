@@ -114,8 +114,9 @@ class FlushJob:
             self.answer.set_exception(error)
 
     def lost(self) -> None:
-        """The connection broke: whatever stood or was sent must be read back on a new one."""
+        """The connection broke: whatever stood or was sent must be read back before anything else is written."""
         self._phase, self._ever_unknown = Phase.UNKNOWN, True
+        self._held.checked_on = None
 
     def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
         """Judge the replies by what the flush had been through before (CM-13)."""
