@@ -228,11 +228,13 @@ class StoreClusterStore:
                 yield "reconnected"
             while True:
                 message = asyncio.ensure_future(connection.message())
-                await asyncio.wait({message, closing}, return_when=asyncio.FIRST_COMPLETED)
-                if not message.done():
+                try:
+                    await asyncio.wait({message, closing}, return_when=asyncio.FIRST_COMPLETED)
+                    if not message.done():
+                        return
+                finally:  # a cancelled reader must not leave it behind: its failure would be nobody's
                     message.cancel()
                     await asyncio.gather(message, return_exceptions=True)
-                    return
                 yield message.result()[2].decode()
         finally:
             closing.cancel()
