@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import structlog
+
 from shard_runtime.record_log import StoreUnavailableError
 
 from .check import NotCheckedError, check_connection
@@ -27,6 +29,8 @@ from .connection import (
     parse_replication,
 )
 from .jobs import seen
+
+_log = structlog.get_logger(__name__)
 
 
 class Answered(NamedTuple):
@@ -81,12 +85,14 @@ class Line:
             batch = [call for call in batch if not call.answer.done()]
             try:
                 await self._turn(batch)
-            except (ConnectionLostError, NotCheckedError) as error:
-                await self._disconnect()
-                self._fail(batch, f"store node {self._node}: {error}")
-            except BaseException:
+            except asyncio.CancelledError:
                 self._fail(batch, "this process closed its store connection before an answer came")
                 raise
+            except Exception as error:  # a reply that cannot be read must not end the only reader of this node
+                if not isinstance(error, (ConnectionLostError, NotCheckedError)):
+                    _log.exception("store_line_failed", node=self._node)
+                await self._disconnect()
+                self._fail(batch, f"store node {self._node}: {error}")
 
     async def _turn(self, batch: Sequence[_Call]) -> None:
         settings = self._settings

@@ -9,6 +9,7 @@ import pytest
 from shard_runtime.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage, memory_log
 from shard_runtime.record_log import (
     STREAM_START,
+    AppendRefusedError,
     Claimed,
     ClaimRequest,
     Entry,
@@ -193,3 +194,22 @@ async def test_closing_answers_what_is_unanswered(store: MemoryStore) -> None:
     with pytest.raises(Exception, match="closed its store connection"):
         await pending
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.rule("CM-13", "CM-19")
+async def test_a_demoted_master_refuses_a_flush_and_is_written_to_again_only_when_checked(store: MemoryStore) -> None:
+    log = memory_log(store, "a", StoreSettings(backoff_ms=1, backoff_max_ms=2))
+    epoch = (await claim(log, 1)).epoch
+    store.master.role = "slave"
+    with pytest.raises(AppendRefusedError, match="READONLY"):
+        await log.append(SHARD, epoch, one(epoch, 1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not log.available
+    pending = asyncio.ensure_future(log.append(SHARD, epoch, one(epoch, 1)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not pending.done()
+    store.master.role = "master"
+    assert (await pending).tip == StreamId(epoch, 1)
+    await log.close()
