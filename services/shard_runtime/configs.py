@@ -35,7 +35,9 @@ MAX_HEARTBEAT_INTERVAL_MS = integer(
     "group.share.max.heartbeat.interval.ms", 15_000, "Greatest heartbeat interval a group may set.", low=1, unit="ms"
 )
 GROUP_MAX_SIZE = integer("group.share.max.size", 200, "How many members a share group may have.", low=1, high=1_000)
-ASSIGNORS = listing("group.share.assignors", ("simple",), "The assignor of share groups.", choices=("simple",))
+ASSIGNORS = listing(
+    "group.share.assignors", ("simple",), "Exactly one: simple, or module:Class of an assignor of your own (GC-57)."
+)
 ASSIGNMENT_INTERVAL_MS = integer(
     "group.share.assignment.interval.ms", 1_000, "Least time between two assignments of a group.",
     low=0, unit="ms", dynamic=True,

@@ -218,7 +218,7 @@ def check(settings: Settings) -> list[str]:
             f"{configs.SESSION_TIMEOUT_MS.name}={settings[configs.SESSION_TIMEOUT_MS]}"
         )
     if len(settings[configs.ASSIGNORS]) != 1:
-        faults.append(f"{configs.ASSIGNORS.name} must name exactly one assignor: simple")
+        faults.append(f"{configs.ASSIGNORS.name} must name exactly one assignor: simple, or module:Class")
     if settings[configs.MAX_SHARE_SESSIONS] < settings[configs.GROUP_MAX_SIZE]:
         faults.append(
             f"{configs.MAX_SHARE_SESSIONS.name}={settings[configs.MAX_SHARE_SESSIONS]} must be at least "

@@ -2,9 +2,9 @@
 
 import click
 
-from share_node.commands import demo, up
+from share_node.commands import demo, state, up
 
-main = click.Group("share_node", commands=[demo, up])
+main = click.Group("share_node", commands=[demo, state, up])
 
 if __name__ == "__main__":
     main()

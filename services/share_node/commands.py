@@ -12,6 +12,7 @@ from shard_runtime.logs import configure_logs
 from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
 from share_node.serve import START_ERRORS, run
+from share_node.state_dump import state
 from share_node.up import Ready, UpOptions
 from share_node.up import up as run_up
 
@@ -96,4 +97,4 @@ def _assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
-__all__ = ["demo", "up"]
+__all__ = ["demo", "state", "up"]

@@ -23,7 +23,7 @@ VOCABULARY = frozenset({"kip932.errors", "kip932.ids", "kip932.state_batches", "
 RUNTIME_WORDS = frozenset({"shard_runtime.placement", "shard_runtime.record_log"})
 
 # Who among the services may see generated messages and their runtime: the edges.
-MESSAGE_EDGES = frozenset({"service", "codec", "transport", "topic_log"})
+MESSAGE_EDGES = frozenset({"service", "codec", "transport", "topic_log", "produce", "offsets", "state_dump"})
 MESSAGE_PACKAGES = ("kip932.rpc", "shard_runtime.persister", "shard_runtime.cluster", "shard_runtime.rpc")
 STORE_PACKAGE = "shard_runtime.redis"
 

@@ -21,7 +21,6 @@ class Worker:
 
     def __init__(self, number: int, topic: str, command: list[str], on_report: Callable[[Report], None]) -> None:
         self.number = number
-        self.killed = False
         self._topic = topic
         self._on_report = on_report
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -40,7 +39,6 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL: the worker says goodbye to nobody."""
-        self.killed = True
         self.process.kill()
 
     def dismiss(self) -> None:

@@ -16,7 +16,7 @@ from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer
 
 #: Fewer than workers: consumers of a share group share a partition, so that of a killed one is served on.
 PARTITIONS: Final = 2
-#: Reports after which the victim is killed: inside a batch, since a worker acknowledges at its next poll.
+#: The first worker with so many reports is killed: inside a batch, since a worker acknowledges at its next poll.
 KILL_AFTER: Final = 13
 STALLED_AFTER_S: Final = 120.0
 
@@ -70,14 +70,13 @@ class Demo:
             for error in admin.create_topics([NewTopic(self.topic, PARTITIONS)]).values():
                 if error is not None:
                     raise DemoError(f"topic {self.topic} could not be created: {error}")
-            started = time.monotonic()
             self._workers = [
                 hire(n, self.topic, self._arguments(n), self._take_report) for n in range(1, self._workers_wanted + 1)
             ]
-            self._victim = self._workers[0] if len(self._workers) > 1 else None
-            producing = threading.Thread(target=self._produce, daemon=True)
-            producing.start()
             try:
+                self._wait_for_members(admin)
+                started = time.monotonic()
+                threading.Thread(target=self._produce, daemon=True).start()
                 self._wait(on_progress)
                 self._wait_for_no_lag(admin)
                 seconds = time.monotonic() - started
@@ -86,7 +85,7 @@ class Demo:
                     worker.dismiss()
         direct, accepted, rejected = direct_count(self._job)
         found = self._ledger.discrepancies(direct, accepted, rejected)
-        killed = self._victim.number if self._victim is not None and self._victim.killed else 0
+        killed = self._victim.number if self._victim is not None else 0
         return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found)
 
     def _arguments(self, number: int) -> list[str]:
@@ -117,15 +116,31 @@ class Demo:
     def _take_report(self, report: Report) -> None:
         with self._changed:
             self._ledger.add(report)
-            victim = self._victim
-            if victim is not None and not victim.killed and self._ledger.by_worker[victim.number] >= KILL_AFTER:
-                victim.kill()
+            busy = self._ledger.by_worker[report.worker] >= KILL_AFTER
+            if busy and self._victim is None and self._workers_wanted > 1:
+                self._victim = self._workers[report.worker - 1]
+                self._victim.kill()
             self._changed.notify_all()
 
     def _fail(self, reason: str) -> None:
         with self._changed:
             self._failures.append(reason)
             self._changed.notify_all()
+
+    def _wait_for_members(self, admin: Admin) -> None:
+        """Until every worker has joined: then the story does not depend on whose interpreter starts first."""
+        deadline = time.monotonic() + STALLED_AFTER_S
+        while time.monotonic() < deadline:
+            group = admin.describe_share_groups([self.group])[self.group]
+            if not isinstance(group, KafkaError) and len(group.members) == self._workers_wanted:
+                return
+            for worker in self._workers:
+                if worker.process.poll() is not None:
+                    raise DemoError(
+                        f"worker {worker.number} ended with status {worker.process.returncode} at its start"
+                    )
+            time.sleep(0.05)
+        raise DemoError(f"the workers did not join group {self.group} within {STALLED_AFTER_S:.0f} s")
 
     def _wait(self, on_progress: Callable[[Progress], None]) -> None:
         """Until every produced record has a final result."""

@@ -1,0 +1,106 @@
+"""`sharegroups state dump`: what lies in the store's streams, printed for people; reads only (CM-16).
+
+Entries of types or fields that this build does not know are shown as what they are, never skipped silently.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import click
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError, Message
+
+from kip932.records.v1 import group_log_pb2, owner_log_pb2, share_state_log_pb2, topic_log_pb2
+from shard_runtime.clock import SystemClock
+from shard_runtime.record_log import CLAIM_TYPE, NOOP_TYPE, STREAM_START, Entry, LogError, ShardId, ShardKind
+from shard_runtime.redis.connection import StoreSettings
+from shard_runtime.redis.log import StoreRecordLog
+from shard_runtime.redis.topology import open_store
+from share_node.serve import run
+
+_PAGE: Final = 500
+_MESSAGES: Final[dict[str, type[Message]]] = {
+    ShardKind.GROUP.value: group_log_pb2.GroupRecord,
+    ShardKind.SHARE_STATE.value: share_state_log_pb2.ShareStateRecord,
+    ShardKind.TOPIC.value: topic_log_pb2.TopicLogRecord,
+}
+
+
+def embedded_url(data: Path) -> str:
+    """The URL of the embedded store that runs on a data directory. Raises click.ClickException when none does."""
+    memo = data / "store.socket-dir"
+    path = Path(memo.read_text().strip()) / "store.sock" if memo.exists() else None
+    if path is None or not path.exists():
+        raise click.ClickException(
+            f"no embedded store runs on {data}; start `sharegroups up --data {data}` or give --store"
+        )
+    return f"unix://{path}"
+
+
+def describe(stream: str, entry: Entry, kind: ShardKind) -> dict[str, object]:
+    """One entry as plain values."""
+    message: Message
+    if entry.kind == CLAIM_TYPE:
+        message = owner_log_pb2.ClaimEntry()
+    elif entry.kind == NOOP_TYPE:
+        message = owner_log_pb2.NoOpEntry()
+    elif stream.endswith(":ctl"):
+        message = topic_log_pb2.ControlLogRecord()
+    else:
+        message = _MESSAGES[kind.value]()
+    try:
+        message.ParseFromString(entry.record)
+        record: object = MessageToDict(message, preserving_proto_field_name=True)
+    except DecodeError as error:
+        record = {"undecodable": str(error), "bytes": entry.record.hex()}
+    return {"stream": stream, "id": str(entry.id), "type": entry.kind, "record": record}
+
+
+async def entries(url: str, shard: ShardId) -> AsyncIterator[dict[str, object]]:
+    """Every entry of a shard's streams, oldest first. Raises LogError, ValueError."""
+    log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock())
+    try:
+        for stream in shard.streams:
+            after = STREAM_START
+            while page := await log.index(stream, after, None, _PAGE):
+                for entry in page:
+                    yield describe(stream, entry, shard.kind)
+                after = page[-1].id
+    finally:
+        await log.close()
+
+
+@click.group()
+def state() -> None:
+    """Look at what is stored."""
+
+
+@state.command()
+@click.option("--store", metavar="URL", help="The store; by default the embedded one of --data.")
+@click.option("--data", type=click.Path(path_type=Path), help="Data directory of a running `sharegroups up`.")
+@click.option("--kind", type=click.Choice(sorted(_MESSAGES)), required=True,
+              help="gc: group log, sgs: share-partition state, tp: topic log.")  # fmt: skip
+@click.option("--shard", required=True, metavar="NAME", help="A number for gc and sgs; TOPIC_ID:PARTITION for tp.")
+def dump(store: str | None, data: Path | None, kind: str, shard: str) -> None:
+    """Print the entries of one shard, one JSON document a line, oldest first."""
+    if (store is None) == (data is None):
+        raise click.UsageError("give either --store URL or --data DIR")
+    url = store or embedded_url(data or Path())
+    failed: list[str] = []
+
+    async def body() -> None:
+        try:
+            async for entry in entries(url, ShardId(ShardKind(kind), shard)):
+                click.echo(json.dumps(entry))
+        except (LogError, ValueError) as error:
+            failed.append(str(error))
+
+    run(body)
+    if failed:
+        click.echo(f"Error: {failed[0]}", err=True)
+        sys.exit(1)
