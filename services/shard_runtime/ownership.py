@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from shard_runtime.clock import Clock
 from shard_runtime.lease import Lease
-from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore, Phase
+from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore, Phase, Tenure
 from shard_runtime.placement import candidates
 from shard_runtime.record_log import (
     Claimed,
@@ -30,42 +30,11 @@ from shard_runtime.record_log import (
     ShardId,
     ShardKind,
 )
+from shard_runtime.shard_owner import OwnershipOptions, ShardOwner
+
+__all__ = ["Ownership", "OwnershipOptions", "ShardOwner"]
 
 log = structlog.get_logger(__name__)
-
-
-class ShardOwner(Protocol):
-    """Who serves one shard while it is owned here: a `ShardHost`, or a partition leader."""
-
-    @property
-    def demand(self) -> int:
-        """Requests that were turned away for want of this shard; those with most are replayed first (CM-12)."""
-        ...
-
-    async def gained(self, claimed: Claimed, lease: Lease) -> None:
-        """The claim is durable: replay, make a lost tail good (CM-47), then serve behind `lease`.
-
-        May be cancelled, when the shard is lost meanwhile; may raise, then the shard is dropped and claimed anew later.
-        """
-        ...
-
-    def lost(self, reason: str) -> None:
-        """The shard is gone: answer nothing more for it but NOT_COORDINATOR or NOT_LEADER_OR_FOLLOWER."""
-        ...
-
-    async def releasing(self) -> None:
-        """Stop taking work, finish the last flush and outgoing calls, forget the shard; returns when done (CM-4)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class OwnershipOptions:
-    """Bounds of ownership; times in milliseconds."""
-
-    tick_ms: int = 1_000
-    claims_max: int = 128
-    loads_max: int = 4
-    release_timeout_ms: int = 10_000
 
 
 class Ownership:
@@ -102,6 +71,7 @@ class Ownership:
         self._leases: dict[ShardId, Lease] = {}
         self._claims: dict[ShardId, Claimed] = {}
         self._loads: dict[ShardId, asyncio.Task[None]] = {}
+        self._to_load: deque[Tenure] = deque()
         self._away: set[ShardId] = set()
         self._hints: dict[ShardKind, dict[str, tuple[int, int]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -179,6 +149,7 @@ class Ownership:
             self._spawn(self._renew())
         if not self._leaving:
             self._reconcile()
+        self._order_loads()
         self._start_loads()
         if self._hints:
             hints, self._hints = self._hints, {}
@@ -220,13 +191,19 @@ class Ownership:
         for shard in plan.releases:
             self._start_release(shard)
 
-    def _start_loads(self) -> None:
+    def _order_loads(self) -> None:
+        """Once per tick: the shards that wait for their replay, most asked for first."""
         queued = self.core.queued()
         if len(queued) > 1:
             queued.sort(key=lambda tenure: -self._owner_of(tenure.shard).demand)
-        for tenure in queued[: max(0, self._options.loads_max - len(self._loads))]:
-            self.core.loading(tenure.shard)
-            self._loads[tenure.shard] = self._spawn(self._load(tenure.shard, tenure.epoch))
+        self._to_load = deque(queued)
+
+    def _start_loads(self) -> None:
+        while self._to_load and len(self._loads) < self._options.loads_max:
+            tenure = self._to_load.popleft()
+            if tenure.phase is Phase.QUEUED:
+                self.core.loading(tenure.shard)
+                self._loads[tenure.shard] = self._spawn(self._load(tenure.shard, tenure.epoch))
 
     # ---- renew
 
@@ -299,7 +276,7 @@ class Ownership:
         finally:
             if self._loads.get(shard) is asyncio.current_task():
                 del self._loads[shard]
-            self._wake.set()
+            self._start_loads()
         self.core.loaded(shard, epoch)
 
     # ---- endings
