@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import redis.asyncio
+
 from share_node.data_directory import DataDirectory
 from share_node.embedded_store import EmbeddedStore
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from share_node.data_directory import DataDirectory, DataDirectoryError
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from share_node.demo.jobs import (
     PLANTED,
     BrokenRecordError,
