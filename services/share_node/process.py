@@ -39,6 +39,8 @@ from share_node.roles import Roles
 log = structlog.get_logger(__name__)
 
 READY_POLL_S: Final = 0.02
+#: Streams stay open as long as their clients like; the last answers are out well before this.
+STREAMS_WAIT_S: Final = 1.0
 
 
 class NodeProcess:
@@ -108,7 +110,12 @@ class NodeProcess:
         await asyncio.shield(self._ready)
 
     async def stop(self) -> None:
-        """Leave in good order (CM-4). Safe to call after a failed start."""
+        """Leave in good order (CM-4). Safe to call after a failed start.
+
+        Shards are released before the server stops: clients hold long-lived streams, and waiting for these to end would
+        keep the successors waiting. From the release on every call is answered NOT_COORDINATOR or
+        NOT_LEADER_OR_FOLLOWER, which sends the clients to them.
+        """
         if self._ready is not None:
             self._ready.cancel()
         if self._node is not None and self._roles is not None:
@@ -116,7 +123,7 @@ class NodeProcess:
             await self.server.ready(False)
             self._roles.drain()
             await self._node.stop()
-        await self.server.drain(self._settings[DRAIN_GRACE_MS] / 1000)
+        await self.server.drain(min(STREAMS_WAIT_S, self._settings[DRAIN_GRACE_MS] / 1000))
         if self._roles is not None:
             await self._roles.stop()
         await self._store.close()
