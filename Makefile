@@ -64,8 +64,9 @@ demo: setup ## Play the whole story on this machine; ends with a table that acco
 bench: setup ## Run the benchmarks; each prints one JSON line.
 	$(PY) -m benchmarks $(BENCH_ARGS)
 
-docs: setup ## Write docs/conformance.md anew.
+docs: setup ## Write the generated pages of docs/ anew.
 	$(PY) tools/conformance.py --write
+	$(PY) tools/reference.py --write
 
 format: setup ## Put Python and .proto files into house format.
 	$(BIN)/ruff check --fix .

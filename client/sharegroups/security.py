@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 
 from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import CLIENT_ID_KEY
 from sharegroups.config import Config
 from sharegroups.errors import ConfigError
 
@@ -14,9 +15,12 @@ from sharegroups.errors import ConfigError
 def transport_for(config: Config) -> GrpcTransport:
     """A new transport. Raises ConfigError when a file cannot be read or settings contradict each other."""
     token = config["sasl.oauthbearer.token"]
-    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    if client_id := config["client.id"]:
+        metadata.append((CLIENT_ID_KEY, client_id.encode("ascii", "replace").decode()))
+    fixed = tuple(metadata)
     credentials = _credentials(config) if config["security.protocol"] == "SSL" else None
-    return GrpcTransport(credentials, (lambda: metadata) if metadata else None)
+    return GrpcTransport(credentials, (lambda: fixed) if fixed else None)
 
 
 def _credentials(config: Config) -> grpc.ChannelCredentials:

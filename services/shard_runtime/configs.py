@@ -125,6 +125,10 @@ PURGATORY_PURGE = integer(
     "share.fetch.purgatory.purge.interval.requests", 1_000, "Accepted for Kafka's sake; waiters are removed at once."
 )
 FETCH_MAX_BYTES = integer("fetch.max.bytes", 57_671_680, "Cap of a fetch's max_bytes.", low=1_024, unit="bytes")
+PERSISTER_TIMEOUT_MS = integer(
+    "persister.operation.timeout.ms", 15_000,
+    "Look-up, attempts and pauses of one state operation together (PL-723).", low=100, unit="ms",
+)  # fmt: skip
 PERSISTER_CLASS = string(
     "group.share.persister.class.name", "default", "The persister; only the built-in one.",
     choices=("default",), kind=ConfigType.CLASS, internal=True,

@@ -35,8 +35,10 @@ from shard_runtime.compaction import CompactionLimits
 from shard_runtime.host_options import HostOptions
 from shard_runtime.metrics import RuntimeMetrics
 from shard_runtime.persister.client import PersisterClient
+from shard_runtime.persister.settings import PersisterSettings
 from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log import ShardKind
+from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.server import RpcServer
 from shard_runtime.settings import (
     COMPACTION_ENTRIES_MIN,
@@ -161,6 +163,7 @@ class Roles:
             shards=self._settings[configs.STATE_SHARDS],
             resolve=self._state_address,
             local=self._state.local if self._state is not None else None,
+            settings=PersisterSettings(operation_timeout_ms=self._settings[configs.PERSISTER_TIMEOUT_MS]),
         )
 
     def _group_coordinator(self) -> GroupCoordinatorRole:
@@ -181,6 +184,7 @@ class Roles:
                 leader_of=self._leader_address,
                 enabled=lambda: node.configs.broker(configs.SHARE_VERSION) >= 1,
                 meter=self._runtime.meter("group_coordinator"),
+                client_id_of=_client_id,
                 host_options=self._host_options(self._settings[configs.COMMIT_TIMEOUT_MS]),
             ),
         )
@@ -235,3 +239,7 @@ class Roles:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _client_id(caller: object) -> str:
+    return caller.client_id if isinstance(caller, CallContext) else ""

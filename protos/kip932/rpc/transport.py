@@ -37,6 +37,9 @@ class TransportStatus(StrEnum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
 
 
+#: Call metadata in which a client says what it calls itself (`client.id`); for people, never for decisions.
+CLIENT_ID_KEY = "sharegroups-client-id"
+
 #: After these the same call may be sent again (CL-16).
 RETRIABLE_STATUSES = frozenset(
     {

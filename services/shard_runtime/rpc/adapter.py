@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import structlog
 from google.protobuf.message import Message
 from grpc_status import rpc_status  # type: ignore[import-untyped]  # it ships no types
 
-from kip932.rpc.transport import Method
+from kip932.rpc.transport import CLIENT_ID_KEY, Method
 from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.status import expected, rich_status
 
 log = structlog.get_logger(__name__)
+
+CLIENT_ID_MAX: Final = 255
 
 GrpcContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -34,7 +36,14 @@ def call_context(context: GrpcContext) -> CallContext:
     connection = context.peer()
     kind, _, rest = connection.partition(":")
     host = rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "") if kind in {"ipv4", "ipv6"} else kind
-    return CallContext(host, connection, context.time_remaining)
+    return CallContext(host, connection, context.time_remaining, client_id=_client_id(context))
+
+
+def _client_id(context: GrpcContext) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == CLIENT_ID_KEY:
+            return str(value)[:CLIENT_ID_MAX]
+    return ""
 
 
 def _method_handler(bound: BoundMethod) -> grpc.RpcMethodHandler[bytes, bytes]:

@@ -25,12 +25,16 @@ _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(slots=True)
 class CallContext:
-    """Who calls. `connection_id` is the same for all calls and streams of one connection (PL-524)."""
+    """Who calls; `client_id` is what it calls itself.
+
+    `connection_id` is the same for all calls and streams of one connection (PL-524).
+    """
 
     peer: str
     connection_id: str
     time_remaining: Callable[[], float | None]
     principal: str | None = None
+    client_id: str = ""
 
     @property
     def deadline_s(self) -> float | None:
