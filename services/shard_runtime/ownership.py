@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from shard_runtime.clock import Clock
+from shard_runtime.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.lease import Lease
 from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore, Phase, Tenure
 from shard_runtime.placement import candidates
@@ -23,9 +24,7 @@ from shard_runtime.record_log import (
     Claimed,
     ClaimRefused,
     ClaimRequest,
-    ClusterStore,
     LogError,
-    NodeRecord,
     RecordLog,
     ShardId,
     ShardKind,
@@ -42,7 +41,7 @@ class Ownership:
 
     `shards` lists the shards that exist of the kinds this process has owners for; `owner_of` gives the owner of one;
     `nodes` the live nodes as last seen; `deleted` says that a shard's topic is known deleted, so that its streams are
-    removed instead of released (CM-21).
+    removed instead of released (CM-21); `claimed` is told each claim's epoch.
     """
 
     def __init__(
@@ -56,6 +55,7 @@ class Ownership:
         owner_of: Callable[[ShardId], ShardOwner],
         nodes: Callable[[], Sequence[NodeRecord]],
         deleted: Callable[[ShardId], bool] = lambda shard: False,
+        claimed: Callable[[ShardId, int], None] = lambda shard, epoch: None,
         terms: LeaseTerms | None = None,
         options: OwnershipOptions | None = None,
     ) -> None:
@@ -67,6 +67,7 @@ class Ownership:
         self._owner_of = owner_of
         self._nodes = nodes
         self._deleted = deleted
+        self._claimed = claimed
         self._options = options or OwnershipOptions()
         self._leases: dict[ShardId, Lease] = {}
         self._claims: dict[ShardId, Claimed] = {}
@@ -262,6 +263,7 @@ class Ownership:
             give_up=partial(self._given_up, shard, claimed.epoch),
         )
         self._hints.setdefault(shard.kind, {})[shard.name] = (identity.node_id, claimed.epoch)
+        self._claimed(shard, claimed.epoch)
 
     async def _load(self, shard: ShardId, epoch: int) -> None:
         owner = self._owner_of(shard)

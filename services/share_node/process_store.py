@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shard_runtime import configs
 from shard_runtime.clock import Clock
-from shard_runtime.record_log import ClusterStore
+from shard_runtime.cluster_store import ClusterStore
 from shard_runtime.redis.checks import check_store
 from shard_runtime.redis.cluster_store import StoreClusterStore
 from shard_runtime.redis.connection import StoreSettings

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from shard_runtime.record_log import LogError, NodeRecord, ShardKind, StoreUnavailableError
+from shard_runtime.cluster_store import NodeRecord
+from shard_runtime.record_log import LogError, ShardKind, StoreUnavailableError
 
 from .world import CLUSTER, GROUP, World
 

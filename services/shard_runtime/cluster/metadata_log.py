@@ -18,7 +18,8 @@ import structlog
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import Change, MetadataImage, image_of
 from shard_runtime.cluster.metadata_codec import MetadataEntry, decode, encode_changes, encode_snapshot
-from shard_runtime.record_log import ClusterStore, LogError, StoreUnavailableError
+from shard_runtime.cluster_store import ClusterStore
+from shard_runtime.record_log import LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
 

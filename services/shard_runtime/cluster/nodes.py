@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from shard_runtime.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.placement import NODE_LEAVING, NODE_LIVE
-from shard_runtime.record_log import ClusterStore, LogError, NodeRecord, StoreUnavailableError
+from shard_runtime.record_log import LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
 

@@ -10,7 +10,8 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
-from shard_runtime.record_log import LogError, NodeRecord, ShardKind, StoreUnavailableError
+from shard_runtime.cluster_store import NodeRecord
+from shard_runtime.record_log import LogError, ShardKind, StoreUnavailableError
 
 from . import scripts
 from .codec import entries

@@ -14,8 +14,9 @@ from shard_runtime.clock import SystemClock
 from shard_runtime.cluster import metadata_log
 from shard_runtime.cluster.metadata import Change, ConfigSet, MetadataImage, TopicCreated
 from shard_runtime.cluster.metadata_log import MetadataLog, MetadataLogError
+from shard_runtime.cluster_store import ClusterStore
 from shard_runtime.memory.store import MemoryStore, memory_cluster_store
-from shard_runtime.record_log import ClusterStore, StoreUnavailableError
+from shard_runtime.record_log import StoreUnavailableError
 from shard_runtime.redis.connection import StoreSettings
 from tests.integration.runtime.harness import until
 

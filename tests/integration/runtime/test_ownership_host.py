@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 import pytest_asyncio
 
+from shard_runtime.cluster_store import NodeRecord
 from shard_runtime.lease import Lease
 from shard_runtime.ownership import Ownership, OwnershipOptions
 from shard_runtime.ownership_core import OwnerIdentity
@@ -18,7 +19,6 @@ from shard_runtime.record_log import (
     ClaimAnswer,
     Claimed,
     ClaimRequest,
-    NodeRecord,
     Renewal,
     Renewed,
     ShardId,

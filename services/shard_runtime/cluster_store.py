@@ -1,0 +1,88 @@
+"""What a cluster keeps in its store beside the shards' logs; `redis/cluster_store.py` implements this protocol.
+
+Nodes, the metadata log, hints of owners, constants and the wake channel (CM-1…4, CM-14, CM-20). Nothing here decides;
+the logs and owner records of shards are `record_log`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from shard_runtime.record_log import ShardKind
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A live node of the node list (CM-2)."""
+
+    node_id: int
+    incarnation: int
+    name: str
+    address: str
+    roles: frozenset[str]
+    rack: str
+    state: str  # "live" | "leaving"
+
+
+class ClusterStore(Protocol):
+    """The store's cluster-wide keys: nodes, metadata log, hints, constants, wake channel (CM-1…4, CM-14, CM-20)."""
+
+    async def cluster_id(self) -> str | None:
+        """The cluster id, None while the store is not initialised."""
+        ...
+
+    async def init_cluster(self, cluster_id: str) -> str:
+        """Set the cluster id unless there is one; the id in force."""
+        ...
+
+    async def constant(self, key: str, value: str) -> str:
+        """Set `key` unless it is set; the value in force (SR-2, GC-1)."""
+        ...
+
+    async def register_node(
+        self, name: str, incarnation: int, dead: frozenset[int], record: NodeRecord, ttl_ms: int
+    ) -> NodeRecord:
+        """Give `name` its stable node id and enter it. Raises LogError when another incarnation holds the name."""
+        ...
+
+    async def renew_node(self, record: NodeRecord, ttl_ms: int) -> list[NodeRecord]:
+        """Renew the entry (entered again if it lapsed) and answer the live nodes, by the store's clock."""
+        ...
+
+    async def remove_node(self, record: NodeRecord) -> None:
+        """Take the entry out, if it is still this incarnation's."""
+        ...
+
+    async def append_metadata(self, version: int, payload: bytes) -> bool:
+        """Append entry `1-<version>` to the metadata log; False when that version exists (CM-20). Durable on True."""
+        ...
+
+    async def read_metadata(self, after_version: int, count: int) -> list[tuple[int, bytes]]:
+        """Entries above a version, in order."""
+        ...
+
+    async def trim_metadata(self, below_version: int) -> None:
+        """Drop entries below a version (they are folded into a snapshot entry at it)."""
+        ...
+
+    async def put_hints(self, kind: ShardKind, hints: Mapping[str, tuple[int, int]]) -> None:
+        """Remember shard name → (node id, epoch) for look-ups (CM-14)."""
+        ...
+
+    async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:
+        """All hints of a kind."""
+        ...
+
+    async def wake(self, reason: str) -> None:
+        """PUBLISH on the wake channel: a shard was released, or metadata changed."""
+        ...
+
+    def wakes(self) -> AsyncIterator[str]:
+        """Reasons published on the wake channel, on a connection of its own; ends only when closed."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
