@@ -39,9 +39,7 @@ def run(system: drain.System, shape: drain.Shape, seconds: float) -> dict[str, A
             consumer.expect("done", _DONE_S)
     operations = sum(records for _, _, records in slots)
     if not 0 < operations < task.produced:
-        raise BenchmarkError(
-            f"B5 {shape.name}: {operations} of {task.produced} records done; expected fewer, and some"
-        )
+        raise BenchmarkError(f"B5 {shape.name}: {operations} of {task.produced} records done; expected fewer, and some")
     return {
         "benchmark": "B5",
         "system": system.name,
