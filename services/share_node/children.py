@@ -1,7 +1,8 @@
 """The role processes of `up --processes`: one per role, started again when they die, ended with their parent.
 
 A child's standard input is a pipe from the parent; when the parent is gone, even by SIGKILL, the pipe closes and the
-child leaves in good order.
+child leaves (`serve.WITH_PARENT`). A child that is started again gets the port it had, for people and clients were told
+that address; only when it cannot start there, any other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import Final
 
 import structlog
 
+from shard_runtime.settings import LISTEN_PORT
+from share_node.serve import WITH_PARENT
+
 log = structlog.get_logger(__name__)
 
 RESTARTS_MAX: Final = 20
@@ -29,7 +33,7 @@ class RoleProcess:
     def __init__(self, role: str, arguments: Sequence[str], on_failed: Callable[[str], None]) -> None:
         self.role = role
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._command = [sys.executable, "-m", role, *arguments]
+        self._command = [sys.executable, "-m", role, WITH_PARENT, *arguments]
         self._on_failed = on_failed
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -42,7 +46,7 @@ class RoleProcess:
 
     async def start(self) -> None:
         """Start the process; `address` is set once it is ready."""
-        await self._launch()
+        await self._launch(self._command)
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     async def stop(self) -> None:
@@ -64,9 +68,9 @@ class RoleProcess:
                 await self._supervisor
         self.address.cancel()
 
-    async def _launch(self) -> None:
+    async def _launch(self, command: Sequence[str]) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
         )
 
     async def _supervise(self) -> None:
@@ -76,10 +80,13 @@ class RoleProcess:
             process = self._process
             assert process is not None
             assert process.stdout is not None
+            port = ""
             async for line in process.stdout:
                 word, _, address = line.decode().strip().partition(" ")
-                if word == "ready" and not self.address.done():
-                    self.address.set_result(address)
+                if word == "ready":
+                    port = address.rpartition(":")[2]
+                    if not self.address.done():
+                        self.address.set_result(address)
             status = await process.wait()
             if self._stopping:
                 return
@@ -93,4 +100,5 @@ class RoleProcess:
                 return
             restarts.append(loop.time())
             log.warning("role process ended; starting it again", role=self.role, status=status)
-            await self._launch()
+            # Later arguments win; without a port it ended before it was ready, perhaps because somebody has its port.
+            await self._launch([*self._command, f"{LISTEN_PORT.name}={port}"] if port else self._command)

@@ -46,6 +46,10 @@ START_ERRORS: Final = (
     LogError,
     ValueError,
 )
+#: Argument of a role process whose standard input is a pipe from its parent: it leaves when that closes.
+WITH_PARENT: Final = "--with-parent"
+#: How long it may take to leave then: the parent's store goes away too, and a new parent waits for the name.
+PARENT_GONE_GRACE_S: Final = 0.5
 #: The lock of a killed predecessor is free within this time; a living one's is not.
 NAME_WAIT_S: Final = 1.0
 
@@ -75,6 +79,18 @@ class StopSignal:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
+
+    def with_parent(self) -> None:
+        """Be set too when the pipe that is standard input closes: the parent is gone, even by SIGKILL."""
+        loop = asyncio.get_running_loop()
+
+        def readable() -> None:
+            if not os.read(0, 4096):
+                loop.remove_reader(0)
+                self.received.set()
+                loop.call_later(PARENT_GONE_GRACE_S, os._exit, 1)
+
+        loop.add_reader(0, readable)
 
     def _on_signal(self) -> None:
         if self.received.is_set():
@@ -147,8 +163,9 @@ def flag_settings(arguments: Sequence[str], environ: Mapping[str, str], roles: s
 
 def main(role: str, arguments: Sequence[str]) -> int:
     """`python -m group_coordinator` and its like: one role, on a store that has a cluster."""
+    with_parent = WITH_PARENT in arguments
     try:
-        settings = flag_settings(arguments, os.environ, role)
+        settings = flag_settings([word for word in arguments if word != WITH_PARENT], os.environ, role)
     except SettingsError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
@@ -157,8 +174,11 @@ def main(role: str, arguments: Sequence[str]) -> int:
 
     async def body() -> None:
         nonlocal status
+        stop = StopSignal()
+        if with_parent:
+            stop.with_parent()
         try:
-            reason = await serve(settings, StopSignal().received, on_ready=_announce)
+            reason = await serve(settings, stop.received, on_ready=_announce)
         except START_ERRORS as error:
             print(f"Error: {error}", file=sys.stderr)
         else:

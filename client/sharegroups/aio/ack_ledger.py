@@ -145,7 +145,7 @@ class AckLedger:
         partition = ack.delivered.key
         if isinstance(ack.commit, Commit):
             ack.commit.settle(partition, error)
-        if self.callback is not None:
+        if self.callback is not None and not ack.unseen:
             ranges = [(batch.first, batch.last) for batch in ack.batches]
             self._results.append(AckResult(partition, ranges, error))
         return _renewed(ack) if ack.renews and error is None else None

@@ -48,12 +48,16 @@ _FINAL: Final = (*OUTDATED, *SESSION_GONE, NetworkError)
 
 @dataclass(slots=True, eq=False)
 class PendingAck:
-    """Acknowledgements of one delivery on their way. `commit` is whoever waits for them (CL-24)."""
+    """Acknowledgements of one delivery on their way. `commit` is whoever waits for them (CL-24).
+
+    `unseen`: they are the client's own, of records that the application was never given and must not hear of (CL-26).
+    """
 
     delivered: Delivered
     batches: list[AckBatch]
     deadline_ms: int
     commit: object | None = None
+    unseen: bool = False
     #: Retried acknowledgements wait until then.
     not_before_ms: int = 0
     renews: bool = field(init=False)

@@ -252,7 +252,7 @@ class ShareSession:
             if part.id_partition not in self.wanted:
                 self.release(part)
             elif part.records == 0:
-                self.enqueue(PendingAck(part, part.delivery.take(), self._default_deadline_ms()))
+                self.enqueue(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
             else:
                 kept.append(part)
         if kept:
@@ -261,7 +261,7 @@ class ShareSession:
     def release(self, part: Delivered) -> None:
         """Give records back that the user has never seen."""
         part.delivery.acknowledge_rest(ACK_RELEASE)
-        self.enqueue(PendingAck(part, part.delivery.take(), self._default_deadline_ms()))
+        self.enqueue(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
         self.flush()
 
     # Acknowledging.

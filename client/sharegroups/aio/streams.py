@@ -55,6 +55,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
                     self._next_id += 1
                     number = self._next_id
                     answer: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
+                    answer.add_done_callback(_seen)
                     self._waiting[number] = answer
                     await self._stream.write(make(number))
                 return await answer
@@ -92,6 +93,12 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         for answer in waiting.values():
             if not answer.done():
                 answer.set_exception(error)
+
+
+def _seen(answer: asyncio.Future[ResponseT]) -> None:
+    """A request whose write failed awaits no answer: its error is not one that nobody looked at."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _number(message: Message) -> int:
