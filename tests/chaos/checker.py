@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from tests.chaos.history import Acknowledged, Delivered, Event, Observed, Produced, read_history
 
-#: A parked fetch may have been sent this long before the poll that returned its records.
-FETCH_WAIT_MS = 1_500
 FINAL_TYPES = frozenset({"ACCEPT", "REJECT"})
 
 
@@ -67,22 +65,30 @@ def no_invention(events: Sequence[Event]) -> Iterator[str]:
                 yield f"INV-2: {at} holds {produced[at]} but was delivered as {event.value}"
 
 
+def stored_once(events: Sequence[Event]) -> Iterator[str]:
+    """INV-2, CM-43: a value (all are different) lies at one place only, however often its produce was repeated."""
+    places: dict[str, Place] = {}
+    for event in events:
+        if isinstance(event, Produced | Delivered) and places.setdefault(event.value, place(event)) != place(event):
+            yield f"INV-2: {event.value} lies at {places[event.value]} and at {place(event)}; a retry was stored"
+
+
 def accept_is_final(events: Sequence[Event]) -> Iterator[str]:
     """INV-4, INV-11: nothing comes back after its ACCEPT or REJECT was answered NONE, whatever was killed since.
 
-    A delivery told after the answer may have been acquired before it (its worker was paused). It is a violation when
-    its poll began so late that it cannot have been, or when its delivery count is above that of the accepted delivery.
+    A delivery told after the answer may have been acquired before it. It is a violation when its fetch was sent after
+    the answer had arrived, or when it arrived later with a delivery count above that of the accepted delivery.
     """
     finished: dict[Place, Acknowledged] = {}
     for event in events:
         if isinstance(event, Acknowledged) and event.type in FINAL_TYPES and not event.error:
             finished.setdefault(place(event), event)
         elif isinstance(event, Delivered) and (ack := finished.get(place(event))):
-            late = event.polled_ms > ack.at_ms + FETCH_WAIT_MS
+            late = event.fetched_ms > ack.at_ms
             if late or (event.delivery_count > ack.delivery_count and event.at_ms > ack.at_ms):
                 yield (
-                    f"INV-4: {place(event)} went to {event.worker} (count {event.delivery_count}, poll at "
-                    f"{event.polled_ms}) after {ack.worker}'s {ack.type} of count {ack.delivery_count} was "
+                    f"INV-4: {place(event)} went to {event.worker} (count {event.delivery_count}, fetch at "
+                    f"{event.fetched_ms}) after {ack.worker}'s {ack.type} of count {ack.delivery_count} was "
                     f"answered NONE at {ack.at_ms}"
                 )
 
@@ -139,6 +145,7 @@ def drained(events: Sequence[Event]) -> Iterator[str]:
 CHECKERS: tuple[Checker, ...] = (
     no_loss,
     no_invention,
+    stored_once,
     accept_is_final,
     one_owner_confirms,
     start_offset_moves_forward,

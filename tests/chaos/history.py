@@ -2,6 +2,8 @@
 
 Times are milliseconds of the boot clock, which all processes of one machine share. A line is written *after* the fact
 it tells, so a process killed in between leaves the fact untold; the checkers treat an untold confirmation as unknown.
+When a record was asked for and when it came is taken at the wire, so that a record which waited in a client's buffer is
+not mistaken for one that was acquired late.
 Histories are kept and can be judged again: `python -m tests.chaos.checker HISTORY…`.
 """
 
@@ -34,7 +36,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A record handed to a worker by a poll that began at `polled_ms`."""
+    """A record handed to a worker: asked for by a fetch sent at `fetched_ms`, answered at `at_ms`."""
 
     worker: str
     topic: str
@@ -42,7 +44,7 @@ class Delivered:
     offset: int
     value: str
     delivery_count: int
-    polled_ms: int
+    fetched_ms: int
     at_ms: int
 
 

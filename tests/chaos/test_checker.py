@@ -14,7 +14,9 @@ def delivered(offset: int, *, worker: str = "w1", count: int = 1, at_ms: int = 1
     return Delivered(worker, "t", 0, offset, value or f"v{offset}", count, at_ms - 1, at_ms)
 
 
-def acked(offset: int, *, worker: str = "w1", kind: str = "ACCEPT", count: int = 1, error: str = "", at_ms: int = 20):
+def acked(
+    offset: int, *, worker: str = "w1", kind: str = "ACCEPT", count: int = 1, error: str = "", at_ms: int = 20
+) -> Acknowledged:
     return Acknowledged(worker, "t", 0, offset, kind, count, error, at_ms - 1, at_ms)
 
 
@@ -33,6 +35,7 @@ def test_a_clean_history_passes() -> None:
         pytest.param("INV-1", [produced(0), delivered(0), observed(0, 1)], id="never finished"),
         pytest.param("INV-2", [produced(0), delivered(0, value="other"), acked(0)], id="another value"),
         pytest.param("INV-2", [produced(0), produced(0, "v9"), delivered(0), acked(0)], id="offset used twice"),
+        pytest.param("INV-2", [produced(0, "a"), delivered(0, value="a"), produced(1, "a")], id="retry stored twice"),
         pytest.param(
             "INV-4",
             [produced(0), delivered(0), acked(0), delivered(0, count=2, at_ms=30, worker="w2")],
@@ -60,7 +63,7 @@ def test_a_planted_violation_is_found(rule: str, events: list[Event]) -> None:
 @pytest.mark.rule("INV-4")
 def test_a_paused_worker_telling_late_of_an_old_delivery_is_no_violation() -> None:
     late = Delivered("w1", "t", 0, 0, "v0", 1, 9, 9_000)
-    events = [
+    events: list[Event] = [
         produced(0),
         delivered(0, worker="w2", count=2),
         acked(0, worker="w2", count=2),

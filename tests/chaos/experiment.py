@@ -1,0 +1,269 @@
+"""One experiment: a cluster, a producer and four consumers run, faults happen, all drains, the history is judged.
+
+The history stays in the experiment's folder, whose path is told when a rule was broken; `python -m tests.chaos.checker
+FOLDER/*.jsonl` judges it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from kip932.errors import KafkaError
+from sharegroups import Admin, NewTopic
+from tests.chaos.checker import judge
+from tests.chaos.history import Acknowledged, Event, Fault, HistoryWriter, Observed, Produced, now_ms, read_history
+from tests.chaos.processes import ClusterProcesses
+from tests.chaos.workers import REQUEST_TIMEOUT_MS, WorkerOptions
+
+TOPIC: Final = "work"
+GROUP: Final = "crew"
+PARTITIONS: Final = 4
+CONSUMERS: Final = 4
+RATE: Final = 150
+DRAIN_S: Final = 20.0
+OBSERVE_S: Final = 0.4
+
+#: Short locks and sessions, so that what a fault leaves behind is due within the bounds of an experiment.
+SETTINGS: Final = {
+    "group.share.record.lock.duration.ms": "2000",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.heartbeat.interval.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.session.timeout.ms": "10000",
+    "group.share.min.session.timeout.ms": "5000",
+    "share.coordinator.state.topic.num.partitions": "8",
+    "drain.grace.ms": "2000",
+}
+
+
+class Recovery(NamedTuple):
+    """After a fault: until an acknowledgement sent later was answered NONE, and the longest silence up to the next."""
+
+    fault: str
+    target: str
+    next_ms: int
+    silence_ms: int
+
+
+class Observer:
+    """Looks at start offsets and lags from outside, again and again."""
+
+    def __init__(self, bootstrap: str, history: Path) -> None:
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "request.timeout.ms": REQUEST_TIMEOUT_MS,
+            "default.api.timeout.ms": 3_000,
+        }
+        self._history = HistoryWriter(history)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._drained = threading.Event()
+        self._draining = False
+        self._thread.start()
+
+    def wait_drained(self, timeout_s: float) -> bool:
+        """Whether every partition had lag 0 at one look within the time."""
+        self._drained.clear()
+        self._draining = True
+        return self._drained.wait(timeout_s)
+
+    def close(self) -> None:
+        """End it."""
+        self._stop.set()
+        self._thread.join(15)
+        self._history.close()
+
+    def _run(self) -> None:
+        with Admin(self._settings) as admin:
+            while not self._stop.wait(OBSERVE_S):
+                with contextlib.suppress(KafkaError):
+                    self._look(admin)
+
+    def _look(self, admin: Admin) -> None:
+        draining = self._draining
+        offsets = admin.list_share_group_offsets({GROUP: None})[GROUP]
+        if isinstance(offsets, KafkaError):
+            return
+        seen = [
+            Observed(at.topic, at.partition, found.start_offset, found.lag, now_ms())
+            for at, found in offsets.items()
+            if found is not None and found.lag is not None
+        ]
+        self._history.write(seen)
+        if draining and len(seen) == PARTITIONS and all(event.lag == 0 for event in seen):
+            self._drained.set()
+
+
+class Experiment:
+    """A running cluster with its workers; `with` it, make faults, then call `judge`."""
+
+    def __init__(self, folder: Path, seed: int, second: str = "") -> None:
+        self.folder = folder
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.cluster = ClusterProcesses(folder, SETTINGS)
+        self._second = second
+        self._faults = HistoryWriter(folder / "faults.jsonl")
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._observer: Observer | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.cluster.start()
+            if self._second:
+                self.cluster.start_second(self._second)
+            with Admin({"bootstrap.servers": self.cluster.bootstrap}) as admin:
+                errors = admin.create_topics([NewTopic(TOPIC, PARTITIONS)])
+            assert not any(errors.values()), errors
+            names = ["producer", *(f"consumer{number}" for number in range(CONSUMERS))]
+            self._workers = [self._work(name) for name in names]
+            self._observer = Observer(self.cluster.bootstrap, self.folder / "observer.jsonl")
+            self._until(lambda: _has(self.folder, Acknowledged), "first acknowledged record", 15.0)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    # ---- faults
+
+    def pass_time(self, least_s: float, most_s: float) -> None:
+        """Let things go on for a random time."""
+        time.sleep(self.rng.uniform(least_s, most_s))
+
+    def kill(self, target: str) -> None:
+        """SIGKILL one process."""
+        self.cluster.kill(target)
+        self._tell("SIGKILL", target)
+
+    def kill_everything(self) -> None:
+        """SIGKILL everything but the workers at once, and start again on the same data."""
+        self.cluster.kill_everything()
+        self._tell("SIGKILL", "everything")
+        self.cluster.start()
+        self._tell("ready again", "everything")
+
+    def pause(self, target: str, least_s: float, most_s: float) -> None:
+        """SIGSTOP one process for a while."""
+        go_on = self.cluster.pause(target)
+        self._tell("SIGSTOP", target)
+        self.pass_time(least_s, most_s)
+        go_on()
+        self._tell("SIGCONT", target)
+
+    def _tell(self, name: str, target: str) -> None:
+        self._faults.write([Fault(name, target, now_ms())])
+
+    # ---- the end
+
+    def finish(self) -> list[Recovery]:
+        """Stop the producer, drain, stop the rest, judge. Raises AssertionError with what was violated and where."""
+        producer, *consumers = self._workers
+        assert self._observer is not None
+        _dismiss([producer], 12.0)
+        drained = self._observer.wait_drained(DRAIN_S)
+        self._observer.close()
+        self._observer = None
+        _dismiss(consumers, 10.0)
+        statuses = [worker.returncode for worker in self._workers]
+        self.cluster.stop()
+        events = self.history()
+        where = f"seed {self.seed}; histories and logs: {self.folder}"
+        assert not any(statuses), f"workers ended with {statuses}; {where}"
+        assert drained, f"INV-19: not drained within {DRAIN_S:.0f} s; {where}\n" + "\n".join(judge(events)[:20])
+        violations = judge(events)
+        assert not violations, "\n".join([*violations[:20], f"{len(violations)} violations; {where}"])
+        assert any(isinstance(event, Produced) for event in events), where
+        return recoveries(events)
+
+    def history(self) -> list[Event]:
+        """All that was told so far."""
+        return read_history(sorted(self.folder.glob("*.jsonl")))
+
+    def noise(self) -> list[str]:
+        """Lines of the services' logs that no fault excuses."""
+        return [
+            line
+            for log in sorted([*self.folder.glob("*.log"), *self.folder.glob("*.err")])
+            for line in log.read_text(errors="replace").splitlines()
+            if "Traceback" in line or "never retrieved" in line or '"exception"' in line or "never awaited" in line
+        ]
+
+    def _end(self) -> None:
+        if self._observer is not None:
+            self._observer.close()
+            self._observer = None
+        for worker in self._workers:
+            if worker.poll() is None:
+                worker.kill()
+                worker.wait()
+            if worker.stdin is not None:
+                worker.stdin.close()
+        self.cluster.stop()
+        self._faults.close()
+
+    def _work(self, name: str) -> subprocess.Popen[bytes]:
+        history = str(self.folder / f"{name}.jsonl")
+        options = WorkerOptions(self.cluster.bootstrap, TOPIC, GROUP, PARTITIONS, name, self.seed, RATE, history)
+        kind = name.rstrip("0123456789")
+        with (self.folder / f"{name}.err").open("a") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.workers", kind, options.as_json()],
+                stdin=subprocess.PIPE,
+                stderr=errors,
+            )
+
+    def _until(self, happened: Callable[[], bool], what: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not happened():
+            assert time.monotonic() < deadline, f"no {what} within {timeout_s:.0f} s; see {self.folder}"
+            time.sleep(0.1)
+
+
+def recoveries(events: Sequence[Event]) -> list[Recovery]:
+    """How acknowledging went on after each fault."""
+    faults = [event for event in events if isinstance(event, Fault)]
+    confirmed = [event for event in events if isinstance(event, Acknowledged) and not event.error]
+    end_ms = max((event.at_ms for event in events if isinstance(event, Produced)), default=0)
+    found = []
+    for number, fault in enumerate(faults):
+        until_ms = faults[number + 1].at_ms if number + 1 < len(faults) else end_ms
+        later = [ack.at_ms for ack in confirmed if ack.sent_ms >= fault.at_ms]
+        if later:
+            times = [fault.at_ms, *(at_ms for at_ms in later if at_ms <= until_ms)]
+            silence_ms = max((after - before for before, after in pairwise(times)), default=0)
+            found.append(Recovery(fault.name, fault.target, later[0] - fault.at_ms, silence_ms))
+    return found
+
+
+def _has(folder: Path, kind: type[Event]) -> bool:
+    return any(isinstance(event, kind) for event in read_history(sorted(folder.glob("consumer*.jsonl"))))
+
+
+def _dismiss(workers: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
+    """Ask workers to leave in good order; those that do not are killed, which their status tells."""
+    for worker in workers:
+        if worker.stdin is not None:
+            with contextlib.suppress(OSError):
+                worker.stdin.close()
+    deadline = time.monotonic() + timeout_s
+    for worker in workers:
+        try:
+            worker.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()

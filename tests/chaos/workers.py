@@ -1,0 +1,282 @@
+"""The processes that use the cluster while faults happen: `python -m tests.chaos.workers producer|consumer JSON`.
+
+Each writes what it saw into a history file of its own, and leaves in good order when its standard input closes. What
+the client says is written as it is; nothing here repeats or repairs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
+from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT
+from sharegroups import AcknowledgeType, DeliveryReport, Message, Producer, ShareConsumer, WakeupError
+from sharegroups.messages import TopicIdPartition
+from tests.chaos.history import Acknowledged, Delivered, HistoryWriter, Produced, now_ms
+
+#: Low, so that a paused owner is given up within the bounds of an experiment.
+REQUEST_TIMEOUT_MS = 2_000
+UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What a worker is told. `rate`: records a second of the producer."""
+
+    bootstrap: str
+    topic: str
+    group: str
+    partitions: int
+    name: str
+    seed: int
+    rate: int
+    history: str
+
+    def as_json(self) -> str:
+        """For a command line."""
+        return json.dumps(asdict(self))
+
+
+class Arrival(NamedTuple):
+    """When a record's fetch was sent and answered."""
+
+    sent_ms: int
+    at_ms: int
+
+
+class TimedTransport(GrpcTransport):
+    """Notes at the wire when each acquired record was asked for and when it came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arrivals: defaultdict[tuple[bytes, int, int], list[Arrival]] = defaultdict(list)
+
+    async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
+        """As gRPC's; share streams are listened to."""
+        stream = await super().open_stream(address, method)
+        if method.request_type is not ShareStreamRequest:
+            return stream
+        return cast(ClientStream[RequestT, ResponseT], _TimedStream(cast(_ShareStream, stream), self._arrived))
+
+    def _arrived(self, response: ShareStreamResponse, arrival: Arrival) -> None:
+        for topic in response.fetch.responses:
+            for part in topic.partitions:
+                for acquired in part.acquired_records:
+                    for offset in range(acquired.first_offset, acquired.last_offset + 1):
+                        self._arrivals[topic.topic_id, part.partition_index, offset].append(arrival)
+
+    def arrival(self, message: Message) -> Arrival:
+        """The oldest arrival of the record that was not asked about before, so never one that is too young."""
+        return self._arrivals[message.topic_id(), message.partition(), message.offset()].pop(0)
+
+
+_ShareStream = ClientStream[ShareStreamRequest, ShareStreamResponse]
+
+
+class _TimedStream:
+    def __init__(self, stream: _ShareStream, arrived: Callable[[ShareStreamResponse, Arrival], None]) -> None:
+        self._stream = stream
+        self._arrived = arrived
+        self._sent: dict[int, int] = {}
+
+    async def write(self, message: ShareStreamRequest) -> None:
+        if message.HasField("fetch"):
+            self._sent[message.correlation_id] = now_ms()
+        await self._stream.write(message)
+
+    async def read(self) -> ShareStreamResponse | None:
+        response = await self._stream.read()
+        if response is not None and response.HasField("fetch"):
+            self._arrived(response, Arrival(self._sent.pop(response.correlation_id), now_ms()))
+        return response
+
+    async def close(self) -> None:
+        await self._stream.close()
+
+
+class Sent(NamedTuple):
+    """An acknowledgement on its way."""
+
+    type: str
+    delivery_count: int
+    sent_ms: int
+
+
+class AckBook:
+    """Acknowledgements on their way by place; the client's callback tells their fate.
+
+    A record may come again while an older acknowledgement of it is unsettled. It then gets the same type, so that the
+    answers cannot be mistaken for each other.
+    """
+
+    def __init__(self, worker: str, history: HistoryWriter, choose: Callable[[], AcknowledgeType]) -> None:
+        self._worker = worker
+        self._history = history
+        self._choose = choose
+        self._open: defaultdict[tuple[str, int, int], list[Sent]] = defaultdict(list)
+
+    def note(self, message: Message) -> AcknowledgeType:
+        """Choose what becomes of a record and remember it."""
+        waiting = self._open[message.topic(), message.partition(), message.offset()]
+        kind = AcknowledgeType[waiting[-1].type] if waiting else self._choose()
+        waiting.append(Sent(kind.name, message.delivery_count(), now_ms()))
+        return kind
+
+    def settled(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
+        """The client's callback."""
+        events = []
+        for partition, places in offsets.items():
+            for offset in sorted(places):
+                sent = self._open[partition.topic, partition.partition, offset].pop(0)
+                events.append(
+                    Acknowledged(
+                        self._worker, partition.topic, partition.partition, offset, sent.type, sent.delivery_count,
+                        answer_of(error), sent.sent_ms, now_ms(),
+                    )
+                )  # fmt: skip
+        self._history.write(events)
+
+
+def answer_of(error: KafkaError | None) -> str:
+    """ "" for NONE; UNKNOWN when no answer came; else the name of the error."""
+    if error is None:
+        return ""
+    return UNKNOWN if isinstance(error, NetworkError | RequestTimedOutError) else error.name
+
+
+def choice(rng: random.Random) -> Callable[[], AcknowledgeType]:
+    """Mostly ACCEPT, some RELEASE, few REJECT."""
+    kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
+    return lambda: rng.choices(kinds, (80, 15, 5))[0]
+
+
+class ConsumerWorker:
+    """Polls, acknowledges explicitly, and commits in each of the three ways in turn by chance."""
+
+    def __init__(self, options: WorkerOptions, transport: TimedTransport) -> None:
+        self._name = options.name
+        self._transport = transport
+        self._history = HistoryWriter(Path(options.history))
+        self._rng = random.Random(f"{options.seed}-{options.name}")
+        self._book = AckBook(options.name, self._history, choice(self._rng))
+        self.consumer = ShareConsumer(
+            {
+                "bootstrap.servers": options.bootstrap,
+                "group.id": options.group,
+                "client.id": options.name,
+                "share.acknowledgement.mode": "explicit",
+                "max.poll.records": 20,
+                "request.timeout.ms": REQUEST_TIMEOUT_MS,
+                "default.api.timeout.ms": 5_000,
+            },
+            transport=transport,
+        )
+        self.consumer.set_acknowledgement_commit_callback(self._book.settled)
+        self.consumer.subscribe([options.topic])
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop, then close; both tell the rest of the answers."""
+        while not stop.is_set():
+            try:
+                self._turn()
+            except WakeupError:
+                break
+            except KafkaError as error:
+                print(f"{now_ms()} {self._name} poll: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        try:
+            self.consumer.close(5)
+        except KafkaError as error:
+            print(f"{now_ms()} {self._name} close: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        self._history.close()
+
+    def _turn(self) -> None:
+        messages = self.consumer.poll(0.5)
+        self._history.write([self._delivered(message) for message in messages])
+        for message in messages:
+            self.consumer.acknowledge(message, self._book.note(message))
+        way = self._rng.random()
+        if way < 0.4:
+            self.consumer.commit_sync(3.0)
+        elif way < 0.7:
+            self.consumer.commit_async()
+
+    def _delivered(self, message: Message) -> Delivered:
+        sent_ms, at_ms = self._transport.arrival(message)
+        value = (message.value() or b"").decode()
+        return Delivered(
+            self._name, message.topic(), message.partition(), message.offset(), value, message.delivery_count(),
+            sent_ms, at_ms,
+        )  # fmt: skip
+
+
+def consume(options: WorkerOptions) -> None:
+    """A consumer's life."""
+    worker = ConsumerWorker(options, TimedTransport())
+    stop = _told_to_stop(worker.consumer.wakeup)
+    worker.run(stop)
+
+
+def produce(options: WorkerOptions) -> None:
+    """A producer's life: different values at a bounded rate; what is not confirmed is not told."""
+    stop = _told_to_stop(lambda: None)
+    history = HistoryWriter(Path(options.history))
+
+    def delivered(error: KafkaError | None, report: DeliveryReport) -> None:
+        value = (report.value() or b"").decode()
+        if error is None:
+            history.write([Produced(report.topic(), report.partition(), report.offset(), value, now_ms())])
+        else:
+            print(f"{now_ms()} {value} not confirmed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+    settings = {"bootstrap.servers": options.bootstrap, "request.timeout.ms": REQUEST_TIMEOUT_MS}
+    with Producer(settings) as producer:
+        number, began = 0, time.monotonic()
+        while not stop.is_set():
+            producer.produce(
+                options.topic, f"v{number}".encode(), partition=number % options.partitions, on_delivery=delivered
+            )
+            number += 1
+            producer.poll(0)
+            stop.wait(max(0.0, began + number / options.rate - time.monotonic()))
+        producer.flush(10)
+    history.close()
+
+
+def _told_to_stop(on_stop: Callable[[], None]) -> threading.Event:
+    stop = threading.Event()
+
+    def listen() -> None:
+        sys.stdin.read()
+        stop.set()
+        with contextlib.suppress(Exception):
+            on_stop()
+
+    threading.Thread(target=listen, daemon=True).start()
+    return stop
+
+
+_LIVES: dict[str, Callable[[WorkerOptions], None]] = {"producer": produce, "consumer": consume}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one worker."""
+    kind, text = arguments
+    fields: dict[str, Any] = json.loads(text)
+    _LIVES[kind](WorkerOptions(**fields))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
