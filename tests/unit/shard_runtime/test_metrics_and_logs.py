@@ -6,6 +6,7 @@ import io
 import json
 import urllib.request
 
+import pytest
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -77,3 +78,18 @@ def test_a_terminal_may_have_plain_lines() -> None:
         structlog.reset_defaults()
     assert "seen" in out.getvalue()
     assert not out.getvalue().startswith("{")
+
+
+@pytest.mark.rule("CM-61")
+def test_a_logged_exception_shows_no_values_of_variables() -> None:
+    out = io.StringIO()
+    configure_logs("info", "json", out)
+    try:
+        secret = "hunter" + "2"
+        raise ValueError(len(secret))
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    finally:
+        structlog.reset_defaults()
+    assert "ValueError" in out.getvalue()
+    assert "hunter2" not in out.getvalue()
