@@ -1,3 +1,5 @@
+"""What a delivery remembers of its acknowledgements, and how they are merged into batches."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""A member of a share group as a pure machine: which heartbeat is due, and what its answer changes."""
+
 from __future__ import annotations
 
 import pytest

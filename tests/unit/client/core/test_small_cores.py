@@ -1,3 +1,5 @@
+"""The small pure parts of the client: delays, the fetch session, selected records, the produce buffer."""
+
 from __future__ import annotations
 
 import pytest

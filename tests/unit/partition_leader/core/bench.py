@@ -76,7 +76,7 @@ class Bench:
         )
         effects = self.do(event)
         self.core.release_fetch_lock(1)
-        return [tuple(r) for r in one(effects, fx.Acquired).ranges]
+        return [(first, last, count) for first, last, count in one(effects, fx.Acquired).ranges]
 
     # Operations: each gives the id under which `replies` has the answer.
 
@@ -122,7 +122,7 @@ class Bench:
         return self.core.start_offset
 
     def records(self) -> list[tuple[int, int, int, int]]:
-        return [tuple(batch) for batch in self.core.overview().records]
+        return [plain(batch) for batch in self.core.overview().records]
 
     def error(self, op: int) -> KafkaError | None:
         return self.replies[op].error
@@ -135,6 +135,10 @@ def one(effects: list[fx.Effect], kind: type[E]) -> E:
     return found[0]
 
 
+def plain(batch: StateBatch) -> tuple[int, int, int, int]:
+    return batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count
+
+
 def written(write: fx.Persist) -> tuple[int, int, list[tuple[int, int, int, int]]]:
     """start_offset, delivery_complete_count and state batches of a write, as the tables of the specification print."""
-    return write.start_offset, write.delivery_complete_count, [tuple(batch) for batch in write.state_batches]
+    return write.start_offset, write.delivery_complete_count, [plain(batch) for batch in write.state_batches]
