@@ -32,6 +32,10 @@ _DEFINED = (
     re.compile(rf"(?:^|\s)({ID})(?: \[\w+\])?: "),
     re.compile(rf"^#+ .*\(({ID})\b"),
 )
+# Rules that tests cite by the first cell of their row: transitions (T4), and open points, which are numbered as their
+# section is (12.18). Only there: in running text such words may mean anything.
+_ROW = re.compile(r"^\|\s*(?:(T\d+)|((\d+)\.\d+))\s*\|")
+_SECTION = re.compile(r"^#+ (\d+)\. ")
 _SPAN = re.compile(r"^([A-Z]+)-(\d+)…(?:[A-Z]+-)?(\d+) =(.*)")
 _TITLE_LENGTH = 96
 _MARKERS = frozenset({"rule", "scenario"})
@@ -49,16 +53,21 @@ def rules(spec: Path) -> dict[str, Rule]:
     """Every rule that the pages in the folder `spec` define, by id, in the order of the pages."""
     found: dict[str, Rule] = {}
     for page in sorted(spec.glob("*.md")):
+        section = ""
         for line in page.read_text(encoding="utf-8").splitlines():
-            for rule_id, rest in _definitions(line):
+            if heading := _SECTION.match(line):
+                section = heading[1]
+            for rule_id, rest in _definitions(line, section):
                 found.setdefault(rule_id, Rule(rule_id, page.name, _title(rest)))
     return found
 
 
-def _definitions(line: str) -> Iterator[tuple[str, str]]:
+def _definitions(line: str, section: str) -> Iterator[tuple[str, str]]:
     if span := _SPAN.match(line):
         for number in range(int(span[2]), int(span[3]) + 1):
             yield f"{span[1]}-{number}", span[4]
+    if (row := _ROW.match(line)) and row[3] in (None, section):
+        yield row[1] or row[2], line[row.end() :]
     for pattern in _DEFINED:
         for match in pattern.finditer(line):
             yield match[1], line[match.end() :]

@@ -24,6 +24,7 @@ def small(tmp_path: Path) -> Path:
     (tmp_path / "docs/spec").mkdir(parents=True)
     (tmp_path / "docs/spec/a.md").write_text(
         "## 1. Rules (GC-59a; keys)\n| GC-1 | Shard of a group \\| more |\n- **CM-2** Node list\n"
+        "| T4 | Acquired | ACCEPT |\n| 12.000 | B leaves |\n## 12. Open points\n| 12.3 | First write | see T5, 12.2 |\n"
         "**Read** — SC-37: returns all. SC-38: if equal\nSC-20…SC-22 = rows 1–3.\nsee GC-77 for more\n"
     )
     scenarios = tmp_path / "tests/scenarios"
@@ -41,8 +42,9 @@ def small(tmp_path: Path) -> Path:
 
 def test_rules_are_found_where_the_specification_defines_them(small: Path) -> None:
     found = conformance.rules(small / "docs/spec")
-    assert set(found) == {"GC-59a", "GC-1", "CM-2", "SC-37", "SC-38", "SC-20", "SC-21", "SC-22"}
+    assert set(found) == {"GC-59a", "GC-1", "CM-2", "T4", "12.3", "SC-37", "SC-38", "SC-20", "SC-21", "SC-22"}
     assert found["CM-2"].title == "Node list"
+    assert found["12.3"].title == "First write see T5, 12.2"
 
 
 def test_markers_of_modules_classes_functions_and_parameters_count(small: Path) -> None:
