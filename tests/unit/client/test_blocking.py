@@ -19,7 +19,7 @@ from sharegroups import (
 )
 from sharegroups.errors import InvalidGroupIdError
 from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumer import produce
+from tests.unit.client.stories import produce
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sharegroups.cli import produce as produce_tool
 from sharegroups.cli import topics as topics_tool
 from sharegroups.cli.main import main
 from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumer import produce
+from tests.unit.client.stories import produce
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sharegroups import wire
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.messages import TopicIdPartition
 from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumer import EXPLICIT, consumer, play, produce
+from tests.unit.client.stories import EXPLICIT, consumer, play, produce
 from tests.unit.virtual_time import run
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,16 +12,7 @@ from sharegroups.aio import Producer
 from sharegroups.errors import BufferFullError, RequestTimedOutError
 from sharegroups.reports import DeliveryReport
 from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.virtual_time import run
-
-
-def play(story: Callable[[FakeCluster], Awaitable[None]], nodes: int = 1, partitions: int = 1) -> None:
-    async def main() -> None:
-        fake = FakeCluster(nodes)
-        fake.add_topic("t", partitions)
-        await story(fake)
-
-    run(main())
+from tests.unit.client.stories import play
 
 
 def producer(fake: FakeCluster, **settings: Any) -> Producer:
