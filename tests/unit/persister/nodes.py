@@ -7,6 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import pytest
+
 from kip932.api.v1 import cluster_service_pb2
 from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorResponse
 from kip932.ids import SharePartitionKey
@@ -14,7 +16,7 @@ from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateResponse
 from kip932.state_batches import StateBatch
-from shard_runtime.persister import LocalCoordinator, PersisterClient, PersisterSettings, StateWrite
+from shard_runtime.persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings, StateWrite
 from shard_runtime.transport import InMemoryNetwork
 from tests.unit.share_coordinator.hosts import SHARDS, LoopClock, World
 from tests.unit.share_coordinator.worlds import TOPIC
@@ -29,6 +31,17 @@ def key(partition: int = 0, group: str = "g") -> SharePartitionKey:
 
 def change(*batches: tuple[int, int, int, int], start: int = 0, leader: int = -1, generation: int = 0) -> StateWrite:
     return StateWrite(-1, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def failure_of(persister: PersisterClient, partition: int = 0) -> PersisterError:
+    """The error with which a write ends."""
+    with pytest.raises(PersisterError) as failure:
+        await persister.write(key(partition), change((0, 1, 2, 1)))
+    return failure.value
 
 
 class Cluster:
