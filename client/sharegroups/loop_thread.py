@@ -24,8 +24,11 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _ignore_poller_noise(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """gRPC's poller reports EAGAIN when several loops of one process share it; nothing is lost by that."""
-    if not isinstance(context.get("exception"), BlockingIOError):
+    """gRPC has one poller for all loops of a process. It reports EAGAIN when several share it, and a closed loop when
+    an event of a client that was closed meanwhile reaches it in another client's loop; nothing is lost by either."""
+    exception = context.get("exception")
+    closed = isinstance(exception, RuntimeError) and "PollerCompletionQueue" in str(context.get("message"))
+    if not closed and not isinstance(exception, BlockingIOError):
         loop.default_exception_handler(context)
 
 

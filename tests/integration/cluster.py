@@ -1,0 +1,192 @@
+"""Real clusters for tests: processes started as people start them, each on a store of its own in a short directory.
+
+A test that needs nothing special shares the session's cluster of a settings profile and keeps to topics and groups of
+its own. Only processes started here are ended, by their pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+#: Bound of every wait for a process; far above what it takes, so that a slow machine does not fail a test.
+BOUND_S = 60
+
+#: Defaults, with minimums low enough for a test to shorten the times of its own group.
+QUICK = {
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.assignment.interval.ms": "0",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "offsets.topic.num.partitions": "4",
+}
+#: As QUICK, with the group epochs of Kafka trunk.
+KAFKA = {**QUICK, "group.share.fast.first.assignment": "false"}
+
+
+class StartedProcess:
+    """`python -m <words>`, its standard error kept in a file."""
+
+    def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._errors = folder / f"stderr-{uuid.uuid4().hex[:8]}"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**_environment(), **(environment or {})},
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to standard error."""
+        return self._errors.read_text(errors="replace")
+
+    def line(self) -> str:
+        """Its next line on standard output."""
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], BOUND_S)
+        assert readable, f"process {self.pid} said nothing within {BOUND_S} s:\n{self.errors}"
+        line = self._process.stdout.readline().decode()
+        assert line, f"process {self.pid} ended with status {self._process.wait(BOUND_S)}:\n{self.errors}"
+        return line
+
+    def ended(self) -> int:
+        """Wait for its own end; the exit status."""
+        status = self._process.wait(BOUND_S)
+        self._close()
+        return status
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self.ended()
+
+    def stop(self) -> int:
+        """End it in good order; the exit status. Killed when it does not end in bounded time."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self.ended()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def _close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+class Cluster:
+    """`sharegroups up` on a directory of its own, and more partition leaders on the same store if a test adds them."""
+
+    def __init__(self, settings: Mapping[str, str] = QUICK, *options: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
+        self._settings = dict(settings)
+        self._options = options
+        self._others: list[StartedProcess] = []
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the node, for the first time or again on the same data."""
+        self.node = StartedProcess(up_words(self.folder / "data", self._settings, *self._options), self.folder)
+        self.ready: dict[str, Any] = json.loads(self.node.line())
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients begin."""
+        return str(self.ready["bootstrap"])
+
+    @property
+    def store_url(self) -> str:
+        """The store, for processes and for looking into the logs."""
+        return str(self.ready["store"])
+
+    @property
+    def store_socket(self) -> str:
+        """Path of the embedded store's socket."""
+        return self.store_url.removeprefix("unix://")
+
+    def add_leader(self, name: str) -> str:
+        """One more partition leader on the same store; its address."""
+        settings = {**self._settings, "node.name": name, "store.url": self.store_url, "store.fsync.always": "true"}
+        words = [f"{key}={value}" for key, value in settings.items()]
+        process = StartedProcess(["partition_leader", *words], self.folder)
+        self._others.append(process)
+        word, _, address = process.line().strip().partition(" ")
+        assert word == "ready"
+        return address
+
+    def close(self) -> None:
+        """End every process, the newest first, and remove the data."""
+        try:
+            for process in (*reversed(self._others), self.node):
+                process.stop()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Clusters:
+    """The session's clusters, one for each profile that was asked for."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[tuple[str, str], ...], Cluster] = {}
+
+    def of(self, profile: Mapping[str, str]) -> Cluster:
+        """The shared cluster with these settings."""
+        key = tuple(sorted(profile.items()))
+        if key not in self._running:
+            self._running[key] = Cluster(profile)
+        return self._running[key]
+
+    def close(self) -> None:
+        """End them all."""
+        for cluster in self._running.values():
+            cluster.close()
+
+
+def up_words(data: Path, settings: Mapping[str, str] | None = None, *options: str) -> list[str]:
+    """The words of `sharegroups up` for a program that reads the ready line."""
+    words = ["share_node", "up", "--data", str(data), "--output", "json", "--log-level", "warning"]
+    if "--port" not in options:
+        words += ["--port", "0"]
+    for name, value in (settings or {}).items():
+        words += ["--set", f"{name}={value}"]
+    return [*words, *options]
+
+
+def unique(word: str) -> str:
+    """A name that no other test uses."""
+    return f"{word}-{uuid.uuid4().hex[:10]}"
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment without settings that would reach the started one by accident."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SHAREGROUPS_")}

@@ -1,0 +1,167 @@
+"""A member of a share group with its share session at one leader, as FX-RPC of the scenarios has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
+from tests.integration.cluster import unique
+from tests.integration.scenarios.wire import Wire, attempts
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+Acks = dict[int, list[tuple[int, int, list[int]]]]
+Acquired = list[tuple[int, int, int]]
+
+
+class Session:
+    """Requests of one member to one leader; `epoch` is the next request's."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        group: str,
+        member: str,
+        topic_id: bytes,
+        *,
+        partitions: tuple[int, ...] = (0,),
+        address: str | None = None,
+    ) -> None:
+        self.wire = wire
+        self.group = group
+        self.member = member
+        self.topic_id = topic_id
+        self.partitions = partitions
+        self.address = address
+        self.epoch = 0
+        self.session_id: int | None = None
+
+    async def fetch(
+        self, acks: Acks | None = None, *, epoch: int | None = None, wait_ms: int = 5_000, min_bytes: int = 1
+    ) -> ShareFetchResponse:
+        """One ShareFetch, with the next epoch or the one given; acknowledgements by partition."""
+        request = ShareFetchRequest(
+            group_id=self.group,
+            member_id=self.member,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=2**31 - 1,
+            max_records=500,
+            batch_size=500,
+        )
+        opening = request.share_session_epoch == 0
+        if not opening and self.session_id is not None:
+            request.session_id = self.session_id
+        if opening or acks:
+            topic = request.topics.add(topic_id=self.topic_id)
+            for partition in self.partitions if opening else acks or {}:
+                _fill(topic.partitions.add(partition_index=partition), (acks or {}).get(partition, []))
+        answer: ShareFetchResponse = await self.wire.call("ShareFetch", request, self.address)
+        if answer.error_code == 0 and epoch != -1:
+            self.epoch = request.share_session_epoch + 1
+            if opening:
+                self.session_id = answer.session_id
+        return answer
+
+    async def acknowledge(
+        self, *batches: tuple[int, int, list[int]], epoch: int | None = None, partition: int = 0
+    ) -> ShareAcknowledgeResponse:
+        """One ShareAcknowledge for one partition."""
+        request = ShareAcknowledgeRequest(
+            group_id=self.group,
+            member_id=self.member,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+        )
+        if request.share_session_epoch != 0 and self.session_id is not None:
+            request.session_id = self.session_id
+        if batches:
+            topic = request.topics.add(topic_id=self.topic_id)
+            _fill(topic.partitions.add(partition_index=partition), batches)
+        answer: ShareAcknowledgeResponse = await self.wire.call("ShareAcknowledge", request, self.address)
+        if answer.error_code == 0 and epoch != -1:
+            self.epoch += 1
+        return answer
+
+    async def ack(self, first: int, last: int, kind: int) -> int:
+        """Acknowledge one range; the partition's error, the request having been fine as a whole."""
+        answer = await self.acknowledge((first, last, [kind]))
+        assert answer.error_code == 0, answer.error_message
+        return int(answer.responses[0].partitions[0].error_code)
+
+    async def open(self) -> None:
+        """Epoch 0, repeated until every partition is reported, without error and empty (FX-RPC)."""
+        async for _ in attempts():
+            answer = await self.fetch(epoch=0, min_bytes=0)
+            assert answer.error_code == 0, answer.error_message
+            reported = [part for topic in answer.responses for part in topic.partitions]
+            if len(reported) == len(self.partitions) and not any(part.error_code for part in reported):
+                assert not any(part.acquired_records for part in reported)
+                return
+        raise AssertionError(f"the session was not opened: {answer}")
+
+    async def open_with_records(self) -> None:
+        """Open on partitions that hold records, and acquire some."""
+        async for _ in attempts():
+            if acquired(await self.fetch()):
+                return
+        raise AssertionError(f"{self.member} acquired nothing")
+
+    async def acquire(self) -> Acquired:
+        """Fetch until something of the first partition is acquired: a fetch may legally come back empty."""
+        async for _ in attempts():
+            found = acquired(await self.fetch())
+            if found:
+                return found
+        raise AssertionError(f"{self.member} acquired nothing")
+
+
+async def fx_rpc(wire: Wire, settings: dict[str, str] | None = None) -> tuple[Session, str]:
+    """FX-RPC: topic of one partition, group at earliest, a member with an open, empty session. Also the topic."""
+    topic, group = unique("t"), unique("g")
+    topic_id = await wire.create_topic(topic)
+    if settings:
+        await wire.set_group(group, settings)
+    session = Session(wire, group, await wire.join(group, [topic]), topic_id)
+    await session.open()
+    return session, topic
+
+
+async def another(session: Session, topic: str) -> Session:
+    """A second member of the group; its session is not open yet."""
+    member = await session.wire.join(session.group, [topic])
+    return Session(session.wire, session.group, member, session.topic_id)
+
+
+def part(answer: Any) -> Any:
+    """The only partition of an answer."""
+    (topic,) = answer.responses
+    (found,) = topic.partitions
+    return found
+
+
+def acquired(answer: ShareFetchResponse) -> Acquired:
+    """What was acquired, over all partitions of the answer."""
+    assert answer.error_code == 0, answer.error_message
+    found = []
+    for topic in answer.responses:
+        for one in topic.partitions:
+            assert one.error_code == 0, one.error_message
+            found += [(batch.first_offset, batch.last_offset, batch.delivery_count) for batch in one.acquired_records]
+    return found
+
+
+def offsets(answer: ShareFetchResponse) -> list[int]:
+    """The offsets that the record data covers."""
+    return [
+        batch.base_offset + index
+        for topic in answer.responses
+        for one in topic.partitions
+        for batch in one.records
+        for index in range(batch.count)
+    ]
+
+
+def _fill(partition: Any, batches: Any) -> None:
+    for first, last, kinds in batches:
+        partition.acknowledgement_batches.add(first_offset=first, last_offset=last, acknowledge_types=kinds)

@@ -1,0 +1,279 @@
+"""S-001, S-002, S-007 … S-009, S-012: the blocking client against a real node and store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kip932.api.v1.share_stream_pb2 import ShareStreamRequest
+from kip932.ids import STATE_ACKNOWLEDGED
+from kip932.rpc.grpc_transport import GrpcTransport
+from share_coordinator.core.records import ShareSnapshot, ShareUpdate
+from sharegroups import AcknowledgeType, IllegalStateError, Messages, Producer, ShareConsumer
+from sharegroups.loop_thread import LoopThread
+from tests.integration.cluster import Cluster, unique
+from tests.integration.scenarios.stored import share_records
+from tests.integration.scenarios.wire import Batches, State, Wire
+
+EXPLICIT = "explicit"
+BOUND_S = 30
+
+
+class World:
+    """A topic of one partition, a group, and their clients."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.topic, self.group = unique("topic"), unique("group")
+        self.topic_id = self.ask("create_topic", self.topic)
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        """One call of the wire's."""
+
+        async def asked() -> Any:
+            async with Wire(self.cluster.bootstrap) as wire:
+                return await getattr(wire, name)(*arguments)
+
+        thread = LoopThread("asking")
+        try:
+            return thread.call(asked())
+        finally:
+            thread.stop()
+
+    def state(self) -> State:
+        found: State = self.ask("state", self.group, self.topic_id)
+        return found
+
+    def until_state(self, start: int, batches: Batches) -> None:
+        self.ask("until_state", self.group, self.topic_id, start, batches)
+
+    def produce(self, *values: str) -> None:
+        with Producer(bootstrap_servers=self.cluster.bootstrap) as producer:
+            for value in values:
+                producer.produce(self.topic, value)
+
+    @contextmanager
+    def consumer(self, mode: str = "implicit", subscribed: bool = True) -> Iterator[ShareConsumer]:
+        with ShareConsumer(
+            bootstrap_servers=self.cluster.bootstrap, group_id=self.group, share_acknowledgement_mode=mode
+        ) as consumer:
+            if subscribed:
+                consumer.subscribe([self.topic])
+            yield consumer
+
+
+@pytest.fixture
+def world(cluster: Cluster) -> World:
+    return World(cluster)
+
+
+def first(consumer: ShareConsumer) -> Messages:
+    """What the first poll that is not empty returns: assignment and initialisation take a moment."""
+    deadline = time.monotonic() + BOUND_S
+    while time.monotonic() < deadline:
+        if messages := consumer.poll(1):
+            return messages
+    raise AssertionError("nothing was delivered")
+
+
+def deliveries(messages: Messages) -> list[tuple[int, int]]:
+    """(offset, delivery count) of each."""
+    return [(message.offset(), message.delivery_count()) for message in messages]
+
+
+@pytest.mark.scenario("S-001")
+@pytest.mark.rule("CL-20", "CL-21")
+def test_polling_needs_a_subscription(world: World) -> None:
+    with world.consumer(subscribed=False) as consumer:
+        with pytest.raises(IllegalStateError, match="not subscribed"):
+            consumer.poll(0.5)
+        assert consumer.subscription() == []
+        consumer.subscribe([world.topic])
+        assert len(consumer.poll(0.5)) == 0
+        consumer.unsubscribe()
+        assert consumer.subscription() == []
+        with pytest.raises(IllegalStateError, match="not subscribed"):
+            consumer.poll(0.5)
+        consumer.subscribe([world.topic])
+        deadline = time.monotonic() + BOUND_S
+        records = share_records(world.cluster, world.group, world.topic_id)
+        while len(records) < 2 and time.monotonic() < deadline:
+            assert len(consumer.poll(0.2)) == 0
+            records = share_records(world.cluster, world.group, world.topic_id)
+        initialised, read = records[:2]
+        assert isinstance(initialised, ShareSnapshot)
+        assert (initialised.snapshot_epoch, initialised.leader_epoch, initialised.batches) == (0, 0, ())
+        assert isinstance(read, ShareUpdate)
+        assert read.leader_epoch == next(iter(world.ask("leaders", world.topic).values())).epoch
+        assert read.batches == ()
+        consumer.subscribe([])
+        assert consumer.subscription() == []
+        with pytest.raises(IllegalStateError, match="not subscribed"):
+            consumer.poll(0.5)
+
+
+@pytest.mark.scenario("S-002")
+@pytest.mark.rule("CL-28")
+def test_consecutive_polls_return_only_what_was_produced_in_between(world: World) -> None:
+    world.produce("a")
+    with world.consumer() as consumer:
+        seen = [deliveries(first(consumer))]
+        for value in ("b", "c"):
+            world.produce(value)
+            seen.append(deliveries(consumer.poll(5)))
+        assert seen == [[(0, 1)], [(1, 1)], [(2, 1)]]
+        world.until_state(2, [])
+    # Nobody polled after the third: the close gives it back (CL-28).
+    world.until_state(2, [(2, 2, 0, 1)])
+
+
+@pytest.mark.scenario("S-007")
+def test_the_last_acknowledgement_before_the_commit_wins(world: World) -> None:
+    world.produce("a")
+    with world.consumer(EXPLICIT) as consumer:
+        (message,) = first(consumer)
+        consumer.acknowledge(message, AcknowledgeType.RELEASE)
+        consumer.acknowledge(message, AcknowledgeType.ACCEPT)
+        assert len(consumer.poll(0.5)) == 0
+        world.until_state(1, [])
+    updates = share_records(world.cluster, world.group, world.topic_id)
+    written = [batch for record in updates if isinstance(record, ShareUpdate) for batch in record.batches]
+    assert [(batch.first_offset, batch.last_offset, batch.delivery_state) for batch in written] in (
+        [(0, 0, STATE_ACKNOWLEDGED)],
+        [],  # a write that moves the start past the record need not name it
+    )
+
+
+@pytest.mark.scenario("S-008")
+def test_a_released_record_comes_back_on_the_next_poll(world: World) -> None:
+    world.produce("a")
+    with world.consumer(EXPLICIT) as consumer:
+        (message,) = first(consumer)
+        consumer.acknowledge(message, AcknowledgeType.RELEASE)
+        again = consumer.poll(5)
+        assert deliveries(again) == [(0, 2)]
+        consumer.acknowledge(again[0], AcknowledgeType.ACCEPT)
+        assert len(consumer.poll(0.5)) == 0
+    assert world.state()[:2] == (1, [])
+
+
+@pytest.mark.scenario("S-008")
+def test_a_record_released_at_the_close_goes_to_another_member(world: World) -> None:
+    world.produce("a")
+    with world.consumer(EXPLICIT) as consumer:
+        (message,) = first(consumer)
+        consumer.acknowledge(message, AcknowledgeType.RELEASE)
+    with world.consumer() as other:
+        assert deliveries(first(other)) == [(0, 2)]
+
+
+class CountingTransport(GrpcTransport):
+    """Counts the acknowledgements that leave the process."""
+
+    acknowledgements: int
+
+    async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
+        self._count(request)
+        return await super().call(address, method, request, timeout_s)
+
+    async def open_stream(self, address: str, method: Any) -> Any:
+        stream = await super().open_stream(address, method)
+        write = stream.write
+
+        async def counted(message: Any) -> None:
+            self._count(message)
+            await write(message)
+
+        return _Stream(stream, counted)
+
+    def _count(self, message: Any) -> None:
+        if isinstance(message, ShareStreamRequest):
+            message = getattr(message, message.WhichOneof("request") or "fetch")
+        topics = getattr(message, "topics", ())
+        if "Share" in type(message).__name__ and hasattr(message, "share_session_epoch"):
+            CountingTransport.acknowledgements += sum(
+                len(part.acknowledgement_batches) for topic in topics for part in topic.partitions
+            )
+
+
+class _Stream:
+    """A stream whose writes are counted."""
+
+    def __init__(self, stream: Any, write: Any) -> None:
+        self.read, self.close, self.write = stream.read, stream.close, write
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> type[CountingTransport]:
+    monkeypatch.setattr("sharegroups.aio.machinery.transport_for", lambda config: CountingTransport())
+    CountingTransport.acknowledgements = 0
+    return CountingTransport
+
+
+@pytest.mark.scenario("S-009")
+def test_a_record_acknowledged_and_committed_is_refused_locally(
+    world: World, counting: type[CountingTransport]
+) -> None:
+    world.produce("a")
+    with world.consumer(EXPLICIT) as consumer:
+        (message,) = first(consumer)
+        consumer.acknowledge(message)
+        assert len(consumer.poll(0.5)) == 0
+        assert counting.acknowledgements == 1
+        with pytest.raises(IllegalStateError):
+            consumer.acknowledge(message)
+        assert consumer.commit_sync() == {}
+        assert counting.acknowledgements == 1
+    assert world.state()[:2] == (1, [])
+
+
+@pytest.mark.scenario("S-009")
+@pytest.mark.parametrize("after_an_empty_poll", [False, True])
+def test_implicit_mode_refuses_acknowledge(
+    world: World, counting: type[CountingTransport], after_an_empty_poll: bool
+) -> None:
+    world.produce("a")
+    with world.consumer() as consumer:
+        (message,) = first(consumer)
+        if after_an_empty_poll:
+            assert len(consumer.poll(0.5)) == 0
+        sent = counting.acknowledgements
+        assert sent == (1 if after_an_empty_poll else 0)
+        with pytest.raises(IllegalStateError):
+            consumer.acknowledge(message)
+        assert counting.acknowledgements == sent
+
+
+@pytest.mark.scenario("S-012")
+def test_an_expired_lock_redelivers(world: World) -> None:
+    """The lock is 1.5 s; its end is awaited in the stored state instead of slept through."""
+    world.ask("set_group", world.group, {"share.record.lock.duration.ms": "1500"})
+    with world.consumer() as consumer:
+        world.produce("k1")
+        assert deliveries(first(consumer)) == [(0, 1)]
+        assert len(consumer.poll(1)) == 0
+        assert consumer.acquisition_lock_timeout_ms() == 1500
+        world.produce("k2")
+        assert deliveries(consumer.poll(5)) == [(1, 1)]
+        world.until_state(1, [(1, 1, 0, 1)])
+        again = consumer.poll(5)
+        assert [message.value() for message in again] == [b"k2"]
+        assert deliveries(again) == [(1, 2)]
+        assert len(consumer.poll(1)) == 0
+    assert world.state()[:2] == (2, [])
+
+
+@pytest.mark.scenario("S-012")
+def test_an_expired_lock_redelivers_to_another_consumer(world: World) -> None:
+    world.ask("set_group", world.group, {"share.record.lock.duration.ms": "1000"})
+    world.produce("k1")
+    with world.consumer() as holder:
+        assert deliveries(first(holder)) == [(0, 1)]
+        with world.consumer() as other:
+            assert deliveries(first(other)) == [(0, 2)]
+            assert set(other.commit_sync().values()) == {None}
+        assert world.state()[:2] == (1, [])

@@ -1,0 +1,114 @@
+"""S-025, S-027: several partition leaders on one store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kip932 import errors
+from kip932.ids import TopicIdPartition
+from partition_leader.led_partitions import shard_of
+from shard_runtime.placement import target
+from tests.integration.cluster import QUICK, Cluster
+from tests.integration.scenarios.sessions import ACCEPT, Session, acquired, part
+from tests.integration.scenarios.wire import Leader, Wire, attempts
+
+PARTITIONS = 12
+
+
+@pytest.fixture(scope="module")
+def growing() -> Iterator[Cluster]:
+    """One node; the first test adds a second, the next a third."""
+    with Cluster(QUICK) as cluster:
+        yield cluster
+
+
+async def _until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) -> dict[int, Leader]:
+    """Wait until `count` nodes lead the topic's partitions, each where it is placed, so that nothing moves any more."""
+    async for _ in attempts():
+        leaders = await wire.leaders(topic, PARTITIONS)
+        nodes = {leader.node_id for leader in leaders.values()}
+        if len(nodes) == count and all(
+            leader.node_id == target(shard_of(TopicIdPartition(topic_id, partition)), nodes)
+            for partition, leader in leaders.items()
+        ):
+            return leaders
+    raise AssertionError(f"{topic} is led by {leaders}")
+
+
+@pytest.mark.scenario("S-025")
+@pytest.mark.rule("PL-255", "CM-11")
+@pytest.mark.asyncio
+async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Cluster) -> None:
+    async with Wire(growing.bootstrap) as wire:
+        topic_id = await wire.create_topic("moved", PARTITIONS)
+        old = await _until_leaders(wire, "moved", topic_id, 1)
+        member = await wire.join("g", ["moved"])
+        sessions = {
+            partition: Session(
+                wire, "g", f"{member[:30]}-{partition}", topic_id, partitions=(partition,), address=leader.address
+            )
+            for partition, leader in old.items()
+        }
+        for partition, session in sessions.items():
+            await wire.produce(topic_id, 21, partition)
+            await session.open_with_records()
+        address = growing.add_leader("second")
+        new = await _until_leaders(wire, "moved", topic_id, 2)
+        moved = next(partition for partition, leader in new.items() if leader.address == address)
+        stayed = next(partition for partition, leader in new.items() if leader.address != address)
+
+        stranger = Session(wire, "g", member, topic_id, partitions=(stayed,), address=address)
+        fetched = await stranger.fetch(epoch=0, wait_ms=500)
+        assert (fetched.error_code, fetched.acquisition_lock_timeout_ms) == (0, 30_000)
+        _not_leader(fetched, part(fetched).error_code, new[stayed])
+
+        late = await sessions[moved].acknowledge((10, 20, [ACCEPT]), partition=moved)
+        assert late.error_code == 0
+        _not_leader(late, part(late).error_code, new[moved])
+        assert new[moved].epoch > old[moved].epoch
+
+        # Nothing was applied: at its new leader the partition is delivered again, whole.
+        follower = Session(wire, "g", "follower", topic_id, partitions=(moved,), address=address)
+        await follower.fetch(epoch=0, wait_ms=0)
+        assert [found[:2] for found in await follower.acquire()] == [(0, 20)]
+
+
+def _not_leader(answer: object, code: int, leader: Leader) -> None:
+    """The partition's error names the leader, and the answer says how to reach it."""
+    found = part(answer)
+    assert code == errors.NotLeaderOrFollowerError.code
+    assert found.error_message
+    assert (found.current_leader.leader_id, found.current_leader.leader_epoch) == (leader.node_id, leader.epoch)
+    (endpoint,) = answer.node_endpoints  # type: ignore[attr-defined]
+    assert (endpoint.node_id, f"{endpoint.host}:{endpoint.port}") == (leader.node_id, leader.address)
+
+
+@pytest.mark.scenario("S-027")
+@pytest.mark.asyncio
+async def test_one_share_session_per_leader(growing: Cluster) -> None:
+    growing.add_leader("third")
+    async with Wire(growing.bootstrap) as wire:
+        topic_id = await wire.create_topic("spread", PARTITIONS)
+        leaders = await _until_leaders(wire, "spread", topic_id, 3)
+        one_each = {leader.node_id: partition for partition, leader in leaders.items()}
+        member = await wire.join("g3", ["spread"])
+        sessions = [
+            Session(wire, "g3", member, topic_id, partitions=(partition,), address=leaders[partition].address)
+            for partition in one_each.values()
+        ]
+        for session in sessions:
+            await session.open()
+        for session in sessions:
+            (partition,) = session.partitions
+            await wire.produce(topic_id, 10, partition, session.address)
+        for session in sessions:
+            answer = await session.fetch(epoch=1)
+            assert part(answer).partition_index == session.partitions[0]
+            assert acquired(answer) == [(0, 9, 1)]
+        # Each node counts for itself: one session's progress does not move the others' epochs.
+        ahead, *behind = sessions
+        for _ in range(3):
+            assert (await ahead.fetch(wait_ms=0)).error_code == 0
+        assert [(await session.fetch(epoch=2, wait_ms=0)).error_code for session in behind] == [0, 0]

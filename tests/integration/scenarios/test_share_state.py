@@ -1,0 +1,185 @@
+"""S-087 … S-090, S-098, S-099: the share coordinator's RPCs, and what they leave in a real store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kip932 import errors
+from kip932.internal.v1 import initialize_share_group_state_pb2 as initialize_pb
+from kip932.internal.v1 import read_share_group_state_pb2 as read_pb
+from kip932.internal.v1 import write_share_group_state_pb2 as write_pb
+from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpdate
+from tests.integration.cluster import Cluster, unique
+from tests.integration.scenarios.stored import share_records
+from tests.integration.scenarios.wire import Batches, Wire, batches_of
+
+pytestmark = pytest.mark.asyncio
+
+FENCED_LEADER = errors.FencedLeaderEpochError.code
+FENCED_STATE = errors.FencedStateEpochError.code
+
+
+class Key:
+    """The state of one share-partition that no leader looks at."""
+
+    def __init__(self, wire: Wire, cluster: Cluster, group: str, topic_id: bytes) -> None:
+        self.wire = wire
+        self.cluster = cluster
+        self.group = group
+        self.topic_id = topic_id
+
+    async def _call(self, name: str, request: Any, **fields: Any) -> Any:
+        request.group_id = self.group
+        one = request.topics.add(topic_id=self.topic_id).partitions.add(partition=0)
+        for batch in fields.pop("batches", ()):
+            first, last, state, count = batch
+            one.state_batches.add(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+        for field, value in fields.items():
+            setattr(one, field, value)
+        answer = await self.wire.state_call(name, request, self.group, self.topic_id)
+        (topic,) = answer.results
+        (result,) = topic.partitions
+        assert (topic.topic_id, result.partition) == (self.topic_id, 0)
+        assert bool(result.error_message) == (result.error_code != 0)
+        return result
+
+    async def initialize(self, state_epoch: int, start_offset: int) -> int:
+        request = initialize_pb.InitializeShareGroupStateRequest()
+        fields = {"state_epoch": state_epoch, "start_offset": start_offset}
+        return int((await self._call("InitializeShareGroupState", request, **fields)).error_code)
+
+    async def read(self, leader_epoch: int) -> Any:
+        request = read_pb.ReadShareGroupStateRequest()
+        return await self._call("ReadShareGroupState", request, leader_epoch=leader_epoch)
+
+    async def write(self, batches: Batches, *, start: int = 0, state_epoch: int = 0, leader_epoch: int = 0) -> int:
+        fields = {"batches": batches, "state_epoch": state_epoch, "leader_epoch": leader_epoch, "start_offset": start}
+        result = await self._call("WriteShareGroupState", write_pb.WriteShareGroupStateRequest(), **fields)
+        return int(result.error_code)
+
+    def records(self) -> list[ShareRecord]:
+        return share_records(self.cluster, self.group, self.topic_id)
+
+
+async def _key(wire: Wire, cluster: Cluster) -> Key:
+    return Key(wire, cluster, unique("g"), await wire.create_topic(unique("T")))
+
+
+@pytest.mark.scenario("S-087")
+async def test_initialise(wire: Wire, cluster: Cluster) -> None:
+    key = await _key(wire, cluster)
+    assert await key.initialize(5, 10) == 0
+    (snapshot,) = key.records()
+    assert isinstance(snapshot, ShareSnapshot)
+    assert (snapshot.snapshot_epoch, snapshot.state_epoch, snapshot.start_offset) == (0, 5, 10)
+    assert snapshot.batches == ()
+    found = await key.read(0)
+    assert (found.error_code, found.state_epoch, found.start_offset, batches_of(found)) == (0, 5, 10, [])
+
+
+@pytest.mark.scenario("S-088")
+async def test_a_write_appends_an_update_and_consecutive_writes_merge(wire: Wire, cluster: Cluster) -> None:
+    key = await _key(wire, cluster)
+    assert await key.initialize(0, 0) == 0
+    snapshot = key.records()[0]
+    assert isinstance(snapshot, ShareSnapshot)
+    for number, batch in enumerate([(0, 10, 0, 1), (11, 20, 0, 1)], 1):
+        assert await key.write([batch]) == 0
+        records = key.records()
+        assert len(records) == 1 + number
+        update = records[-1]
+        assert isinstance(update, ShareUpdate)
+        assert (update.snapshot_epoch, update.batches) == (snapshot.snapshot_epoch, (batch,))
+    assert batches_of(await key.read(0)) == [(0, 20, 0, 1)]
+
+
+@pytest.mark.scenario("S-089")
+async def test_fencing_of_writes(wire: Wire, cluster: Cluster) -> None:
+    led = await _key(wire, cluster)
+    assert await led.initialize(0, 0) == 0
+    assert (await led.read(1)).error_code == 0
+    before = led.records()
+    assert await led.write([(0, 1, 2, 1)], leader_epoch=0) == FENCED_LEADER
+    assert (await wire.summary(led.group, led.topic_id)).leader_epoch == 1
+
+    reset = await _key(wire, cluster)
+    assert await reset.initialize(1, 0) == 0
+    assert await reset.write([(0, 1, 2, 1)], state_epoch=0, leader_epoch=5) == FENCED_STATE
+    summary = await wire.summary(reset.group, reset.topic_id)
+    assert (summary.leader_epoch, summary.state_epoch) == (0, 1)
+    # It does not remember 5: leader epoch 0 may still write.
+    assert (led.records(), len(reset.records())) == (before, 1)
+    assert await reset.write([], state_epoch=1, leader_epoch=0) == 0
+
+
+@pytest.mark.scenario("S-090")
+@pytest.mark.rule("SC-38")
+async def test_reading_raises_the_leader_epoch(wire: Wire, cluster: Cluster) -> None:
+    key = await _key(wire, cluster)
+    assert await key.initialize(0, -1) == 0
+    first = await key.read(2)
+    # What is stored is looked at after the answer: it must be there already.
+    _, update = key.records()
+    assert isinstance(update, ShareUpdate)
+    assert (update.leader_epoch, update.batches) == (2, ())
+    assert (first.error_code, first.start_offset, first.state_epoch, batches_of(first)) == (0, -1, 0, [])
+    assert (await key.read(-1)).error_code == FENCED_LEADER
+    assert (await key.read(2)).error_code == 0
+    assert await key.write([(0, 1, 2, 1)], leader_epoch=1) == FENCED_LEADER
+    assert len(key.records()) == 2
+
+    other = await _key(wire, cluster)
+    assert await other.initialize(0, 0) == 0
+    assert (await other.read(5)).error_code == 0
+    fenced = await other.read(3)
+    assert (fenced.error_code, fenced.leader_epoch) == (FENCED_LEADER, 5)
+    assert (await wire.summary(other.group, other.topic_id)).leader_epoch == 5
+
+
+async def _merge(wire: Wire, cluster: Cluster, topic_id: bytes, current: Batches, new: Batches) -> Batches:
+    key = Key(wire, cluster, unique("g"), topic_id)
+    assert await key.initialize(0, 0) == 0
+    assert await key.write(current, start=-1) == 0
+    assert await key.write(new, start=-1) == 0
+    return batches_of(await key.read(0))
+
+
+@pytest.mark.scenario("S-098")
+async def test_merging_the_same_state_and_count(wire: Wire, cluster: Cluster) -> None:
+    topic_id = await wire.create_topic(unique("T"))
+    expected = {
+        (100, 110): (100, 110),
+        (100, 105): (100, 110),
+        (100, 115): (100, 115),
+        (105, 108): (100, 110),
+        (105, 110): (100, 110),
+        (105, 115): (100, 115),
+        (111, 115): (100, 115),
+    }
+    for new, merged in expected.items():
+        found = await _merge(wire, cluster, topic_id, [(100, 110, 0, 1)], [(*new, 0, 1)])
+        assert found == [(*merged, 0, 1)], new
+
+
+@pytest.mark.scenario("S-099")
+async def test_the_higher_count_or_state_wins_on_the_overlap(wire: Wire, cluster: Cluster) -> None:
+    topic_id = await wire.create_topic(unique("T"))
+    cases = [
+        ((100, 110, 0, 1), (100, 105, 0, 2), [(100, 105, 0, 2), (106, 110, 0, 1)]),
+        ((100, 110, 0, 1), (105, 110, 0, 2), [(100, 104, 0, 1), (105, 110, 0, 2)]),
+        ((100, 115, 0, 1), (105, 110, 1, 1), None),
+        ((100, 115, 0, 1), (105, 110, 2, 1), [(100, 104, 0, 1), (105, 110, 2, 1), (111, 115, 0, 1)]),
+        ((100, 110, 0, 1), (105, 115, 0, 2), [(100, 104, 0, 1), (105, 115, 0, 2)]),
+    ]
+    for current, new, merged in cases:
+        if merged is None:
+            # The scenario's Acquired (1) is never persisted, and refused (SC-43): the pure combiner has that case.
+            key = Key(wire, cluster, unique("g"), topic_id)
+            assert await key.initialize(0, 0) == 0
+            assert await key.write([current], start=-1) == 0
+            assert await key.write([new], start=-1) == errors.InvalidRequestError.code
+            assert batches_of(await key.read(0)) == [current]
+        else:
+            assert await _merge(wire, cluster, topic_id, [current], [new]) == merged, new

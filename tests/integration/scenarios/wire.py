@@ -1,0 +1,262 @@
+"""The cluster as a program without the client library sees it: generated messages over the gRPC transport.
+
+Nothing is repeated unless the name says so; looking up leaders and coordinators waits, bounded, until they are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple, Self
+
+from kip932 import errors
+from kip932.api.v1 import cluster_service_pb2 as cluster_pb
+from kip932.api.v1 import create_topics_pb2 as topics_pb
+from kip932.api.v1 import describe_configs_pb2 as configs_pb
+from kip932.api.v1 import describe_share_group_offsets_pb2 as group_offsets_pb
+from kip932.api.v1 import find_coordinator_pb2 as finder_pb
+from kip932.api.v1 import group_coordinator_service_pb2 as groups_pb
+from kip932.api.v1 import incremental_alter_configs_pb2 as alter_pb
+from kip932.api.v1 import metadata_pb2 as metadata_pb
+from kip932.api.v1 import partition_leader_service_pb2 as leader_pb
+from kip932.api.v1 import produce_pb2 as produce_pb
+from kip932.api.v1.common_pb2 import StringList
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, RESOURCE_GROUP, SharePartitionKey
+from kip932.internal.v1 import read_share_group_state_pb2 as read_pb
+from kip932.internal.v1 import read_share_group_state_summary_pb2 as summary_pb
+from kip932.internal.v1 import share_coordinator_service_pb2 as state_pb
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import Method, service_methods
+
+BOUND_S = 30
+CALL_S = 20
+
+METHODS: dict[str, Method[Any, Any]] = {
+    name: method
+    for service in (
+        cluster_pb.DESCRIPTOR.services_by_name["ClusterService"],
+        groups_pb.DESCRIPTOR.services_by_name["GroupCoordinatorService"],
+        leader_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"],
+        state_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"],
+    )
+    for name, method in service_methods(service).items()
+}
+
+Batches = list[tuple[int, int, int, int]]
+
+
+class State(NamedTuple):
+    """Persisted state of a share-partition: batches are (first, last, state, count)."""
+
+    start: int
+    batches: Batches
+    state_epoch: int
+
+
+class Leader(NamedTuple):
+    """Who leads a partition."""
+
+    node_id: int
+    epoch: int
+    address: str
+
+
+async def attempts() -> AsyncIterator[int]:
+    """Turns of a bounded poll; the caller returns from it, and past its end it failed."""
+    deadline = time.monotonic() + BOUND_S
+    turn = 0
+    while time.monotonic() < deadline:
+        yield turn
+        turn += 1
+        await asyncio.sleep(0.02)
+
+
+class Wire:
+    """One client of one cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.transport = GrpcTransport()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.transport.close()
+
+    async def call(self, name: str, request: Any, address: str | None = None) -> Any:
+        """One RPC by its name; TransportError is left to the caller."""
+        return await self.transport.call(address or self.bootstrap, METHODS[name], request, CALL_S)
+
+    # ---- topics and configs
+
+    async def create_topic(self, name: str, partitions: int = 1) -> bytes:
+        """Create a topic and wait until every partition has a leader; its id."""
+        topic = topics_pb.CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
+        request = topics_pb.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        (result,) = (await self.call("CreateTopics", request)).topics
+        assert result.error_code == 0, result.error_message
+        await self.leaders(name, partitions)
+        return bytes(result.topic_id)
+
+    async def leaders(self, topic: str, partitions: int = 1) -> dict[int, Leader]:
+        """The leaders of a topic's partitions, once all are known."""
+        wanted = metadata_pb.MetadataRequest.TopicList(values=[metadata_pb.MetadataRequest.Topic(name=topic)])
+        async for _ in attempts():
+            answer = await self.call("Metadata", metadata_pb.MetadataRequest(topics=wanted))
+            nodes = {node.node_id: f"{node.host}:{node.port}" for node in answer.brokers}
+            found = {
+                part.partition_index: Leader(part.leader_id, part.leader_epoch, nodes[part.leader_id])
+                for part in answer.topics[0].partitions
+                if part.error_code == 0
+            }
+            if len(found) == partitions:
+                return found
+        raise AssertionError(f"topic {topic} has no leaders")
+
+    async def set_group(self, group: str, settings: Mapping[str, str]) -> None:
+        """Set configs of a group and wait until they are in force."""
+        changes = [
+            alter_pb.IncrementalAlterConfigsRequest.Config(name=name, config_operation=0, value=value)
+            for name, value in settings.items()
+        ]
+        resource = alter_pb.IncrementalAlterConfigsRequest.Resource(
+            resource_type=RESOURCE_GROUP, resource_name=group, configs=changes
+        )
+        request = alter_pb.IncrementalAlterConfigsRequest(resources=[resource])
+        (result,) = (await self.call("IncrementalAlterConfigs", request)).responses
+        assert result.error_code == 0, result.error_message
+        named = configs_pb.DescribeConfigsRequest.Resource(resource_type=RESOURCE_GROUP, resource_name=group)
+        async for _ in attempts():
+            shown = await self.call("DescribeConfigs", configs_pb.DescribeConfigsRequest(resources=[named]))
+            if settings.items() <= {config.name: config.value for config in shown.results[0].configs}.items():
+                return
+        raise AssertionError(f"the configs of group {group} did not come into force")
+
+    async def produce(self, topic_id: bytes, count: int, partition: int = 0, address: str | None = None) -> int:
+        """One batch of `count` records; its base offset."""
+        records = [Record(value=str(number).encode()) for number in range(count)]
+        batch = produce_pb.ProduceRequest.Batch(
+            record_batch=RecordBatch(base_timestamp_ms=1_700_000_000_000, records=records).SerializeToString(),
+            record_count=count,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            max_timestamp_ms=1_700_000_000_000,
+        )
+        request = produce_pb.ProduceRequest(acks=-1, timeout_ms=10_000)
+        request.topic_data.add(topic_id=topic_id).partition_data.add(index=partition, batches=[batch])
+        (result,) = (await self.call("Produce", request, address)).responses[0].partition_responses
+        assert result.error_code == 0, result.error_message
+        return int(result.base_offset)
+
+    # ---- coordinators
+
+    async def coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> str:
+        """Address of a group's coordinator, or of a share key's, once it is known."""
+        async for _ in attempts():
+            request = finder_pb.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+            (found,) = (await self.call("FindCoordinator", request)).coordinators
+            if found.error_code == 0:
+                return f"{found.host}:{found.port}"
+        raise AssertionError(f"no coordinator for {key}: {errors.error_name(found.error_code)}")
+
+    async def heartbeat(
+        self, group: str, member: str, epoch: int, topics: list[str] | None = None
+    ) -> ShareGroupHeartbeatResponse:
+        """One ShareGroupHeartbeat."""
+        request = ShareGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
+        if topics is not None:
+            request.subscribed_topic_names.CopyFrom(StringList(values=topics))
+        answer: ShareGroupHeartbeatResponse = await self.call(
+            "ShareGroupHeartbeat", request, await self.coordinator(group)
+        )
+        return answer
+
+    async def until_assigned(
+        self, group: str, member: str, epoch: int, wanted: Mapping[bytes, list[int]] | None = None
+    ) -> ShareGroupHeartbeatResponse:
+        """Heartbeat with the epoch last received until a (the wanted) assignment comes."""
+        async for _ in attempts():
+            answer = await self.heartbeat(group, member, epoch)
+            assert answer.error_code == 0, answer.error_message
+            if assigned(answer) if wanted is None else assigned(answer) == wanted:
+                return answer
+            epoch = answer.member_epoch
+        raise AssertionError(f"member {member} of {group} was assigned nothing")
+
+    async def join(self, group: str, topics: list[str], member: str | None = None) -> str:
+        """Join and wait for an assignment; the member id."""
+        member = member or str(uuid.uuid4())
+        first = await self.heartbeat(group, member, 0, topics)
+        assert first.error_code == 0, first.error_message
+        if not assigned(first):
+            await self.until_assigned(group, member, first.member_epoch)
+        return member
+
+    # ---- what is stored
+
+    async def state_call(self, name: str, request: Any, group: str, topic_id: bytes, partition: int = 0) -> Any:
+        """One RPC of the share coordinator, at the key's coordinator."""
+        key = SharePartitionKey(group, topic_id, partition).text
+        return await self.call(name, request, await self.coordinator(key, KEY_TYPE_SHARE))
+
+    async def summary(self, group: str, topic_id: bytes, partition: int = 0) -> Any:
+        """ReadShareGroupStateSummary of one share-partition."""
+        request = summary_pb.ReadShareGroupStateSummaryRequest(group_id=group)
+        request.topics.add(topic_id=topic_id).partitions.add(partition=partition)
+        answer = await self.state_call("ReadShareGroupStateSummary", request, group, topic_id, partition)
+        return answer.results[0].partitions[0]
+
+    async def state(self, group: str, topic_id: bytes, partition: int = 0) -> State:
+        """ReadShareGroupState with exactly the present (leader epoch, generation): it writes and fences nothing.
+
+        The generation is no part of any answer; every lower pair is refused without effect, so it is found by counting.
+        """
+        epoch = (await self.summary(group, topic_id, partition)).leader_epoch
+        for generation in range(1_000):
+            request = read_pb.ReadShareGroupStateRequest(group_id=group)
+            request.topics.add(topic_id=topic_id).partitions.add(
+                partition=partition, leader_epoch=epoch, generation=generation
+            )
+            answer = await self.state_call("ReadShareGroupState", request, group, topic_id, partition)
+            found = answer.results[0].partitions[0]
+            if found.error_code == errors.FencedLeaderEpochError.code:
+                continue
+            assert found.error_code == 0, found.error_message
+            return State(found.start_offset, batches_of(found), found.state_epoch)
+        raise AssertionError("no generation below 1000 is the present one")
+
+    async def until_state(self, group: str, topic_id: bytes, start: int, batches: Batches) -> None:
+        """Wait until this is stored; for what is written after its answer, such as the release of a session's end."""
+        async for _ in attempts():
+            found = await self.state(group, topic_id)
+            if found[:2] == (start, batches):
+                return
+        raise AssertionError(f"{group} holds {found}, expected {start}, {batches}")
+
+    async def lag(self, group: str, topic: str, partition: int = 0) -> tuple[int, int]:
+        """(start offset, lag) as DescribeShareGroupOffsets tells them."""
+        request = group_offsets_pb.DescribeShareGroupOffsetsRequest()
+        request.groups.add(group_id=group).topics.values.add(topic_name=topic, partitions=[partition])
+        answer = await self.call("DescribeShareGroupOffsets", request, await self.coordinator(group))
+        found = answer.groups[0].topics[0].partitions[0]
+        assert found.error_code == 0, found.error_message
+        return found.start_offset, found.lag
+
+
+def batches_of(found: Any) -> Batches:
+    """State batches as (first, last, state, count)."""
+    return [
+        (batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+        for batch in found.state_batches
+    ]
+
+
+def assigned(answer: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]]:
+    """Partitions by topic id of an assignment."""
+    return {part.topic_id: sorted(part.partitions) for part in answer.assignment.topic_partitions}
