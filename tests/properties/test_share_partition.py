@@ -1,168 +1,31 @@
-"""A share-partition against a naive model: one entry per offset, a coordinator that keeps the higher rank, fail-overs.
+"""A share-partition against a naive model: whatever happens, the model's invariants hold, and everything gets finished.
 
 The machine acquires, acknowledges, renews, releases, lets locks run out, moves the log start, loses writes and their
-answers, and starts new leaders from what the coordinator holds. After every step it checks the invariants.
+answers, and starts new leaders from what the coordinator holds. After every step the invariants are checked.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from kip932.errors import CoordinatorNotAvailableError, RequestTimedOutError
-from kip932.state_batches import StateBatch
 from partition_leader.core import effects as fx
 from partition_leader.core import events as ev
-from partition_leader.core.share_partition import SharePartition
 from partition_leader.core.status import Status
+from tests.properties.share_partition_model import ACQUIRED, AVAILABLE, LOCK_MS, SharePartitionModel
 
-LOCK_MS = 1_000
 MAX_EXAMPLES = int(os.environ.get("SHARE_PARTITION_EXAMPLES", "60"))
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
-TERMINAL = (ACKNOWLEDGED, ARCHIVED)
 MEMBERS = ("A", "B", "C")
 members = st.sampled_from(MEMBERS)
 
 
-class Coordinator:
-    """What the share coordinator stores: start offset and, per offset, the highest rank written (SC-104, SC-107)."""
-
-    def __init__(self) -> None:
-        self.start = 0
-        self.ranks: dict[int, tuple[int, int]] = {}
-        self.dcc = 0
-        self.generation = 0
-
-    def write(self, write: fx.Persist) -> bool:
-        if write.generation < self.generation:
-            return False
-        self.generation = write.generation
-        if write.start_offset > self.start or (write.start_offset == self.start):
-            same = write.start_offset == self.start
-            self.dcc = max(self.dcc, write.delivery_complete_count) if same else write.delivery_complete_count
-        self.start = max(self.start, write.start_offset)
-        for first, last, state, count in write.state_batches:
-            for offset in range(first, last + 1):
-                self.ranks[offset] = max(self.ranks.get(offset, (-1, -1)), (count, state))
-        self.ranks = {offset: rank for offset, rank in self.ranks.items() if offset >= self.start}
-        return True
-
-    def read(self, generation: int) -> tuple[int, tuple[StateBatch, ...]]:
-        self.generation = max(self.generation, generation)
-        batches = [StateBatch(o, o, state, count) for o, (count, state) in sorted(self.ranks.items())]
-        return self.start, tuple(batches)
-
-
-class SharePartitionMachine(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0
-        self.coordinator = Coordinator()
-        self.log: list[ev.LogBatch] = []
-        self.log_end = 0
-        self.log_start = 0
-        self.holders: dict[int, tuple[str, int]] = {}  # offset -> last (member, lock end), this leader
-        self.done: set[int] = set()  # terminal and answered NONE: durable (PL-1209)
-        self.committed: set[int] = set()  # what this leader has answered as terminal
-        self.claims: dict[int, tuple[str, tuple[tuple[int, int, tuple[int, ...]], ...]]] = {}
-        self.late: list[fx.Persist] = []  # unanswered writes that may still land
-        self.unknown: set[int] = set()
-        self.op = 0
-        self.generation = 0
-
-    # The host.
-
-    @initialize(
-        spans=st.lists(st.tuples(st.integers(1, 8), st.sampled_from([0, 0, 0, 3])), min_size=3, max_size=12),
-        limit=st.sampled_from([2, 3, 5]),
-        max_locks=st.sampled_from([5, 20, 100]),
-        dlq=st.booleans(),
-    )
-    def begin(self, spans: list[tuple[int, int]], limit: int, max_locks: int, dlq: bool) -> None:
-        self.settings = ev.GroupSettings(LOCK_MS, limit, max_locks, True, dlq)
-        for size, hole in spans:
-            self.append(size, hole)
-        self.new_leader()
-
-    def new_leader(self) -> None:
-        self.generation += 1
-        self.core = SharePartition(self.generation)
-        self.write: fx.Persist | None = None
-        self.read_back: fx.ReadBackWanted | None = None
-        self.dead: list[fx.DeadLetter] = []
-        self.holders.clear()
-        self.claims.clear()
-        self.committed = set(self.done)
-        self.spso = 0
-        start, batches = self.coordinator.read(self.generation)
-        assert start >= self.stored_start()
-        self.do(ev.Initialized(1, start, batches, False, self.settings))
-        assert self.core.status is Status.ACTIVE
-        self.do(ev.LogStartMoved(self.log_start))
-
-    def stored_start(self) -> int:
-        previous = getattr(self, "_stored_start", 0)
-        self._stored_start = self.coordinator.start
-        return previous
-
-    def do(self, event: ev.Event) -> list[fx.Effect]:
-        effects = self.core.handle(event, self.now)
-        for effect in effects:
-            if isinstance(effect, fx.Persist):
-                assert self.write is None
-                assert self.read_back is None
-                self.write = effect
-                self.check_write(effect)
-            elif isinstance(effect, fx.Reply):
-                self.replied(effect)
-            elif isinstance(effect, fx.ReadBackWanted):
-                self.read_back = effect
-            elif isinstance(effect, fx.DeadLetter):
-                self.dead.append(effect)
-            elif isinstance(effect, fx.Dropped):
-                self.generation = effect.generation
-        self.numbers_hold()
-        return effects
-
-    def pending(self) -> set[int]:
-        """Offsets with an acknowledgement or release that is not answered yet; renewals take effect at once."""
-        return {
-            offset
-            for _, acks in self.claims.values()
-            for first, last, types in acks
-            for offset in range(first, last + 1)
-            if types[offset - first] != 4
-        }
-
-    def replied(self, reply: fx.Reply) -> None:
-        _, acks = self.claims.pop(reply.op_id, ("", ()))
-        if reply.error is not None:
-            return
-        for first, last, types in acks:
-            for offset in range(first, last + 1):
-                if types[offset - first] in (0, 1):
-                    self.done.add(offset)
-                    self.committed.add(offset)
-
-    def check_write(self, write: fx.Persist) -> None:
-        previous = -1
-        for batch in write.state_batches:
-            assert batch.first_offset > previous, "state batches ascending, disjoint"
-            assert batch.first_offset >= write.start_offset
-            assert batch.delivery_state != ACQUIRED
-            previous = batch.last_offset
-
-    def append(self, size: int, hole: int) -> None:
-        base = self.log_end + hole
-        self.log.append(ev.LogBatch(base, base + size - 1))
-        self.log_end = base + size
-
-    # What may happen.
+class SharePartitionMachine(SharePartitionModel):
+    """What may happen to a share-partition."""
 
     @rule(size=st.integers(1, 8), hole=st.sampled_from([0, 0, 0, 2]))
     def produce(self, size: int, hole: int) -> None:
@@ -276,20 +139,20 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.write)
     @rule()
     def write_succeeds(self) -> None:
-        write, self.write = self.write, None
+        write = self.take_write()
         if self.coordinator.write(write):
             self.do(ev.Persisted(write.write_id))
 
     @precondition(lambda self: self.write)
     @rule()
     def write_is_refused(self) -> None:
-        write, self.write = self.write, None
+        write = self.take_write()
         self.do(ev.PersistFailed(write.write_id, CoordinatorNotAvailableError(), False))
 
     @precondition(lambda self: self.write)
     @rule(applied=st.booleans(), later=st.booleans())
     def write_is_unanswered(self, applied: bool, later: bool) -> None:
-        write, self.write = self.write, None
+        write = self.take_write()
         if applied:
             assert self.coordinator.write(write)
         elif later:
@@ -305,7 +168,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.read_back)
     @rule(late_write_lands=st.booleans())
     def read_back_answers(self, late_write_lands: bool = False) -> None:
-        wanted, self.read_back = self.read_back, None
+        wanted = self.take_read_back()
         assert wanted.generation == self.core.generation
         start, batches = self.coordinator.read(wanted.generation)
         self.do(ev.ReadBack(wanted.generation, 1, start, batches))
@@ -315,8 +178,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.read_back)
     @rule()
     def read_back_fails(self) -> None:
-        wanted, self.read_back = self.read_back, None
-        self.unknown = set(self.finished_offsets())  # rolled back in memory, yet perhaps stored
+        wanted = self.take_read_back()
+        self.unknown = set(self.finished)  # rolled back in memory, yet perhaps stored
         self.do(ev.ReadBackFailed(wanted.generation, RequestTimedOutError()))
         while self.core.status is Status.RETIRING:
             if self.write:
@@ -324,7 +187,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             elif self.dead:
                 self.dead_letter_done()
         assert self.core.status is Status.FENCED
-        self.finished_offsets().update(self.unknown)
+        self.finished.update(self.unknown)
         self.new_leader()
         self.unknown = set()
 
@@ -356,70 +219,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.check_stored()
         self.new_leader()
 
-    def check_stored(self) -> None:
-        """A fresh leader delivers exactly what this one has not finished (PL-1101, PL-1209)."""
-        memory = self.states()
-        stored = {offset: state for offset, (_, state) in self.coordinator.ranks.items()}
-        for offset, state in stored.items():
-            if state in TERMINAL and offset in memory:
-                assert memory[offset] in TERMINAL, f"{offset} is finished in storage only: it would be lost"
-        for offset in range(self.core.start_offset, self.coordinator.start):
-            assert memory.get(offset, ARCHIVED) in TERMINAL, f"{offset} is passed in storage only: it would be lost"
-        for offset in self.done:
-            if offset >= self.coordinator.start:
-                assert stored.get(offset) in TERMINAL, f"{offset} was answered NONE and would come again"
-
-    # What must hold.
-
-    def states(self) -> dict[int, int]:
-        return {
-            offset: batch.delivery_state
-            for batch in self.core.overview().records
-            for offset in range(batch.first_offset, batch.last_offset + 1)
-        }
-
-    def held_by(self, member: str) -> list[int]:
-        return sorted(o for o, state in self.states().items() if state == ACQUIRED and self.holders[o][0] == member)
-
-    @invariant()
-    def locks_hold(self) -> None:
-        if not hasattr(self, "core"):
-            return
-        for offset, state in self.states().items():
-            if state == ACQUIRED:
-                assert offset in self.holders, f"{offset} is Acquired but nobody fetched it"
-                assert self.holders[offset][1] > self.now, f"{offset} stays Acquired past its lock (PL-1206)"
-
-    @invariant()
-    def numbers_hold(self) -> None:
-        if not hasattr(self, "core"):
-            return
-        overview = self.core.overview()
-        assert overview.start_offset >= self.spso, "the start offset fell (PL-1202)"
-        self.spso = overview.start_offset
-        recount = sum(b.last_offset - b.first_offset + 1 for b in overview.records if b.delivery_state in TERMINAL)
-        assert overview.delivery_complete_count == recount, "PL-1205"
-        assert self.coordinator.start >= self.stored_start()
-        in_log = {o for b in self.log for o in range(b.base_offset, b.last_offset + 1) if o >= self.log_start}
-        for offset in in_log:
-            if offset < self.spso:
-                assert offset in self.finished_offsets(), f"{offset} was passed over (PL-1203, PL-1208)"
-            if offset < self.coordinator.start:
-                accounted = self.finished_offsets() | self.unknown
-                assert offset in accounted, f"{offset} is lost in storage (PL-1208)"
-        self.remember(overview)
-
-    def finished_offsets(self) -> set[int]:
-        return self.__dict__.setdefault("_finished", set())
-
-    def remember(self, overview: Any) -> None:
-        """What the start offset may pass in the next step: what is terminal, or on its way there, right now."""
-        finished = self.finished_offsets()
-        finished.difference_update({o for o in finished if o >= self.spso})
-        for batch in overview.records:
-            given_up = batch.delivery_count >= self.settings.delivery_count_limit
-            if given_up or batch.delivery_state in (*TERMINAL, ARCHIVING):
-                finished.update(range(batch.first_offset, batch.last_offset + 1))
+    # How it ends.
 
     def teardown(self) -> None:
         """However it went so far: with a healthy store and consumers that accept, everything is finished."""
@@ -500,16 +300,14 @@ def runs(offsets: list[int]) -> list[tuple[int, int]]:
     return result
 
 
-class TestSharePartition(SharePartitionMachine.TestCase):
-    settings = settings(
-        max_examples=MAX_EXAMPLES,
-        stateful_step_count=50,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-    )
-
-
 TestSharePartition = pytest.mark.rule(
-    *(f"PL-120{n}" for n in range(1, 10)), "PL-120", "PL-121", "PL-122", "PL-123", "PL-608", "PL-707", "PL-1101"
-)(TestSharePartition)
+    "PL-120", "PL-121", "PL-122", "PL-123", "PL-608", "PL-707", "PL-1101",
+    "PL-1201", "PL-1202", "PL-1203", "PL-1204", "PL-1205", "PL-1206", "PL-1207", "PL-1208", "PL-1209",
+)(SharePartitionMachine.TestCase)  # fmt: skip
+TestSharePartition.settings = settings(
+    max_examples=MAX_EXAMPLES,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
