@@ -18,9 +18,10 @@ from kip932.errors import KafkaError
 from kip932.rpc.transport import Transport
 from sharegroups.aio.producer import Headers
 from sharegroups.aio.producer import Producer as AsyncProducer
-from sharegroups.aio.sender import OnDelivery, Outgoing
+from sharegroups.aio.sender import OnDelivery
 from sharegroups.errors import IllegalStateError
 from sharegroups.loop_thread import LoopThread
+from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport
 
 #: Past so many finished callbacks produce() runs some itself, so that they cannot pile up without bound.
@@ -43,6 +44,7 @@ class Producer:
             self._thread.stop()
             raise
         self._inner.on_progress = self._notify
+        self._inner.clock = time.monotonic
         self._block_s = self._inner.block_s
 
     def __enter__(self) -> Self:
@@ -69,17 +71,18 @@ class Producer:
         `timestamp` is in ms since 1970. Waits for metadata and room, at most max.block.ms each. Raises BufferFullError,
         MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition that does not exist.
         """
-        self._check_open()
+        if self._closed:
+            self._check_open()
         if len(self._callbacks) > _CALLBACKS_MAX:
             self.poll(0)
         inner = self._inner
         if topic not in inner.cluster.topics:
             self._thread.call(inner.ensure_topic(topic))
         done = None if on_delivery is None else self._queueing(on_delivery)
-        entry = inner.entry(value, key, headers, timestamp, done)
-        wake = inner.append(topic, partition, entry, _now_ms())
+        record = inner.record(value, key, headers, timestamp)
+        wake = inner.append(topic, partition, record, done)
         if wake is None:
-            wake = self._append_when_room(topic, partition, entry)
+            wake = self._append_when_room(topic, partition, record, done)
         if wake:
             self._thread.post(inner.sender.pump)
 
@@ -145,11 +148,13 @@ class Producer:
             raise
         self._thread.call(self._inner.end_transaction(commit=True))
 
-    def _append_when_room(self, topic: str, partition: int | None, entry: Outgoing) -> bool:
+    def _append_when_room(
+        self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
+    ) -> bool:
         """Wait for room (max.block.ms). Raises BufferFullError."""
         deadline = time.monotonic() + self._block_s
         with self._progress:
-            while (wake := self._inner.append(topic, partition, entry, _now_ms())) is None:
+            while (wake := self._inner.append(topic, partition, record, on_delivery)) is None:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     raise self._inner.buffer_full()
@@ -167,7 +172,3 @@ class Producer:
     def _check_open(self) -> None:
         if self._closed:
             raise IllegalStateError("This producer has already been closed.")
-
-
-def _now_ms() -> int:
-    return int(time.monotonic() * 1000)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -34,7 +34,7 @@ from kip932.api.v1 import (
     write_txn_markers_pb2,
 )
 from kip932.api.v1.common_pb2 import AcknowledgementBatch, NodeEndpoint
-from kip932.api.v1.record_batch_pb2 import FetchedBatch, Header, RecordBatch
+from kip932.api.v1.record_batch_pb2 import FetchedBatch, RecordBatch
 from kip932.errors import CorruptMessageError
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Method
@@ -201,41 +201,3 @@ def _decompress(batch: RecordBatch) -> RecordBatch:
     if len(plain) > _DECOMPRESSED_MAX:
         raise DecodeError(f"it is larger than {_DECOMPRESSED_MAX} bytes when decompressed")
     return RecordBatch.FromString(plain)
-
-
-class ProducedRecord(NamedTuple):
-    """A record on its way out."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
-    timestamp_ms: int
-
-
-def encode(records: Sequence[ProducedRecord], compression: str) -> tuple[bytes, int]:
-    """Serialised RecordBatch and its largest timestamp, ms."""
-    base = records[0].timestamp_ms
-    latest = base
-    batch = RecordBatch(base_timestamp_ms=base)
-    add = batch.records.add
-    for key, value, headers, timestamp_ms in records:
-        record = add(key=key, value=value)
-        if timestamp_ms != base:
-            record.timestamp_delta_ms = timestamp_ms - base
-            latest = max(latest, timestamp_ms)
-        if headers:
-            record.headers.extend([Header(key=name, value=content) for name, content in headers])
-    if compression == "gzip":
-        packed = gzip.compress(RecordBatch(records=batch.records).SerializeToString(), compresslevel=6)
-        batch = RecordBatch(base_timestamp_ms=base, compression=_GZIP, compressed_records=packed)
-    return batch.SerializeToString(), latest
-
-
-def header_pairs(
-    headers: Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None,
-) -> list[tuple[str, bytes | None]]:
-    """Headers of a mapping or of pairs, values as bytes."""
-    if not headers:
-        return []
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]

@@ -20,20 +20,17 @@ from kip932.errors import (
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kip932.ids import TopicPartition
 from kip932.rpc.transport import Transport
 from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.sender import OnDelivery, Outgoing, Sender
+from sharegroups.aio.sender import OnDelivery, Sender
 from sharegroups.aio.transactions import Transactions
 from sharegroups.config import PRODUCER, Config, given_settings
 from sharegroups.errors import BufferFullError, IllegalStateError
+from sharegroups.produced import ProducedRecord, header_pairs, size_of
 from sharegroups.reports import DeliveryReport
 from sharegroups.security import transport_for
-from sharegroups.wire import ProducedRecord, header_pairs
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
-
-_RECORD_OVERHEAD_BYTES = 24
 
 
 class Producer:
@@ -57,6 +54,8 @@ class Producer:
         self._size_max = int(self._config["max.request.size"])
         self._random_partitions = self._config["partitioner"] == "random"
         self.on_progress: Callable[[], None] | None = None
+        #: Monotonic seconds, for the age of batches.
+        self.clock: Callable[[], float] = asyncio.get_running_loop().time
         self._closed = False
         self._transactions = Transactions(self.cluster, self._config, self.sender, self.flush)
 
@@ -112,9 +111,12 @@ class Producer:
         """
         if topic not in self.cluster.topics:
             await self.ensure_topic(topic)
-        entry = self.entry(value, key, headers, timestamp_ms, on_delivery)
-        if not self.try_append(topic, partition, entry):
-            await self._wait_for_room(topic, partition, entry)
+        record = self.record(value, key, headers, timestamp_ms)
+        wake = self.append(topic, partition, record, on_delivery)
+        if wake is None:
+            wake = await self._append_when_room(topic, partition, record, on_delivery)
+        if wake:
+            asyncio.get_running_loop().call_soon(self.sender.pump)
 
     async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 - the public shape of CL-44
         """Wait until everything is delivered or failed; returns how many records still wait after `timeout` s."""
@@ -194,43 +196,38 @@ class Producer:
                 f"create it first, for example with: sharegroups topics create {topic}"
             ) from None
 
-    def entry(
-        self, value: Any, key: Any, headers: Headers, timestamp_ms: int | None, on_delivery: OnDelivery | None
-    ) -> Outgoing:
-        """Serialise one record. Raises MessageTooLargeError, or ValueError for what is neither bytes nor text."""
-        record = ProducedRecord(
-            key if type(key) is bytes and self._serialize_key is None else _bytes(key, self._serialize_key, "key"),
-            value
-            if type(value) is bytes and self._serialize_value is None
-            else _bytes(value, self._serialize_value, "value"),
-            header_pairs(headers) if headers else (),
-            timestamp_ms if timestamp_ms is not None else time.time_ns() // 1_000_000,
-        )
-        size = record_size(record)
-        if size > self._size_max:
-            raise MessageTooLargeError(f"the record has {size} bytes; max.request.size allows {self._size_max}")
-        return Outgoing(record, on_delivery, size)
+    def record(self, value: Any, key: Any, headers: Headers, timestamp_ms: int | None) -> ProducedRecord:
+        """Serialise one record. Raises ValueError for what is neither bytes nor text."""
+        if type(value) is not bytes or self._serialize_value is not None:
+            value = _bytes(value, self._serialize_value, "value")
+        if key is not None and (type(key) is not bytes or self._serialize_key is not None):
+            key = _bytes(key, self._serialize_key, "key")
+        pairs = header_pairs(headers) if headers else ()
+        return key, value, pairs, timestamp_ms if timestamp_ms is not None else time.time_ns() // 1_000_000
 
-    def try_append(self, topic: str, partition: int | None, entry: Outgoing) -> bool:
-        """Put a record into the buffer; False when it is full. Call it in the event loop."""
-        loop = asyncio.get_running_loop()
-        appended = self.append(topic, partition, entry, int(loop.time() * 1000))
-        if appended:
-            loop.call_soon(self.sender.pump)
-        return appended is not None
+    def append(
+        self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
+    ) -> bool | None:
+        """Put a record into the buffer, from any thread: None when full, else whether the sender must be woken.
 
-    def append(self, topic: str, partition: int | None, entry: Outgoing, now_ms: int) -> bool | None:
-        """The same from any thread: None when full, else whether the sender must be woken. `now_ms` is monotonic."""
+        Raises MessageTooLargeError, InvalidRequestError for a partition that does not exist, IllegalStateError.
+        """
         if self._closed:
             raise IllegalStateError("This producer has already been closed.")
-        chosen = self._partition(topic, partition, entry.record.key)
+        size = size_of(record)
+        if size > self._size_max:
+            raise MessageTooLargeError(f"the record has {size} bytes; max.request.size allows {self._size_max}")
+        chosen = self._partition(topic, partition, record[0])
         sender = self.sender
+        buffer = sender.buffer
         with sender.lock:
-            if not sender.buffer.has_room(entry.size_bytes):
+            if buffer.extend((topic, chosen), record, size, on_delivery):
+                return False
+            if not buffer.has_room(size):
                 return None
-            appended = sender.buffer.append(TopicPartition(topic, chosen), entry, entry.size_bytes, now_ms)
-        if partition is None and entry.record.key is None:
-            self._sticky[topic] = chosen + appended.began_batch
+            appended = buffer.append((topic, chosen), record, size, int(self.clock() * 1000), on_delivery)
+        if appended.began_batch and partition is None and record[0] is None:
+            self._sticky[topic] = chosen + 1
         return appended.was_idle
 
     def _partition(self, topic: str, partition: int | None, key: bytes | None) -> int:
@@ -246,14 +243,18 @@ class Producer:
             return zlib.crc32(key) % count
         return self._sticky.get(topic, 0) % count
 
-    async def _wait_for_room(self, topic: str, partition: int | None, entry: Outgoing) -> None:
+    async def _append_when_room(
+        self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
+    ) -> bool:
+        """Wait for room (max.block.ms). Raises BufferFullError."""
         try:
             async with asyncio.timeout(self._config["max.block.ms"] / 1000):
-                while not self.try_append(topic, partition, entry):
+                while (wake := self.append(topic, partition, record, on_delivery)) is None:
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
             raise self.buffer_full() from None
+        return wake
 
     def buffer_full(self) -> BufferFullError:
         """The error for a buffer without room."""
@@ -266,15 +267,6 @@ class Producer:
         self._progress.set()
         if self.on_progress is not None:
             self.on_progress()
-
-
-def record_size(record: ProducedRecord) -> int:
-    """Bytes of a record as the buffer counts them."""
-    key, content, headers, _ = record
-    size = _RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(content) if content else 0)
-    for name, value in headers:
-        size += len(name) + len(value or b"") + 4
-    return size
 
 
 def _bytes(data: Any, serializer: Any, part: str) -> bytes | None:

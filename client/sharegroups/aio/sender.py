@@ -32,20 +32,15 @@ from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.config import Config
 from sharegroups.core.produce_buffer import Batch, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.produced import ProducedRecord, encode
 from sharegroups.reports import DeliveryReport
 
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
 _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, UnknownTopicIdError)
 
 OnDelivery = Callable[[KafkaError | None, DeliveryReport], None]
-
-
-class Outgoing(NamedTuple):
-    """A record in the buffer and whom to tell of its fate."""
-
-    record: wire.ProducedRecord
-    on_delivery: OnDelivery | None
-    size_bytes: int
+_Batch = Batch[ProducedRecord, OnDelivery]
+_Group = Group[ProducedRecord, OnDelivery]
 
 
 class Transaction(NamedTuple):
@@ -64,7 +59,7 @@ class Sender:
 
     def __init__(self, cluster: Cluster, config: Config, changed: Callable[[], None]) -> None:
         self.lock = threading.Lock()
-        self.buffer: ProduceBuffer[Outgoing] = ProduceBuffer(
+        self.buffer: ProduceBuffer[ProducedRecord, OnDelivery] = ProduceBuffer(
             config["buffer.memory"], config["batch.size"], config["batch.num.records"]
         )
         self.transaction: Transaction | None = None
@@ -176,7 +171,7 @@ class Sender:
                 self.touched.update(group.partition for group in groups)
             self._busy[node_id] = asyncio.create_task(self._send(node_id, groups))
 
-    async def _send(self, node_id: int, groups: list[Group[Outgoing]]) -> None:
+    async def _send(self, node_id: int, groups: list[_Group]) -> None:
         try:
             ids = self._topic_ids(groups)
             request = self._request(groups, ids)
@@ -201,7 +196,7 @@ class Sender:
             self._changed()
             self.pump()
 
-    def _topic_ids(self, groups: list[Group[Outgoing]]) -> dict[str, bytes]:
+    def _topic_ids(self, groups: list[_Group]) -> dict[str, bytes]:
         topics = self._cluster.topics
         return {
             group.partition.topic: topics[group.partition.topic].topic_id
@@ -209,7 +204,7 @@ class Sender:
             if group.partition.topic in topics
         }
 
-    def _request(self, groups: list[Group[Outgoing]], ids: dict[str, bytes]) -> ProduceRequest:
+    def _request(self, groups: list[_Group], ids: dict[str, bytes]) -> ProduceRequest:
         request = ProduceRequest(acks=self._acks, timeout_ms=self._config["request.timeout.ms"])
         if self.transaction is not None:
             request.transactional_id = self.transaction.transactional_id
@@ -223,8 +218,8 @@ class Sender:
                 self._add_batch(part, batch)
         return request
 
-    def _add_batch(self, part: ProduceRequest.PartitionData, batch: Batch[Outgoing]) -> None:
-        data, latest_ms = wire.encode([entry.record for entry in batch.records], self._config["compression.type"])
+    def _add_batch(self, part: ProduceRequest.PartitionData, batch: _Batch) -> None:
+        data, latest_ms = encode(batch.records, self._config["compression.type"])
         identity = batch.identity or ProducerIdentity(-1, -1)
         part.batches.add(
             record_batch=data,
@@ -250,7 +245,7 @@ class Sender:
             self._streams[node_id] = stream
         return stream
 
-    def _answered(self, groups: list[Group[Outgoing]], ids: dict[str, bytes], response: ProduceResponse) -> None:
+    def _answered(self, groups: list[_Group], ids: dict[str, bytes], response: ProduceResponse) -> None:
         results = {
             TopicIdPartition(topic.topic_id, part.index): part
             for topic in response.responses
@@ -271,19 +266,18 @@ class Sender:
                 self._backoff.reset()
                 self._delivered(group, result)
 
-    def _delivered(self, group: Group[Outgoing], result: _Result) -> None:
+    def _delivered(self, group: _Group, result: _Result) -> None:
         offset = result.base_offset
         for number, batch in enumerate(group.batches):
             if number < len(result.base_offsets):
                 offset = result.base_offsets[number]
-            for index, (record, on_delivery, _) in enumerate(batch.records):
-                if on_delivery is not None:
-                    on_delivery(None, DeliveryReport(group.partition, offset + index, record))
+            for index, on_delivery in batch.watchers:
+                on_delivery(None, DeliveryReport(group.partition, offset + index, batch.records[index]))
             offset += len(batch.records)
         with self.lock:
             self.buffer.delivered(group)
 
-    def _failed(self, group: Group[Outgoing], error: KafkaError, retriable: bool) -> None:
+    def _failed(self, group: _Group, error: KafkaError, retriable: bool) -> None:
         now_ms = self._now_ms()
         delay_ms = self._backoff.next_ms()
         timeout_ms = self._config["delivery.timeout.ms"]
@@ -309,16 +303,15 @@ class Sender:
         if groups:
             self._changed()
 
-    def _report_failure(self, group: Group[Outgoing], error: KafkaError) -> None:
+    def _report_failure(self, group: _Group, error: KafkaError) -> None:
         """Tell every record's owner. What was numbered leaves a gap or an unknown outcome, so a new id follows."""
         if self.transaction is not None:
             self.transaction_error = self.transaction_error or error
         elif any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
             self.identity = None
         for batch in group.batches:
-            for record, on_delivery, _ in batch.records:
-                if on_delivery is not None:
-                    on_delivery(error, DeliveryReport(group.partition, -1, record))
+            for index, on_delivery in batch.watchers:
+                on_delivery(error, DeliveryReport(group.partition, -1, batch.records[index]))
 
     def _arm(self, now_ms: int) -> None:
         """Wake up at the next end of a back-off, or once a second while anything waits, for delivery.timeout.ms."""

@@ -15,6 +15,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from kip932.ids import TopicPartition
 
 RecordT = TypeVar("RecordT")
+WatcherT = TypeVar("WatcherT")
 
 #: The leader remembers five batches per producer (CM-43), so no more may be without an answer.
 BATCHES_IN_FLIGHT: Final = 5
@@ -38,10 +39,14 @@ class ProducerIdentity(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Batch(Generic[RecordT]):
-    """Records of one partition that travel and are stored together."""
+class Batch(Generic[RecordT, WatcherT]):
+    """Records of one partition that travel and are stored together.
+
+    `watchers` are those who want to know the fate of a record, with its place in the batch; most records have none.
+    """
 
     records: list[RecordT] = field(default_factory=list)
+    watchers: list[tuple[int, WatcherT]] = field(default_factory=list)
     size_bytes: int = 0
     created_ms: int = 0
     identity: ProducerIdentity | None = None
@@ -49,11 +54,11 @@ class Batch(Generic[RecordT]):
 
 
 @dataclass(slots=True, eq=False)
-class Group(Generic[RecordT]):
+class Group(Generic[RecordT, WatcherT]):
     """Batches of one partition that are in flight together."""
 
     partition: TopicPartition
-    batches: list[Batch[RecordT]]
+    batches: list[Batch[RecordT, WatcherT]]
 
     @property
     def created_ms(self) -> int:
@@ -61,26 +66,31 @@ class Group(Generic[RecordT]):
         return self.batches[0].created_ms
 
 
-class _Lane(Generic[RecordT]):
+class _Lane(Generic[RecordT, WatcherT]):
     """One partition: batches that wait, the group in flight, and the next sequence under the present identity."""
 
-    __slots__ = ("in_flight", "next_sequence", "not_before_ms", "waiting")
+    __slots__ = ("in_flight", "next_sequence", "not_before_ms", "partition", "waiting")
 
-    def __init__(self) -> None:
-        self.waiting: deque[Batch[RecordT]] = deque()
-        self.in_flight: Group[RecordT] | None = None
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.waiting: deque[Batch[RecordT, WatcherT]] = deque()
+        self.in_flight: Group[RecordT, WatcherT] | None = None
         self.next_sequence: dict[ProducerIdentity, int] = {}
         self.not_before_ms = 0
 
 
-class ProduceBuffer(Generic[RecordT]):
-    """All partitions of one producer. Sizes are bytes as the caller counts them."""
+class ProduceBuffer(Generic[RecordT, WatcherT]):
+    """All partitions of one producer. Sizes are bytes as the caller counts them.
+
+    Only `extend` runs for every record, so it makes nothing and asks for no time; everything else runs once per batch.
+    """
 
     def __init__(self, memory_bytes: int, batch_bytes: int, batch_records: int) -> None:
         self._memory_bytes = memory_bytes
         self._batch_bytes = batch_bytes
         self._batch_records = batch_records
-        self._lanes: dict[TopicPartition, _Lane[RecordT]] = {}
+        #: By (topic, partition).
+        self._lanes: dict[tuple[str, int], _Lane[RecordT, WatcherT]] = {}
         self.used_bytes = 0
         self.records = 0
 
@@ -88,33 +98,53 @@ class ProduceBuffer(Generic[RecordT]):
         """Whether a record of this size fits now; the only one in the buffer always does."""
         return self.used_bytes == 0 or self.used_bytes + size_bytes <= self._memory_bytes
 
-    def append(self, partition: TopicPartition, record: RecordT, size_bytes: int, now_ms: int) -> Appended:
-        """Accept a record at the end of its partition."""
+    def extend(
+        self, partition: tuple[str, int], record: RecordT, size_bytes: int, watcher: WatcherT | None = None
+    ) -> bool:
+        """Accept a record into the open batch of its partition; False when none is open, or it or the buffer is full."""
+        lane = self._lanes.get(partition)
+        if lane is None or not lane.waiting:
+            return False
+        batch = lane.waiting[-1]
+        records = batch.records
+        filled = batch.size_bytes + size_bytes
+        used = self.used_bytes + size_bytes
+        if (
+            filled > self._batch_bytes
+            or used > self._memory_bytes
+            or len(records) >= self._batch_records
+            or batch.identity is not None
+        ):
+            return False
+        if watcher is not None:
+            batch.watchers.append((len(records), watcher))
+        records.append(record)
+        batch.size_bytes = filled
+        self.used_bytes = used
+        self.records += 1
+        return True
+
+    def append(
+        self, partition: tuple[str, int], record: RecordT, size_bytes: int, now_ms: int, watcher: WatcherT | None = None
+    ) -> Appended:
+        """Accept a record at the end of its partition, room or not; it may begin a batch, of age `now_ms`."""
         lane = self._lanes.get(partition)
         if lane is None:
-            lane = self._lanes[partition] = _Lane()
-        batch = lane.waiting[-1] if lane.waiting else None
-        idle = batch is None and lane.in_flight is None
-        begins = (
-            batch is None
-            or batch.identity is not None
-            or len(batch.records) >= self._batch_records
-            or batch.size_bytes + size_bytes > self._batch_bytes
-        )
-        if batch is None or begins:
-            batch = Batch(created_ms=now_ms)
-            lane.waiting.append(batch)
-        batch.records.append(record)
-        batch.size_bytes += size_bytes
+            lane = self._lanes[partition] = _Lane(TopicPartition(*partition))
+        if lane.waiting and self.extend(partition, record, size_bytes, watcher):
+            return Appended(was_idle=False, began_batch=False)
+        idle = not lane.waiting and lane.in_flight is None
+        watchers = [] if watcher is None else [(0, watcher)]
+        lane.waiting.append(Batch(records=[record], watchers=watchers, size_bytes=size_bytes, created_ms=now_ms))
         self.used_bytes += size_bytes
         self.records += 1
-        return Appended(idle, begins)
+        return Appended(idle, began_batch=True)
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
         """Partitions that have something to send, nothing in flight, and no back-off running."""
         return [
-            partition
-            for partition, lane in self._lanes.items()
+            lane.partition
+            for lane in self._lanes.values()
             if lane.waiting and lane.in_flight is None and lane.not_before_ms <= now_ms
         ]
 
@@ -125,17 +155,17 @@ class ProduceBuffer(Generic[RecordT]):
 
     def take(
         self, partitions: Iterable[TopicPartition], identity: ProducerIdentity | None, budget_bytes: int
-    ) -> list[Group[RecordT]]:
+    ) -> list[Group[RecordT, WatcherT]]:
         """Groups for one request of at most about `budget_bytes`, with their sequences; at least one batch of each
         partition that is reached before the budget is used up."""
-        groups: list[Group[RecordT]] = []
+        groups: list[Group[RecordT, WatcherT]] = []
         for partition in partitions:
             if budget_bytes <= 0:
                 break
             lane = self._lanes[partition]
             if lane.in_flight is not None or not lane.waiting:
                 continue
-            batches: list[Batch[RecordT]] = []
+            batches: list[Batch[RecordT, WatcherT]] = []
             while lane.waiting and len(batches) < BATCHES_IN_FLIGHT and (not batches or budget_bytes > 0):
                 head = lane.waiting[0]
                 if batches and (head.identity or identity) != batches[0].identity:
@@ -147,7 +177,7 @@ class ProduceBuffer(Generic[RecordT]):
             groups.append(lane.in_flight)
         return groups
 
-    def delivered(self, group: Group[RecordT]) -> None:
+    def delivered(self, group: Group[RecordT, WatcherT]) -> None:
         """The leader answered for every batch of the group, or it was given up: its memory is free again."""
         lane = self._lanes[group.partition]
         lane.in_flight = None
@@ -156,22 +186,22 @@ class ProduceBuffer(Generic[RecordT]):
             self.used_bytes -= batch.size_bytes
             self.records -= len(batch.records)
 
-    def retry(self, group: Group[RecordT], not_before_ms: int) -> None:
+    def retry(self, group: Group[RecordT, WatcherT], not_before_ms: int) -> None:
         """Put the group back in front, sequences unchanged, to be sent again from `not_before_ms` on."""
         lane = self._lanes[group.partition]
         lane.in_flight = None
         lane.not_before_ms = not_before_ms
         lane.waiting.extendleft(reversed(group.batches))
 
-    def expired(self, older_than_ms: int) -> list[Group[RecordT]]:
+    def expired(self, older_than_ms: int) -> list[Group[RecordT, WatcherT]]:
         """Take out, as finished groups, the waiting batches accepted before `older_than_ms` (delivery.timeout.ms)."""
-        groups: list[Group[RecordT]] = []
-        for partition, lane in self._lanes.items():
-            old: list[Batch[RecordT]] = []
+        groups: list[Group[RecordT, WatcherT]] = []
+        for lane in self._lanes.values():
+            old: list[Batch[RecordT, WatcherT]] = []
             while lane.in_flight is None and lane.waiting and lane.waiting[0].created_ms < older_than_ms:
                 old.append(lane.waiting.popleft())
             if old:
-                groups.append(Group(partition, old))
+                groups.append(Group(lane.partition, old))
                 for batch in old:
                     self.used_bytes -= batch.size_bytes
                     self.records -= len(batch.records)
@@ -182,7 +212,9 @@ class ProduceBuffer(Generic[RecordT]):
         for lane in self._lanes.values():
             lane.next_sequence.clear()
 
-    def _number(self, lane: _Lane[RecordT], batch: Batch[RecordT], identity: ProducerIdentity | None) -> None:
+    def _number(
+        self, lane: _Lane[RecordT, WatcherT], batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None
+    ) -> None:
         if batch.identity is not None or identity is None:
             return
         batch.identity = identity

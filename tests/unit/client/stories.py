@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sharegroups import wire
 from sharegroups.aio import ShareConsumer
+from sharegroups.produced import encode
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.virtual_time import run
 
@@ -14,8 +14,8 @@ EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 
 
 def produce(fake: FakeCluster, count: int = 1, topic: str = "t", partition: int = 0, value: bytes = b"v") -> None:
-    records = [wire.ProducedRecord(None, value + str(index).encode(), (), 1000) for index in range(count)]
-    fake.log(topic, partition).append(wire.encode(records, "none")[0], count)
+    records = [(None, value + str(index).encode(), (), 1000) for index in range(count)]
+    fake.log(topic, partition).append(encode(records, "none")[0], count)
     fake.notify()
 
 

@@ -1,0 +1,114 @@
+"""Records on their way out, and their bytes as a RecordBatch.
+
+A batch is put together by hand: a protobuf object for every record costs more than everything else that a producer does
+with it. The bytes are those that protobuf would write, which the tests hold against it (CM-41, P-7).
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
+
+from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
+
+#: Key, value, headers, and milliseconds since 1970. A plain tuple: one is made for every record.
+ProducedRecord = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]
+
+_OVERHEAD_BYTES = 24
+_GZIP = 1
+# Tags, field number and wire type: Record's key, value and timestamp_delta_ms, and RecordBatch's records.
+_KEY = b"\x0a"
+_VALUE = b"\x12"
+_DELTA = b"\x20"
+_RECORD = b"\x12"
+
+
+def size_of(record: ProducedRecord) -> int:
+    """Bytes of a record as the buffer counts them."""
+    key, value, headers, _ = record
+    size = _OVERHEAD_BYTES
+    if value is not None:
+        size += len(value)
+    if key is not None:
+        size += len(key)
+    if headers:
+        for name, content in headers:
+            size += len(name) + len(content or b"") + 4
+    return size
+
+
+def encode(records: Sequence[ProducedRecord], compression: str) -> tuple[bytes, int]:
+    """Serialised RecordBatch and its largest timestamp, ms."""
+    base = records[0][3]
+    batch = RecordBatch(base_timestamp_ms=base)
+    parts, latest = _encode_records(records, base)
+    if compression == "gzip":
+        batch.compression = _GZIP
+        batch.compressed_records = gzip.compress(b"".join(parts), compresslevel=6)
+        return batch.SerializeToString(), latest
+    parts[0] = batch.SerializeToString()  # field 1 goes before the records, field 2
+    return b"".join(parts), latest
+
+
+def _encode_records(records: Sequence[ProducedRecord], base: int) -> tuple[list[bytes], int]:
+    """The records with their tags and lengths, behind an empty first part, and the largest timestamp."""
+    parts = [b""]
+    add = parts.append
+    latest = known = base
+    end = b""
+    begins: dict[int, bytes] = {}  # of a record with nothing but a value, by the value's length, for the present `end`
+    for key, value, headers, timestamp_ms in records:
+        if timestamp_ms != known:
+            known = timestamp_ms
+            latest = max(latest, known)
+            end = _DELTA + varint(known - base) if known != base else b""
+            begins = {}
+        if key is None and value is not None and not headers:
+            length = len(value)
+            begin = begins.get(length)
+            if begin is None:
+                field = _VALUE + varint(length)
+                begin = begins[length] = _RECORD + varint(len(field) + length + len(end)) + field
+            add(begin)
+            add(value)
+            if end:
+                add(end)
+        else:
+            body = _fields(key, value, headers) + end
+            add(_RECORD + varint(len(body)) + body)
+    return parts, latest
+
+
+def _fields(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """Key, value and headers of one record, each only when it is there."""
+    if headers:
+        pairs = [Header(key=name, value=content) for name, content in headers]
+        return Record(key=key, value=value, headers=pairs).SerializeToString()
+    body = b"" if key is None else _KEY + varint(len(key)) + key
+    return body if value is None else body + _VALUE + varint(len(value)) + value
+
+
+def varint(number: int) -> bytes:
+    """A base-128 varint of an int64; below zero it has ten bytes, two's complement."""
+    if 0 <= number < 0x80:
+        return _ONE_BYTE[number]
+    number &= 0xFFFF_FFFF_FFFF_FFFF
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+_ONE_BYTE = [bytes((number,)) for number in range(0x80)]
+
+
+def header_pairs(
+    headers: Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None,
+) -> list[tuple[str, bytes | None]]:
+    """Headers of a mapping or of pairs, values as bytes."""
+    if not headers:
+        return []
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
