@@ -11,7 +11,11 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
+import structlog
+
 from shard_runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
 
 #: At most this many holders are served before the event loop gets a turn.
 _BATCH: Final = 256
@@ -41,6 +45,10 @@ class Deadlines:
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._current):
             self._rebuild()
         self._arm()
+
+    def __len__(self) -> int:
+        """How many holders have a deadline."""
+        return len(self._current)
 
     def close(self) -> None:
         """Forget everything."""
@@ -78,5 +86,8 @@ class Deadlines:
             deadline, _, holder = heapq.heappop(self._heap)
             if self._current.get(holder) == deadline:
                 del self._current[holder]
-                holder(now_ms)
+                try:
+                    holder(now_ms)
+                except Exception:  # the other holders' deadlines come all the same
+                    log.exception("work at a deadline failed")
         self._arm()

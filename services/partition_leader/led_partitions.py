@@ -7,6 +7,7 @@ The shard owner of every topic-partition, and the directory that the handlers as
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
@@ -30,8 +31,18 @@ from shard_runtime.record_log import AppendRefusedError, Claimed, LogError, Reco
 
 log = structlog.get_logger(__name__)
 
+#: How long a hand-over waits for state writes, and then for flushes; both together less than ownership allows for it.
+HAND_OVER_S: Final = 2.0
 DRAIN_S: Final = 5.0
 _LOAD_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TailCaches:
+    """Memory, in bytes, for the tail caches of all led partitions, and the least that each gets (CM-46, P-8)."""
+
+    total_bytes: int = 256 * 1024 * 1024
+    least_bytes: int = 1024 * 1024
 
 
 class TopicFacts(Protocol):
@@ -77,8 +88,10 @@ class LedPartitions:
         record_log: RecordLog,
         clock: Clock,
         facts: TopicFacts,
+        *,
         settings: TopicLogSettings | None = None,
         meter: TopicLogMeter | None = None,
+        caches: TailCaches | None = None,
     ) -> None:
         self.record_log = record_log
         self.clock = clock
@@ -86,6 +99,8 @@ class LedPartitions:
         self.settings = settings or TopicLogSettings()
         self.meter = meter
         self.share_partitions: SharePartitions | None = None
+        self._caches = caches or TailCaches()
+        self._cache_share = self.settings.tail_cache_bytes
         self._led: dict[TopicIdPartition, LedPartition] = {}
         self._owners: dict[ShardId, PartitionOwner] = {}
 
@@ -96,9 +111,17 @@ class LedPartitions:
             owner = self._owners[shard] = PartitionOwner(self, partition_of(shard))
         return owner
 
-    def forget(self, shard: ShardId) -> None:
-        """The topic is deleted: its owner is needed no more."""
-        self._owners.pop(shard, None)
+    def topic_deleted(self, partition: TopicIdPartition) -> None:
+        """Lead it no more, at once (PL-632); its log closes when ownership takes the shard away."""
+        led = self._led.get(partition)
+        if led is not None:
+            error = UnknownTopicOrPartitionError(f"topic {topic_id_text(partition.topic_id)} was deleted")
+            self.uninstall(partition, led.log, error)
+
+    def ended(self, partition: TopicIdPartition) -> None:
+        """The shard's log is closed: of a deleted topic nothing is kept."""
+        if self.facts.partitions(partition.topic_id) is None:
+            self._owners.pop(shard_of(partition), None)
 
     def led(self) -> dict[TopicIdPartition, LedPartition]:
         """Every partition led now."""
@@ -144,15 +167,39 @@ class LedPartitions:
     def install(self, partition: TopicIdPartition, led: LedPartition) -> None:
         """The partition is led from now on."""
         self._led[partition] = led
+        self._divide_caches()
+        led.log.set_cache_bytes(self._cache_share)
         led.log.add_listener(_Listener(self, partition, led.log))
 
     def uninstall(self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError) -> None:
         """The partition is led no more: drop its share-partitions."""
+        self._take_out(partition, topic_log)
+        if self.share_partitions is not None:
+            self.share_partitions.leadership_lost(partition, topic_log, error)
+
+    async def hand_over(
+        self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError, timeout_s: float
+    ) -> None:
+        """Take no new requests, let share-partitions finish their writes, then drop them (CM-4)."""
+        self._take_out(partition, topic_log)
+        if self.share_partitions is not None:
+            await self.share_partitions.hand_over(partition, topic_log, error, timeout_s)
+
+    def _take_out(self, partition: TopicIdPartition, topic_log: TopicLog) -> None:
         led = self._led.get(partition)
         if led is not None and led.log is topic_log:
             del self._led[partition]
-        if self.share_partitions is not None:
-            self.share_partitions.leadership_lost(partition, error)
+            self._divide_caches()
+
+    def _divide_caches(self) -> None:
+        """Give every led partition an equal part (CM-46). The number is rounded up to a power of two, so that a node
+        that takes over a thousand partitions divides ten times and not a thousand."""
+        parts = 1 << max(len(self._led) - 1, 0).bit_length()
+        share = min(self.settings.tail_cache_bytes, max(self._caches.least_bytes, self._caches.total_bytes // parts))
+        if share != self._cache_share:
+            self._cache_share = share
+            for led in self._led.values():
+                led.log.set_cache_bytes(share)
 
     async def retain(self) -> None:
         """One sweep of retention over every led partition (CM-45); failures are logged and left to the next sweep."""
@@ -214,20 +261,28 @@ class PartitionOwner:
         """Lead no longer, at once."""
         topic_log, self._log = self._log, None
         if topic_log is None:
+            self._leader.ended(self._partition)
             return
         self._memory = topic_log.memory()
         error = NotLeaderOrFollowerError(f"this node no longer leads {self._partition.text}: {reason}")
         self._leader.uninstall(self._partition, topic_log, error)
         self._closing = asyncio.get_running_loop().create_task(topic_log.close(error=error))
+        self._leader.ended(self._partition)
 
     async def releasing(self) -> None:
-        """Hand over: take nothing new, finish the flushes under way, drop the share-partitions."""
+        """Hand over: take nothing new, finish the writes and flushes under way, drop the share-partitions."""
         topic_log, self._log = self._log, None
         if topic_log is None:
             return
-        error = NotLeaderOrFollowerError(f"{self._partition.text} is being handed over; look up the leader")
-        self._leader.uninstall(self._partition, topic_log, error)
-        await topic_log.close(drain_s=DRAIN_S, error=error)
+        partition, leader = self._partition, self._leader
+        error = NotLeaderOrFollowerError(f"{partition.text} is being handed over; look up the leader")
+        try:
+            await leader.hand_over(partition, topic_log, error, HAND_OVER_S)
+            await topic_log.close(drain_s=DRAIN_S, error=error)
+        finally:
+            # Cut short, the log still ends, and nothing loads it anew before it has (`gained`).
+            self._closing = asyncio.get_running_loop().create_task(topic_log.close(error=error))
+            leader.ended(partition)
 
     async def _load(self, claimed: Claimed, lease: Lease) -> TopicLog:
         leader = self._leader

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 import structlog
 
-from kip932.errors import KafkaError
 from partition_leader.core import events as ev
 from partition_leader.core.session import SessionCache
 from partition_leader.deadlines import Deadlines
 from partition_leader.group_view import Effective, GroupViews
-from partition_leader.led_partitions import LedPartitions, TopicFacts, shard_of
+from partition_leader.led_partitions import LedPartitions, TailCaches, TopicFacts
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.service import PartitionLeaderService
 from partition_leader.share_partition_host import LeaderParts
@@ -29,7 +28,7 @@ from partition_leader.share_requests import ShareRequests
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.clock import Clock
 from shard_runtime.persister.values import Persister
-from shard_runtime.record_log import LogError, RecordLog, ShardId
+from shard_runtime.record_log import RecordLog
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +52,7 @@ class Surroundings:
     sessions_max: int
     metrics: PartitionLeaderMetrics
     topic_log: TopicLogSettings
+    caches: TailCaches = field(default_factory=TailCaches)
 
 
 class PartitionLeader:
@@ -61,7 +61,14 @@ class PartitionLeader:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._deadlines = Deadlines(around.clock)
-        self.led: Final = LedPartitions(around.record_log, around.clock, around.facts, around.topic_log, around.metrics)
+        self.led: Final = LedPartitions(
+            around.record_log,
+            around.clock,
+            around.facts,
+            settings=around.topic_log,
+            meter=around.metrics,
+            caches=around.caches,
+        )
         parts = LeaderParts(
             persister=around.persister,
             deadlines=self._deadlines,
@@ -81,16 +88,12 @@ class PartitionLeader:
     def topics_changed(self, deleted: frozenset[bytes]) -> None:
         """The metadata image has a new version; `deleted` topics are led no more (PL-632)."""
         for partition in [partition for partition in self.led.led() if partition.topic_id in deleted]:
-            self.led.forget(shard_of(partition))
+            self.led.topic_deleted(partition)
 
     def groups_changed(self) -> None:
         """Group configs may have changed: parked fetches look again (PL-214)."""
         for host in list(self.share_partitions.hosts()):
             host.feed(ev.SettingsChanged(host.group.settings))
-
-    def forget(self, shard: ShardId) -> None:
-        """A deleted topic's shard was given up."""
-        self.led.forget(shard)
 
     def start(self) -> None:
         """Begin the sweeps; needs a running loop."""
@@ -119,11 +122,14 @@ class PartitionLeader:
             await asyncio.sleep(RETENTION_INTERVAL_S)
             try:
                 await self.led.retain()
-            except (KafkaError, LogError) as error:
-                log.info("retention sweep cut short", reason=str(error))
+            except Exception:
+                log.exception("retention sweep cut short")
 
     async def _sweep_sessions(self) -> None:
         while True:
             await asyncio.sleep(IDLE_INTERVAL_S)
-            if self.requests.sessions:
-                self.requests.expire_idle(self._around.idle_ms, self._around.idle_ms(""))
+            try:
+                if self.requests.sessions:
+                    self.requests.expire_idle(self._around.idle_ms, self._around.idle_ms(""))
+            except Exception:
+                log.exception("sweep of idle sessions cut short")

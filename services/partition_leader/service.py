@@ -34,6 +34,9 @@ from shard_runtime.rpc.binding import CallContext, ServerStream
 #: Requests of one share stream that may be under way; further ones are not read until one is answered (CM-62).
 IN_FLIGHT_PER_STREAM: Final = 64
 
+#: How long a stream whose client sends no more is kept for the last answers; a state write takes no longer (PL-723).
+HALF_CLOSED_S: Final = 20.0
+
 _connection_ids = itertools.count(1)
 
 
@@ -117,7 +120,7 @@ class _ShareStream:
         self._ready: deque[Message] = deque()
         self._slots = asyncio.Semaphore(IN_FLIGHT_PER_STREAM)
         self._wake = asyncio.Event()
-        self._ended = False
+        self._half_closed_by_client = False
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -125,8 +128,10 @@ class _ShareStream:
         reader = loop.create_task(self._read(), name="share-stream-requests")
         try:
             await asyncio.wait({writer, reader}, return_when=asyncio.FIRST_COMPLETED)
-            if reader.done() and not reader.cancelled() and (error := reader.exception()) is not None:
-                raise error
+            if reader.done() and not reader.cancelled():
+                if (error := reader.exception()) is not None:
+                    raise error
+                await self._half_closed(writer)
         finally:
             # Connection loss first: what ends with it must not be answered as if it had not.
             for handle in list(self._running.values()):
@@ -143,6 +148,14 @@ class _ShareStream:
                 return
             await self._slots.acquire()
             self._begin(sequence, message)
+
+    async def _half_closed(self, writer: asyncio.Task[None]) -> None:
+        """The client sends no more but still reads: what is under way is answered, parked fetches empty and at once."""
+        self._half_closed_by_client = True
+        for handle in list(self._running.values()):
+            self._requests.hurry(handle)
+        self._wake.set()
+        await asyncio.wait({writer}, timeout=HALF_CLOSED_S)
 
     def _begin(self, sequence: int, message: share_stream_pb2.ShareStreamRequest) -> None:
         kind = message.WhichOneof("request")
@@ -170,7 +183,7 @@ class _ShareStream:
             self._running[sequence] = handle
 
     async def _write(self) -> None:
-        while True:
+        while not (self._half_closed_by_client and not self._running):
             await self._wake.wait()
             self._wake.clear()
             while self._ready:

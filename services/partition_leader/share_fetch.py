@@ -7,9 +7,10 @@ given back on every path, and each giving back lets the next waiter look.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import structlog
 
 from kip932.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError, UnknownServerError
 from kip932.ids import SharePartitionKey
@@ -19,6 +20,8 @@ from partition_leader.share_partition_host import SharePartitionHost
 from partition_leader.share_partitions import SharePartitions
 from partition_leader.topic_log import LogBatch, ReadResult
 from shard_runtime.record_log import LogError
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,17 @@ class FetchedPartition:
     def give_back(self, member_id: str) -> None:
         """Release what was acquired: it cannot be delivered (PL-411, PL-505)."""
         if self.host is not None and self.ranges:
-            self.host.release(member_id, tuple((first, last) for first, last, _ in self.ranges))
+            self.host.release(member_id, self.ranges)
             self.ranges, self.batches = (), ()
+
+
+@dataclass(slots=True)
+class _Read:
+    """One share-partition's part of an attempt; `result` None: the store must be asked."""
+
+    host: SharePartitionHost
+    offset: int
+    result: ReadResult | KafkaError | None = None
 
 
 class ShareFetchOperation:
@@ -77,6 +89,11 @@ class ShareFetchOperation:
         """Whether `on_done` has been called, or the fetch was cancelled."""
         return self._done
 
+    @property
+    def needs_bytes(self) -> bool:
+        """Whether it waits for records, rather than for a share-partition that it can lock (PL-212)."""
+        return self._parameters.min_bytes > 0
+
     def start(self) -> None:
         """Try at once; park until the deadline when that does not complete it (PL-210)."""
         parameters = self._parameters
@@ -96,6 +113,10 @@ class ShareFetchOperation:
                 self._timer.cancel()
             self._deadline()
 
+    def conclude(self) -> None:
+        """End the wait now and acquire nothing: nobody could use it any more."""
+        self._complete()
+
     def cancel(self) -> None:
         """The caller is gone: forget the fetch; what was acquired stays acquired (PL-215)."""
         if not self._done:
@@ -107,23 +128,15 @@ class ShareFetchOperation:
             return
         locked = self._lock()
         if len(self._results) == len(self._keys):
-            self._unlock(locked)
             self._complete()
-            return
-        if not locked:
+        elif not locked:
             if self._expired:
                 self._complete()
-            return
-        budget = self._byte_budget(len(locked))
-        try:
-            enough = self._expired or self._enough(locked, budget)
-        except KafkaError:
-            enough = True  # the read will tell whose error it is
-        if not enough:
+        elif self._expired or self._enough(locked):
+            self._read(self._affordable(locked))
+        else:
             for host in locked:
                 host.core.release_fetch_lock(self._parameters.fetch_id)
-            return
-        self._read(locked, budget)
 
     def partition_failed(self, key: SharePartitionKey, error: KafkaError) -> None:
         """A share-partition could not be initialised (PL-604)."""
@@ -154,13 +167,21 @@ class ShareFetchOperation:
             host.unlock(self._parameters.fetch_id)
 
     def _byte_budget(self, count: int) -> int:
-        """Equal shares, and at least one byte each, so that every locked partition yields a batch (PL-207)."""
+        """Equal shares, and at least one byte each, so that every partition read yields a batch (PL-207)."""
         return max(1, self._parameters.max_bytes // count)
 
-    def _enough(self, locked: Sequence[SharePartitionHost], budget: int) -> bool:
+    def _affordable(self, locked: list[SharePartitionHost]) -> list[SharePartitionHost]:
+        """No more partitions than bytes; the order of the session turns with each fetch, so none is left out for ever
+        (PL-204, PL-207)."""
+        count = self._parameters.max_bytes
+        self._unlock(locked[count:])
+        return locked[:count]
+
+    def _enough(self, locked: Sequence[SharePartitionHost]) -> bool:
         needed = self._parameters.min_bytes
         if needed <= 0:
             return True
+        budget = self._byte_budget(len(locked))
         found = 0
         for host in locked:
             found += min(host.log.bytes_available(host.core.next_fetch_offset()), budget)
@@ -168,72 +189,74 @@ class ShareFetchOperation:
                 return True
         return False
 
-    def _read(self, locked: Sequence[SharePartitionHost], budget: int) -> None:
-        offsets = [host.core.next_fetch_offset() for host in locked]
-        reads: list[ReadResult | KafkaError | None] = [
-            self._read_cached(host, offset, budget) for host, offset in zip(locked, offsets, strict=True)
-        ]
-        if None in reads:
-            work = self._read_cold(locked, offsets, reads, budget)
-            self._reading = asyncio.get_running_loop().create_task(work)
+    def _read(self, locked: Sequence[SharePartitionHost]) -> None:
+        budget = self._byte_budget(len(locked))
+        reads = [_Read(host, host.core.next_fetch_offset()) for host in locked]
+        for read in reads:
+            self._read_cached(read, budget)
+        if all(read.result is not None for read in reads):
+            self._take(reads)
         else:
-            self._take(locked, offsets, reads)
+            self._reading = asyncio.get_running_loop().create_task(self._read_cold(reads, budget))
 
-    async def _read_cold(
-        self,
-        locked: Sequence[SharePartitionHost],
-        offsets: Sequence[int],
-        reads: list[ReadResult | KafkaError | None],
-        budget: int,
-    ) -> None:
-        missing = [index for index, read in enumerate(reads) if read is None]
-        found = await asyncio.gather(
-            *(self._read_from_store(locked[index], offsets[index], budget) for index in missing)
-        )
-        for index, result in zip(missing, found, strict=True):
-            reads[index] = result
-        self._reading = None
-        if self._done:
-            # Answered meanwhile (PL-213, PL-214): a late read acquires nothing.
-            self._unlock(locked)
-            return
-        self._take(locked, offsets, reads)
+    async def _read_cold(self, reads: Sequence[_Read], budget: int) -> None:
+        try:
+            await asyncio.gather(*(self._read_from_store(read, budget) for read in reads if read.result is None))
+        finally:
+            self._reading = None
+            if self._done:
+                # Answered meanwhile (PL-213, PL-214): a late read acquires nothing. What it read stays in memory, so
+                # that the next fetch finds it there however short its wait is.
+                self._unlock([read.host for read in reads])
+            else:
+                self._take(reads)
 
-    def _offsets_wanted(self, host: SharePartitionHost, offset: int) -> int:
+    def _offsets_wanted(self, read: _Read) -> int:
         """Through the window in flight and as many new offsets as may be acquired: no read is longer than of use."""
-        return max(0, host.core.speo - offset) + self._parameters.max_records
+        return max(0, read.host.core.speo - read.offset) + self._parameters.max_records
 
-    def _read_cached(self, host: SharePartitionHost, offset: int, budget: int) -> ReadResult | KafkaError | None:
+    def _read_cached(self, read: _Read, budget: int) -> None:
         try:
-            return host.log.read_cached(offset, budget, self._offsets_wanted(host, offset))
+            read.result = read.host.log.read_cached(read.offset, budget, self._offsets_wanted(read))
         except KafkaError as error:
-            return error
+            read.result = error
 
-    async def _read_from_store(self, host: SharePartitionHost, offset: int, budget: int) -> ReadResult | KafkaError:
+    async def _read_from_store(self, read: _Read, budget: int) -> None:
         try:
-            return await host.log.read(offset, budget, self._offsets_wanted(host, offset))
+            read.result = await read.host.log.read(read.offset, budget, self._offsets_wanted(read))
         except KafkaError as error:
-            return error
+            read.result = error
         except LogError as error:
-            return UnknownServerError(f"the topic log could not be read: {error}")
+            read.result = UnknownServerError(f"the topic log could not be read: {error}")
+        except Exception:
+            log.exception("a read for a share fetch failed in an unforeseen way", share_partition=read.host.key.text)
+            read.result = UnknownServerError()
 
-    def _take(
-        self,
-        locked: Sequence[SharePartitionHost],
-        offsets: Sequence[int],
-        reads: Sequence[ReadResult | KafkaError | None],
-    ) -> None:
-        """Acquire from the reads, in order, within the record budget (PL-204)."""
+    def _take(self, reads: Sequence[_Read]) -> None:
+        """Acquire from the reads, in order, within the record budget (PL-204). The results are in place before others
+        may acquire; waiters are woken at the end of this turn."""
         budget = self._parameters.max_records
-        for host, offset, read in zip(locked, offsets, reads, strict=True):
-            if isinstance(read, KafkaError):
-                self._read_failed(host, read)
-            elif read is not None:
-                budget -= self._acquire(host, offset, read, budget)
-        self._complete_before_unlocking(locked)
+        try:
+            for read in reads:
+                if isinstance(read.result, KafkaError):
+                    self._read_failed(read.host, read.result)
+                elif read.result is not None:
+                    budget -= self._acquire(read.host, read.offset, read.result, budget)
+        finally:
+            self._complete()
+            self._unlock([read.host for read in reads])
 
     def _acquire(self, host: SharePartitionHost, offset: int, read: ReadResult, budget: int) -> int:
-        ranges = host.acquire(
+        result = self._results[host.key] = FetchedPartition(host.key, host=host)
+        batches = read.batches
+        if not batches:
+            if read.data_offset > offset:
+                host.skip_hole(offset)
+            return 0
+        if budget <= 0:
+            return 0
+        settings = host.group.settings
+        ranges = result.ranges = host.acquire(
             ev.Acquire(
                 fetch_id=self._parameters.fetch_id,
                 member_id=self._parameters.member_id,
@@ -241,17 +264,16 @@ class ShareFetchOperation:
                 batch_size=self._parameters.batch_size,
                 max_records=budget,
                 fetch_offset=offset,
-                batches=read.batches,
-                last_read_offset=read.batches[-1].last_offset if read.batches else offset,
+                batches=batches,
+                last_read_offset=batches[-1].last_offset,
                 read_committed=host.group.read_committed,
                 aborted=(),
-                settings=host.group.settings,
+                settings=settings,
             )
         )
-        covering: Sequence[LogBatch] = ()
-        if ranges:
-            covering = _covering(read.batches, ranges[0].first_offset, ranges[-1].last_offset)
-        self._results[host.key] = FetchedPartition(host.key, None, ranges, covering, host)
+        if not ranges:
+            return 0
+        result.batches = read.covering(ranges[0].first_offset, ranges[-1].last_offset)
         return sum(last - first + 1 for first, last, _ in ranges)
 
     def _read_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
@@ -261,7 +283,9 @@ class ShareFetchOperation:
             self._results[host.key] = FetchedPartition(host.key, host=host)
             return
         self._results[host.key] = FetchedPartition(host.key, error, host=host)
-        if isinstance(error, NotLeaderOrFollowerError):
+        if isinstance(error, NotLeaderOrFollowerError) and host.lease_valid():
+            # PL-630. A lease that has merely lapsed may come back under the same epoch, and then nobody else has led
+            # in between (CM-3): who holds what must not be forgotten for that.
             host.drop(error)
 
     # --- ends
@@ -275,11 +299,6 @@ class ShareFetchOperation:
         else:
             self.attempt()
 
-    def _complete_before_unlocking(self, locked: Sequence[SharePartitionHost]) -> None:
-        """The results are in place before others may acquire; waiters are woken at the end of this turn."""
-        self._complete()
-        self._unlock(locked)
-
     def _complete(self) -> None:
         if self._done:
             return
@@ -292,17 +311,3 @@ class ShareFetchOperation:
             self._timer.cancel()
             self._timer = None
         self._partitions.stop_waiting(self, self._keys)
-
-
-def _covering(batches: Sequence[LogBatch], first_offset: int, last_offset: int) -> Sequence[LogBatch]:
-    """The batches from the one that holds `first_offset` through the one that holds `last_offset` (PL-250)."""
-    low = bisect_left(batches, first_offset, key=_last_offset)
-    return batches[low : bisect_right(batches, last_offset, key=_base_offset)]
-
-
-def _last_offset(batch: LogBatch) -> int:
-    return batch.last_offset
-
-
-def _base_offset(batch: LogBatch) -> int:
-    return batch.base_offset

@@ -8,8 +8,9 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from kip932.state_batches import WriteStats
 from partition_leader.core import effects as fx
 from partition_leader.core import events as ev
 from partition_leader.core.share_partition import SharePartition
+from partition_leader.core.status import Status
 from partition_leader.deadlines import Deadlines
 from partition_leader.group_view import GroupViews
 from partition_leader.offset_reset import reset_offset
@@ -75,7 +77,7 @@ class HostOwner(Protocol):
         """It is out of use; every waiting fetch of it gets `error` once (PL-604)."""
         ...
 
-    def fenced(self, host: SharePartitionHost, error: KafkaError, retiring: bool) -> None:
+    def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
         """Take it out of the cache; when `retiring` it still finishes its writes (PL-631)."""
         ...
 
@@ -117,7 +119,7 @@ class SharePartitionHost:
             fx.Wake: self._on_wake,
             fx.ReadBackWanted: self._on_read_back,
             fx.DeadLetter: self._on_dead_letter,
-            fx.Activated: self._on_wake,
+            fx.Activated: self._on_activated,
             fx.Fenced: self._on_fenced,
             fx.Dropped: self._on_dropped,
         }
@@ -157,7 +159,7 @@ class SharePartitionHost:
         op = self._operation(on_result)
         self.feed(ev.Acknowledge(op, member_id, batches, self.group.settings))
 
-    def release(self, member_id: str, ranges: tuple[tuple[int, int], ...] | None = None) -> None:
+    def release(self, member_id: str, ranges: Sequence[fx.AcquiredRange] | None = None) -> None:
         """The member's session ended, or what it acquired cannot be delivered: give it back (PL-520, PL-505)."""
         op = self._operation(_ignore)
         self.feed(ev.Release(op, member_id, self.group.settings, ranges))
@@ -166,9 +168,23 @@ class SharePartitionHost:
         """Leadership is lost: stop at once (PL-632)."""
         self.feed(ev.Drop(error))
 
+    def skip_hole(self, offset: int) -> None:
+        """Move over a hole at `offset`, the next one to fetch, when memory knows that no record follows (CM-47).
+
+        Only memory is asked: between the end of a read from the store and this step records may have arrived.
+        """
+        with contextlib.suppress(KafkaError):
+            read = self.log.read_cached(offset, 1, 1)
+            if read is not None and not read.batches and read.data_offset > offset:
+                self.feed(ev.HoleFound(offset, read.data_offset))
+
     def lease_valid(self) -> bool:
         """Whether this leader may still confirm something (PL-411)."""
         return self._lease.valid()
+
+    def lockable(self) -> bool:
+        """Whether a fetch could lock it now (PL-206)."""
+        return self.core.can_fetch(self.group.settings)
 
     def ready(self) -> bool:
         """Whether a fetch could acquire here now: lockable, with room, and data (or something older) to give."""
@@ -182,8 +198,7 @@ class SharePartitionHost:
     async def close(self) -> None:
         """End the tasks of this host; the core must have been dropped."""
         self._deadlines.set(self._tick, None)
-        for task in list(self._tasks):
-            task.cancel()
+        self._cancel_tasks()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # --- effects
@@ -200,6 +215,10 @@ class SharePartitionHost:
     def _on_wake(self, _: object) -> None:
         self._owner.wake(self)
 
+    def _on_activated(self, _: fx.Activated) -> None:
+        self._owner.wake(self)
+        self.skip_hole(self.core.next_fetch_offset())
+
     def _on_read_back(self, effect: fx.ReadBackWanted) -> None:
         self._spawn(self._read_back(effect.generation))
 
@@ -211,13 +230,18 @@ class SharePartitionHost:
 
     def _on_fenced(self, effect: fx.Fenced) -> None:
         log.info("share-partition dropped", **self._names(), reason=effect.error.message, retiring=effect.retiring)
-        self._owner.fenced(self, effect.error, effect.retiring)
+        if self.core.status is Status.FAILED:
+            self._owner.initialize_failed(self, effect.error)
+        else:
+            self._owner.fenced(self, effect.retiring)
 
     def _on_dropped(self, effect: fx.Dropped) -> None:
         self._deadlines.set(self._tick, None)
-        for reply in list(self._replies.values()):
+        replies, self._replies = self._replies, {}
+        for reply in replies.values():
             reply(OperationResult(effect.error, persisted=True))
-        self._replies.clear()
+        # What is still under way changes nothing any more; a write of it must not hold up those of a successor.
+        self._cancel_tasks()
         self._owner.dropped(self, effect.generation)
 
     # --- work that waits
@@ -232,11 +256,11 @@ class SharePartitionHost:
                 start = stored.start_offset
             await self.log.raise_log_end(max([start, *(batch.last_offset + 1 for batch in stored.batches)]))
         except (KafkaError, LogError, PersisterError) as error:
-            self._fail_initialization(self._kafka_error(error))
+            self.feed(ev.InitializeFailed(self._kafka_error(error)))
             return
         except Exception:
             log.exception("initialisation of a share-partition failed", **self._names())
-            self._fail_initialization(UnknownServerError())
+            self.feed(ev.InitializeFailed(UnknownServerError()))
             return
         self.feed(ev.Initialized(stored.state_epoch, start, stored.batches, resolved, self.group.settings))
         if self.log.log_start_offset > start:
@@ -259,14 +283,12 @@ class SharePartitionHost:
             return failure
         if isinstance(failure, LogError):
             return UnknownServerError(f"the topic log could not be read: {failure}")
-        if isinstance(failure.error, FencedLeaderEpochError):
-            # Somebody stored a higher epoch than that of our claim: claim again above it (CM-13 `floor`).
-            self._lease.give_up(f"fenced at {self.key.text}: {failure.error.message}", failure.leader_epoch or 0)
+        stored = failure.leader_epoch
+        if isinstance(failure.error, FencedLeaderEpochError) and (stored is None or stored > self.log.epoch):
+            # Somebody stored a higher epoch than that of our claim: claim again above it (CM-13 `floor`). Our own epoch
+            # with a higher generation is a successor of this object: nothing of ours is lost.
+            self._lease.give_up(f"fenced at {self.key.text}: {failure.error.message}", stored or 0)
         return failure.error
-
-    def _fail_initialization(self, error: KafkaError) -> None:
-        self.feed(ev.InitializeFailed(error))
-        self._owner.initialize_failed(self, error)
 
     async def _write(self, effect: fx.Persist) -> None:
         write = StateWrite(
@@ -314,6 +336,12 @@ class SharePartitionHost:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _cancel_tasks(self) -> None:
+        current = asyncio.current_task()
+        for task in self._tasks:
+            if task is not current:
+                task.cancel()
 
     def _names(self) -> dict[str, object]:
         topic_id, partition = topic_id_text(self.key.topic_id), self.key.partition

@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from kip932.errors import KafkaError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
+import structlog
+
+from kip932.errors import KafkaError, NotLeaderOrFollowerError
 from kip932.ids import SharePartitionKey, TopicIdPartition
+from partition_leader.core import events as ev
 from partition_leader.group_view import GroupView
 from partition_leader.share_partition_host import LeaderParts, SharePartitionHost
+from partition_leader.topic_log import TopicLog
+
+log = structlog.get_logger(__name__)
 
 
 class Waiter(Protocol):
     """A parked fetch."""
+
+    @property
+    def needs_bytes(self) -> bool:
+        """Whether it waits for records; else any share-partition that it can lock completes it (PL-212)."""
+        ...
 
     def attempt(self) -> None:
         """Try to complete; does nothing when it already has."""
@@ -36,11 +47,16 @@ class SharePartitions:
         self._parts = parts
         self._hosts: dict[SharePartitionKey, SharePartitionHost] = {}
         self._by_partition: dict[TopicIdPartition, dict[SharePartitionKey, SharePartitionHost]] = {}
+        self._by_group: dict[str, dict[SharePartitionKey, SharePartitionHost]] = {}
         self._retiring: dict[SharePartitionKey, SharePartitionHost] = {}
-        self._generations: dict[SharePartitionKey, tuple[int, int]] = {}
+        # (leader epoch, highest generation used under it), one for all groups: it must only rise (PL-602).
+        self._generations: dict[TopicIdPartition, tuple[int, int]] = {}
         self._waiters: dict[SharePartitionKey, dict[Waiter, None]] = {}
+        # Those of the waiters that need no bytes: an empty share-partition serves them too (PL-212).
+        self._undemanding: dict[SharePartitionKey, dict[Waiter, None]] = {}
         self._woken: dict[SharePartitionKey, None] = {}
         self._drain_due = False
+        self._handing_over: dict[asyncio.Future[None], set[SharePartitionHost]] = {}
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -48,6 +64,10 @@ class SharePartitions:
     def hosts(self) -> Iterable[SharePartitionHost]:
         """Every share-partition in the cache."""
         return self._hosts.values()
+
+    def groups(self) -> Iterable[str]:
+        """Every group with a share-partition in the cache."""
+        return self._by_group
 
     def group(self, group_id: str) -> GroupView:
         """The configuration of a group, as it is at each look."""
@@ -60,13 +80,16 @@ class SharePartitions:
     def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
         """The host, made if needed; None while its predecessor retires (PL-631). Raises KafkaError when not leader."""
         host = self._hosts.get(key)
-        if host is not None or key in self._retiring:
+        if host is not None:
             return host
         led = self._parts.lead(key.topic_partition)
-        generation = self._next_generation(key, led.log.epoch)
+        if key in self._retiring:
+            return None
+        generation = self._next_generation(key.topic_partition, led.log.epoch)
         host = SharePartitionHost(key, led, generation, self, self._parts)
         self._hosts[key] = host
         self._by_partition.setdefault(key.topic_partition, {})[key] = host
+        self._by_group.setdefault(key.group_id, {})[key] = host
         host.start()
         return host
 
@@ -76,15 +99,18 @@ class SharePartitions:
         """Wake `waiter` whenever one of `keys` changes, until `stop_waiting`."""
         for key in keys:
             self._waiters.setdefault(key, {})[waiter] = None
+            if not waiter.needs_bytes:
+                self._undemanding.setdefault(key, {})[waiter] = None
 
     def stop_waiting(self, waiter: Waiter, keys: Iterable[SharePartitionKey]) -> None:
         """Forget a waiter."""
         for key in keys:
-            waiters = self._waiters.get(key)
-            if waiters is not None:
-                waiters.pop(waiter, None)
-                if not waiters:
-                    del self._waiters[key]
+            for table in (self._waiters, self._undemanding):
+                waiters = table.get(key)
+                if waiters is not None:
+                    waiters.pop(waiter, None)
+                    if not waiters:
+                        del table[key]
 
     @property
     def parked(self) -> int:
@@ -112,24 +138,42 @@ class SharePartitions:
         self._drain_due = False
         woken, self._woken = self._woken, {}
         for key in woken:
-            for waiter in tuple(self._waiters.get(key, ())):
-                host = self._hosts.get(key)
-                # A missing host must be met by every waiter: it makes a new one or learns that leadership is gone.
-                if host is not None and not host.ready():
-                    break
+            try:
+                self._serve(key)
+            except Exception:
+                log.exception("waiting fetches could not be served", share_partition=key.text)
+
+    def _serve(self, key: SharePartitionKey) -> None:
+        """Let waiters of a share-partition look, in order of arrival, for as long as there is something for them.
+
+        A missing host must be met by every waiter: it makes a new one or learns that leadership is gone.
+        """
+        for table in (self._waiters, self._undemanding):
+            if not self._worth_a_look(key, table):
+                continue
+            for waiter in tuple(table.get(key, ())):
                 waiter.attempt()
+                if not self._worth_a_look(key, table):
+                    break
+
+    def _worth_a_look(self, key: SharePartitionKey, table: dict[SharePartitionKey, dict[Waiter, None]]) -> bool:
+        host = self._hosts.get(key)
+        if host is None or key not in table:
+            return key in table
+        return host.ready() if table is self._waiters else host.lockable()
 
     # --- what hosts tell
 
     def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
         """Drop it; every waiting fetch of it gets the error once (PL-604)."""
+        if self._hosts.get(host.key) is not host:
+            return
         self._remove(host)
         for waiter in tuple(self._waiters.get(host.key, ())):
             waiter.partition_failed(host.key, error)
 
-    def fenced(self, host: SharePartitionHost, error: KafkaError, retiring: bool) -> None:
+    def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
         """Out of the cache; a retiring one finishes its writes before a successor is made (PL-631)."""
-        del error
         self._remove(host)
         if retiring:
             self._retiring[host.key] = host
@@ -140,23 +184,46 @@ class SharePartitions:
         self._remove(host)
         if self._retiring.get(host.key) is host:
             del self._retiring[host.key]
-        self._remember_generation(host.key, host.log.epoch, generation)
+        self._remember_generation(host.key.topic_partition, host.log.epoch, generation)
         self._wake_key(host.key)
+        for done, hosts in self._handing_over.items():
+            hosts.discard(host)
+            if not hosts and not done.done():
+                done.set_result(None)
 
     # --- leadership
 
-    def leadership_lost(self, partition: TopicIdPartition, error: KafkaError | None = None) -> None:
-        """Drop every share-partition of a topic-partition; nothing is flushed (PL-632)."""
-        reason = error or NotLeaderOrFollowerError()
-        for key, host in list(self._by_partition.get(partition, {}).items()):
-            host.drop(reason)
-            self._wake_key(key)
-        for key, host in list(self._retiring.items()):
-            if key.topic_partition == partition:
-                host.drop(reason)
-        deleted = isinstance(reason, UnknownTopicOrPartitionError)
-        for key in [key for key in self._generations if deleted and key.topic_partition == partition]:
-            del self._generations[key]
+    def leadership_lost(self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError) -> None:
+        """Drop every share-partition on this log of a topic-partition; nothing is flushed (PL-632)."""
+        for host in self._on_log(partition, topic_log):
+            host.drop(error)
+        remembered = self._generations.get(partition)
+        if remembered is not None and remembered[0] <= topic_log.epoch:
+            del self._generations[partition]  # an epoch that has ended is never served again (CM-12)
+
+    async def hand_over(
+        self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError, timeout_s: float
+    ) -> None:
+        """Retire every share-partition on this log and wait until their writes are done, then drop what is left: the
+        outgoing calls of a leader end before it gives its shard back (CM-4, CM-12)."""
+        for host in self._on_log(partition, topic_log):
+            host.feed(ev.Retire(error))
+        left = set(self._on_log(partition, topic_log))
+        if left:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._handing_over[done] = left
+            try:
+                await asyncio.wait([done], timeout=timeout_s)
+            finally:
+                del self._handing_over[done]
+                self.leadership_lost(partition, topic_log, error)
+        else:
+            self.leadership_lost(partition, topic_log, error)
+
+    def _on_log(self, partition: TopicIdPartition, topic_log: TopicLog) -> list[SharePartitionHost]:
+        retiring = [host for key, host in self._retiring.items() if key.topic_partition == partition]
+        cached = self._by_partition.get(partition, {}).values()
+        return [host for host in (*cached, *retiring) if host.log is topic_log]
 
     def of_partition(self, partition: TopicIdPartition) -> list[SharePartitionHost]:
         """Every group's cached share-partition of a topic-partition."""
@@ -164,7 +231,7 @@ class SharePartitions:
 
     def group_hosts(self, group_id: str) -> list[SharePartitionHost]:
         """Every cached share-partition of a group."""
-        return [host for key, host in self._hosts.items() if key.group_id == group_id]
+        return list(self._by_group.get(group_id, {}).values())
 
     async def close(self) -> None:
         """Drop everything and end the hosts' tasks."""
@@ -174,21 +241,31 @@ class SharePartitions:
         await asyncio.gather(*(host.close() for host in hosts))
 
     def _remove(self, host: SharePartitionHost) -> None:
-        if self._hosts.get(host.key) is not host:
+        key = host.key
+        if self._hosts.get(key) is not host:
             return
-        del self._hosts[host.key]
-        siblings = self._by_partition[host.key.topic_partition]
-        del siblings[host.key]
-        if not siblings:
-            del self._by_partition[host.key.topic_partition]
+        del self._hosts[key]
+        _discard(self._by_partition, key.topic_partition, key)
+        _discard(self._by_group, key.group_id, key)
 
-    def _next_generation(self, key: SharePartitionKey, epoch: int) -> int:
-        """Above every generation this process used for the key under this leader epoch."""
-        remembered = self._generations.get(key)
+    def _next_generation(self, partition: TopicIdPartition, epoch: int) -> int:
+        """Above every generation this process used for the partition's share-partitions under this leader epoch."""
+        remembered = self._generations.get(partition)
         generation = remembered[1] + 1 if remembered is not None and remembered[0] == epoch else 1
-        self._remember_generation(key, epoch, generation)
+        self._remember_generation(partition, epoch, generation)
         return generation
 
-    def _remember_generation(self, key: SharePartitionKey, epoch: int, generation: int) -> None:
-        remembered = self._generations.get(key, (0, 0))
-        self._generations[key] = max(remembered, (epoch, generation))
+    def _remember_generation(self, partition: TopicIdPartition, epoch: int, generation: int) -> None:
+        self._generations[partition] = max(self._generations.get(partition, (0, 0)), (epoch, generation))
+
+
+Index = TypeVar("Index")
+
+
+def _discard(
+    index: dict[Index, dict[SharePartitionKey, SharePartitionHost]], name: Index, key: SharePartitionKey
+) -> None:
+    entries = index[name]
+    del entries[key]
+    if not entries:
+        del index[name]

@@ -15,6 +15,8 @@ from functools import partial
 from random import Random
 from typing import Final
 
+import structlog
+
 from kip932.errors import (
     GroupIdNotFoundError,
     KafkaError,
@@ -31,6 +33,8 @@ from partition_leader.share_fetch import FetchedPartition, FetchParameters, Shar
 from partition_leader.share_partition_host import OperationResult, SharePartitionHost
 from partition_leader.share_partitions import SharePartitions
 from shard_runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
 
 #: Service-wide cap of a fetch's max_bytes (`fetch.max.bytes`), and of its max_wait_ms.
 FETCH_MAX_BYTES: Final = 57_671_680
@@ -100,6 +104,14 @@ class _Run:
         return found
 
 
+@dataclass(slots=True, eq=False)
+class _Delayed:
+    """A refusal that waits for its time."""
+
+    answer: Callable[[], None]
+    timer: asyncio.TimerHandle = field(init=False)
+
+
 class ShareRequests:
     """All share sessions of this leader, and the requests under way."""
 
@@ -113,7 +125,14 @@ class ShareRequests:
         self._rng = rng
         self._fetch_ids = 0
         self._runs: dict[_Run, None] = {}
+        self._by_session: dict[SessionKey, dict[_Run, None]] = {}
+        self._delayed: dict[_Delayed, None] = {}
         self._draining = False
+
+    @property
+    def running(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._runs) + len(self._delayed)
 
     # --- doors
 
@@ -122,14 +141,13 @@ class ShareRequests:
         try:
             step = self._session_step(request)
         except ShareSessionLimitReachedError as error:
-            wait_s = min(request.limits.max_wait_ms if request.limits else 0, MAX_WAIT_MS) / 1000
-            answer = partial(on_answer, ShareAnswer(error))
-            return asyncio.get_running_loop().call_later(wait_s, answer)  # slows the retry down (PL-506)
+            return self._refuse_later(request, on_answer, ShareAnswer(error))
         except KafkaError as error:
             on_answer(ShareAnswer(error))
             return None
         run = _Run(request, step, on_answer)
         self._runs[run] = None
+        self._by_session.setdefault(step.key, {})[run] = None
         for partition, batches in request.acknowledgements.items():
             self._acknowledge(run, partition, batches)
         if step.closed is not None:
@@ -141,13 +159,21 @@ class ShareRequests:
 
     def abandon(self, handle: object) -> None:
         """The caller is gone: a parked fetch is forgotten; what it acquired stays acquired (PL-215)."""
-        if isinstance(handle, asyncio.TimerHandle):
-            handle.cancel()
+        if isinstance(handle, _Delayed):
+            handle.timer.cancel()
+            self._delayed.pop(handle, None)
         elif isinstance(handle, _Run) and handle in self._runs:
-            del self._runs[handle]
+            self._forget(handle)
             if handle.fetch is not None:
                 handle.fetch.cancel()
             self.sessions.finished(handle.step, self._clock.now_ms())
+
+    def hurry(self, handle: object) -> None:
+        """The caller will read no more than what is under way: a parked fetch is answered now, empty."""
+        if isinstance(handle, _Delayed):
+            self._refuse(handle)
+        elif isinstance(handle, _Run) and handle.fetch is not None:
+            handle.fetch.conclude()
 
     def connection_lost(self, connection_id: int) -> None:
         """A stream ended: its sessions are gone, and what their members held is given back (PL-520, PL-522)."""
@@ -156,8 +182,7 @@ class ShareRequests:
 
     def expire_idle(self, idle_ms: Callable[[str], int], default_idle_ms: int) -> None:
         """End sessions without a stream that were silent for too long (PL-524)."""
-        groups = {host.key.group_id for host in self._partitions.hosts()}
-        idle = {group: idle_ms(group) for group in groups}
+        idle = {group: idle_ms(group) for group in self._partitions.groups()}
         for closed in self.sessions.expire_idle(self._clock.now_ms(), idle, default_idle_ms):
             self._release(closed)
 
@@ -167,8 +192,27 @@ class ShareRequests:
         for run in list(self._runs):
             if run.fetch is not None:
                 run.fetch.expire()
+        for delayed in list(self._delayed):
+            self._refuse(delayed)
 
     # --- steps
+
+    def _refuse_later(self, request: ShareRequest, on_answer: OnAnswer, answer: ShareAnswer) -> _Delayed | None:
+        """Answer after max_wait_ms, which slows the retry down (PL-506)."""
+        wait_s = min(request.limits.max_wait_ms if request.limits else 0, MAX_WAIT_MS) / 1000
+        if self._draining or not wait_s:
+            on_answer(answer)
+            return None
+        delayed = _Delayed(partial(on_answer, answer))
+        delayed.timer = asyncio.get_running_loop().call_later(wait_s, self._refuse, delayed)
+        self._delayed[delayed] = None
+        return delayed
+
+    def _refuse(self, delayed: _Delayed) -> None:
+        if delayed in self._delayed:
+            del self._delayed[delayed]
+            delayed.timer.cancel()
+            delayed.answer()
 
     def _session_step(self, request: ShareRequest) -> SessionStep:
         check_identity(request.group_id, request.member_id)
@@ -244,10 +288,20 @@ class ShareRequests:
     def _one_done(self, run: _Run) -> None:
         run.waiting -= 1
         if run.waiting == 0 and run in self._runs:
-            del self._runs[run]
+            self._forget(run)
             answer = self._answer(run)
             self.sessions.finished(run.step, self._clock.now_ms())
-            run.on_answer(answer)
+            try:
+                run.on_answer(answer)
+            except Exception:  # it would end the work of the share-partition that brought the last result
+                log.exception("an answer could not be given", group=run.request.group_id)
+
+    def _forget(self, run: _Run) -> None:
+        del self._runs[run]
+        runs = self._by_session[run.step.key]
+        del runs[run]
+        if not runs:
+            del self._by_session[run.step.key]
 
     # --- the answer
 
@@ -289,7 +343,14 @@ class ShareRequests:
                 result.error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
 
     def _release(self, closed: ClosedSession) -> None:
-        """Give back what a session's member holds, not waited for; retire a group that has no session left."""
+        """Give back what a session's member holds, not waited for; retire a group that has no session left.
+
+        Fetches of the session that are still parked end first: they could only be told so later (PL-505), and meanwhile
+        would open share-partitions of a group that has gone (PL-523).
+        """
+        for run in tuple(self._by_session.get(closed.key, ())):
+            if run.fetch is not None:
+                run.fetch.conclude()
         for partition in closed.partitions:
             host = self._partitions.cached(SharePartitionKey(closed.key.group_id, *partition))
             if host is not None:

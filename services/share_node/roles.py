@@ -22,7 +22,7 @@ from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, pa
 from kip932.ids import TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2
 from kip932.rpc.grpc_transport import GrpcTransport
-from partition_leader.led_partitions import shard_of
+from partition_leader.led_partitions import TailCaches, shard_of
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.role import PartitionLeader
 from partition_leader.role import Surroundings as LeaderSurroundings
@@ -58,9 +58,8 @@ _GROUPS: Final = group_coordinator_service_pb2.DESCRIPTOR.services_by_name["Grou
 _LEADER: Final = partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 _STATE: Final = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 
-#: Memory that the tail caches of all led partitions share, and the least that one gets (CM-46).
-TAIL_CACHES_BYTES: Final = 256 * 1024 * 1024
-TAIL_CACHE_LEAST: Final = 1024 * 1024
+#: Memory that the tail caches of all led partitions share, and the least that each gets (CM-46).
+TAIL_CACHES: Final = TailCaches(total_bytes=256 * 1024 * 1024, least_bytes=1024 * 1024)
 
 
 class Roles:
@@ -204,6 +203,7 @@ class Roles:
                 sessions_max=settings[configs.MAX_SHARE_SESSIONS],
                 metrics=PartitionLeaderMetrics(self._registry),
                 topic_log=TopicLogSettings(jump_offsets=settings[LOST_TAIL_JUMP]),
+                caches=TAIL_CACHES,
             )
         )
 

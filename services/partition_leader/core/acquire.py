@@ -17,8 +17,9 @@ from partition_leader.core.effects import AcquiredRange
 from partition_leader.core.events import Acquire, BatchHeader
 from partition_leader.core.in_flight import Window
 from partition_leader.core.isolation import Pass, acquire_subset, is_throttled
+from partition_leader.core.removal import take_available, take_away
 from partition_leader.core.spans import Span
-from partition_leader.core.transitions import ABORTED, ACQUIRE, REMOVED_FROM_LOG
+from partition_leader.core.transitions import ABORTED, ACQUIRE
 from partition_leader.core.visibility import aborted_spans, without
 
 _DELIVERED_ONCE: Final = 1
@@ -83,22 +84,9 @@ class AcquirePass:
 
     def _archive_compacted(self) -> None:
         """T17: Available records that the log skipped over are gone from it (PL-226)."""
-        window, low, high = self._window, self._event.fetch_offset, self.pass_.first_read - 1
-        if low > high:
-            return
-        for batch in window.overlapping(low, high):
-            if not batch.available and not batch.pending:
-                continue
-            first, last = max(low, batch.first), min(high, batch.last)
-            self._force(batch, (first, last), REMOVED_FROM_LOG)
-
-    def _force(self, batch: InFlightBatch, span: Span, table: bytes) -> None:
-        runs = list(batch.runs(*span))
-        for first, last, code, _ in runs:
-            if table[code] != code:
-                self._window.recode(batch, first, last, table)
-                batch.hold(first, last, "", 0)
-                self.archived.append((first, last))
+        low, high = self._event.fetch_offset, self.pass_.first_read - 1
+        if low <= high:
+            self.archived += take_available(self._window, low, high)
 
     def _base(self) -> int:
         """PL-223: where the pass begins."""
@@ -243,7 +231,8 @@ class AcquirePass:
         if hidden:
             for first, last in _intersections(self.ranges, hidden):
                 for batch in list(self._window.overlapping(first, last)):
-                    self._force(batch, (max(first, batch.first), min(last, batch.last)), ABORTED)
+                    span = max(first, batch.first), min(last, batch.last)
+                    self.archived += take_away(self._window, batch, span, ABORTED)
         return visible
 
 

@@ -134,13 +134,14 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The member's session ended: give back what it holds (PL-520), or only `ranges` of it (PL-505). Answered by
-    `Reply`, whose error never reaches a client (PL-521)."""
+    """The member's session ended: give back what it holds (PL-520), or only what one answer acquired (PL-505): `ranges`
+    of (first, last, delivery count). A record with another count was acquired again since and stays with its holder.
+    Answered by `Reply`, whose error never reaches a client (PL-521)."""
 
     op_id: int
     member_id: str
     settings: GroupSettings
-    ranges: tuple[tuple[int, int], ...] | None = None
+    ranges: Sequence[tuple[int, int, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,14 @@ class LogStartMoved:
     """The log now starts at `log_start_offset` (PL-620)."""
 
     log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoleFound:
+    """The log holds no record from `fetch_offset`, where this share-partition stands, to below `end` (CM-47)."""
+
+    fetch_offset: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +235,7 @@ Event = (
     | Acknowledge
     | Release
     | LogStartMoved
+    | HoleFound
     | Persisted
     | PersistFailed
     | ReadBack

@@ -71,9 +71,9 @@ def release(window: Window, event: Release) -> Operation:
     settings = event.settings
     operation = Operation(event.op_id, CAUSE_SESSION_RELEASE, settings.delivery_count_limit, settings.dlq_enabled)
     limited = released = 0
-    for batch, span in _candidates(window, event):
+    for batch, span, wanted in _candidates(window, event):
         for low, high, code, count, member, _ in _lock_runs(batch, span):
-            if code != STATE_ACQUIRED or member != event.member_id:
+            if code != STATE_ACQUIRED or member != event.member_id or wanted not in (None, count):
                 continue
             for first, last in _split(low, high, window.start_offset):
                 state = released_state(count, operation.limit, operation.dlq_enabled)
@@ -90,15 +90,16 @@ def release(window: Window, event: Release) -> Operation:
     return operation
 
 
-def _candidates(window: Window, event: Release) -> Iterable[tuple[InFlightBatch, Span]]:
+def _candidates(window: Window, event: Release) -> Iterable[tuple[InFlightBatch, Span, int | None]]:
+    """Where to look, and which delivery count alone is meant there."""
     if event.ranges is None:
         for batch in window.walk():
             if batch.codes is not None or batch.member == event.member_id:
-                yield batch, (batch.first, batch.last)
+                yield batch, (batch.first, batch.last), None
         return
-    for first, last in event.ranges:
+    for first, last, count in event.ranges:
         for batch in window.overlapping(first, last):
-            yield batch, (max(first, batch.first), min(last, batch.last))
+            yield batch, (max(first, batch.first), min(last, batch.last)), count
 
 
 def _split(first: int, last: int, start_offset: int) -> list[Span]:

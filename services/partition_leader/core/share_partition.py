@@ -27,6 +27,7 @@ from partition_leader.core.initialise import load
 from partition_leader.core.log_start import move_log_start
 from partition_leader.core.operations import Operation
 from partition_leader.core.partition_state import PartitionState
+from partition_leader.core.removal import skip_hole
 from partition_leader.core.status import Overview, Status
 
 OPERATION_TIMEOUT_MS: Final = 15_000  # persister.operation.timeout.ms (PL-723)
@@ -51,6 +52,7 @@ class SharePartition:
             events.Acknowledge: self._acknowledge,
             events.Release: self._release,
             events.LogStartMoved: self._log_start_moved,
+            events.HoleFound: self._hole_found,
             events.Persisted: partial(write_results.persisted, self._state),
             events.PersistFailed: partial(write_results.persist_failed, self._state),
             events.ReadBack: partial(write_results.read_back, self._state),
@@ -264,6 +266,11 @@ class SharePartition:
         state = self._state
         if state.status is Status.ACTIVE and move_log_start(state.window, event.log_start_offset):
             state.wake = True
+
+    def _hole_found(self, event: events.HoleFound) -> None:
+        state = self._state
+        if state.status is Status.ACTIVE:
+            state.write_back.note(skip_hole(state.window, event.fetch_offset, event.end))
 
     # Time, settings, the dead-letter queue.
 

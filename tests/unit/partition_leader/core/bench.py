@@ -86,7 +86,7 @@ class Bench:
         self.do(ev.Acknowledge(self.op, member, acks, self.settings))
         return self.op
 
-    def release(self, member: str, ranges: tuple[tuple[int, int], ...] | None = None) -> int:
+    def release(self, member: str, ranges: tuple[tuple[int, int, int], ...] | None = None) -> int:
         self.op += 1
         self.do(ev.Release(self.op, member, self.settings, ranges))
         return self.op

@@ -140,7 +140,7 @@ def test_a_closed_session_gives_back_what_it_holds_and_the_count_stays() -> None
 @pytest.mark.rule("PL-505")
 def test_a_release_may_name_ranges() -> None:
     bench = fetched()
-    bench.release("M", ((2, 4),))
+    bench.release("M", ((2, 4, 1),))
     bench.persisted()
     assert bench.records() == [(0, 1, 1, 1), (2, 4, 0, 1), (5, 9, 1, 1)]
     op = bench.release("N")
