@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -35,6 +34,7 @@ OBSERVE_S: Final = 0.4
 
 #: Short locks and sessions, so that what a fault leaves behind is due within the bounds of an experiment.
 SETTINGS: Final = {
+    "group.share.auto.offset.reset": "earliest",
     "group.share.record.lock.duration.ms": "2000",
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.heartbeat.interval.ms": "1000",
@@ -47,12 +47,13 @@ SETTINGS: Final = {
 
 
 class Recovery(NamedTuple):
-    """After a fault: until an acknowledgement sent later was answered NONE, and the longest silence up to the next."""
+    """After a fault: until an acknowledgement that was sent later was answered NONE; the same for the partition that
+    waited longest."""
 
     fault: str
     target: str
     next_ms: int
-    silence_ms: int
+    slowest_ms: int
 
 
 class Observer:
@@ -111,6 +112,7 @@ class Experiment:
         self.folder = folder
         self.seed = seed
         self.rng = random.Random(seed)
+        self.passed = False
         self.cluster = ClusterProcesses(folder, SETTINGS)
         self._second = second
         self._faults = HistoryWriter(folder / "faults.jsonl")
@@ -147,20 +149,20 @@ class Experiment:
 
     def kill(self, target: str) -> None:
         """SIGKILL one process."""
-        self.cluster.kill(target)
         self._tell("SIGKILL", target)
+        self.cluster.kill(target)
 
     def kill_everything(self) -> None:
         """SIGKILL everything but the workers at once, and start again on the same data."""
-        self.cluster.kill_everything()
         self._tell("SIGKILL", "everything")
+        self.cluster.kill_everything()
         self.cluster.start()
         self._tell("ready again", "everything")
 
     def pause(self, target: str, least_s: float, most_s: float) -> None:
         """SIGSTOP one process for a while."""
-        go_on = self.cluster.pause(target)
         self._tell("SIGSTOP", target)
+        go_on = self.cluster.pause(target)
         self.pass_time(least_s, most_s)
         go_on()
         self._tell("SIGCONT", target)
@@ -236,17 +238,15 @@ class Experiment:
 
 def recoveries(events: Sequence[Event]) -> list[Recovery]:
     """How acknowledging went on after each fault."""
-    faults = [event for event in events if isinstance(event, Fault)]
     confirmed = [event for event in events if isinstance(event, Acknowledged) and not event.error]
-    end_ms = max((event.at_ms for event in events if isinstance(event, Produced)), default=0)
     found = []
-    for number, fault in enumerate(faults):
-        until_ms = faults[number + 1].at_ms if number + 1 < len(faults) else end_ms
-        later = [ack.at_ms for ack in confirmed if ack.sent_ms >= fault.at_ms]
-        if later:
-            times = [fault.at_ms, *(at_ms for at_ms in later if at_ms <= until_ms)]
-            silence_ms = max((after - before for before, after in pairwise(times)), default=0)
-            found.append(Recovery(fault.name, fault.target, later[0] - fault.at_ms, silence_ms))
+    for fault in (event for event in events if isinstance(event, Fault)):
+        waits: dict[int, int] = {}
+        for ack in confirmed:
+            if ack.sent_ms >= fault.at_ms:
+                waits.setdefault(ack.partition, ack.at_ms - fault.at_ms)
+        if len(waits) == PARTITIONS:
+            found.append(Recovery(fault.name, fault.target, min(waits.values()), max(waits.values())))
     return found
 
 
