@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from shard_runtime import configs
 from shard_runtime.clock import Clock
@@ -13,7 +15,11 @@ from shard_runtime.redis.cluster_store import StoreClusterStore
 from shard_runtime.redis.connection import StoreSettings
 from shard_runtime.redis.log import StoreRecordLog
 from shard_runtime.redis.topology import open_store
-from shard_runtime.settings import STORE_REPLICAS, STORE_URL, Settings
+from shard_runtime.settings import DATA_DIR, STORE_REPLICAS, STORE_URL, Settings
+from share_node.data_directory import DataDirectory
+
+#: The file of a data directory that holds the id of its cluster.
+CLUSTER_MEMO: Final = "cluster-id"
 
 
 class StartError(Exception):
@@ -35,16 +41,25 @@ class StoreClient:
 
 
 async def open_clients(
-    settings: Settings, clock: Clock, *, cluster_id: str | None, make_cluster: bool, allow: frozenset[str] = frozenset()
+    settings: Settings,
+    clock: Clock,
+    *,
+    make_cluster: bool,
+    initialise: bool = False,
+    allow: frozenset[str] = frozenset(),
 ) -> StoreClient:
     """Check the store and open the clients.
 
-    `cluster_id`: the one it must have; None: whatever it has. `make_cluster`: a store without any is given a new one.
-    Raises StoreCheckError, StartError, LogError; ValueError for a URL that makes no sense.
+    `make_cluster`: a store without a cluster is given a new one. A data directory remembers its cluster, and no other
+    is accepted with it, nor none, unless `initialise` says that the store is meant to be new (CM-20).
+    Raises StoreCheckError, StartError, LogError, DataDirectoryError; ValueError for a URL that makes no sense.
     """
+    directory = DataDirectory(Path(settings[DATA_DIR])) if settings[DATA_DIR] else None
+    known = directory.remembered(CLUSTER_MEMO) if directory is not None else None
+    expected = None if initialise else known
     store = open_store(settings[STORE_URL])
     replicas, in_sync = settings[STORE_REPLICAS], settings[configs.MIN_INSYNC_REPLICAS]
-    await check_store(store, cluster_id, replicas, allow=allow)
+    await check_store(store, expected, replicas, allow=allow)
     cluster = StoreClusterStore(store, StoreSettings(replicas=replicas, min_insync_replicas=in_sync))
     found = await cluster.cluster_id()
     if found is None and make_cluster:
@@ -55,6 +70,8 @@ async def open_clients(
             f"store {settings[STORE_URL]} holds no cluster, and a wiped store must not be mistaken for a new one. "
             "If it is meant to be new, say so once with --init"
         )
+    if directory is not None and found != known:
+        directory.remember(CLUSTER_MEMO, found)
     checked = StoreSettings(cluster_id=found, replicas=replicas, min_insync_replicas=in_sync)
     record_log = StoreRecordLog(store, checked, clock)
     await record_log.open()

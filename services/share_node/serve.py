@@ -102,8 +102,8 @@ async def serve(
     settings: Settings,
     stop: asyncio.Event,
     *,
-    cluster_id: str | None = None,
     make_cluster: bool = False,
+    initialise: bool = False,
     allow: frozenset[str] = frozenset(),
     on_ready: Callable[[str], None] = lambda address: None,
 ) -> str:
@@ -111,7 +111,7 @@ async def serve(
     clock = SystemClock()
     me = identity(settings)
     try:
-        store = await open_clients(settings, clock, cluster_id=cluster_id, make_cluster=make_cluster, allow=allow)
+        store = await open_clients(settings, clock, make_cluster=make_cluster, initialise=initialise, allow=allow)
     except BaseException:
         me.release()
         raise

@@ -72,6 +72,8 @@ class Ready:
 async def up(options: UpOptions, on_ready: Callable[[Ready], None]) -> str:
     """Run until a signal; "" then, else why it ended. Raises one of START_ERRORS or EmbeddedStoreError."""
     began = time.monotonic()
+    # Before anything is made: a wrong setting must not leave a data directory, or a store that was started for nothing.
+    load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config)
     stop = StopSignal().received
     directory = DataDirectory(options.data)
     lock = directory.lock("up")
@@ -107,13 +109,13 @@ OnServed = Callable[[str, dict[str, int]], None]
 
 
 async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: asyncio.Event, ready: OnServed) -> str:
-    settings = load_settings(_flags(options, directory, url), os.environ, options.config)
+    settings = load_settings(_flags(options, directory.path, url), os.environ, options.config)
     _say_offset_reset(settings)
     return await serve(
         settings,
         stop,
-        cluster_id=None,
         make_cluster=_may_make(options),
+        initialise=options.initialise,
         allow=options.allow,
         on_ready=lambda address: ready(address, {"node": os.getpid()}),
     )
@@ -122,14 +124,14 @@ async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: 
 async def _in_processes(
     options: UpOptions, directory: DataDirectory, url: str, stop: asyncio.Event, ready: OnServed
 ) -> str:
-    flags = _flags(options, directory, url)
+    flags = _flags(options, directory.path, url)
     settings = load_settings(flags, os.environ, options.config)
     _say_offset_reset(settings)
     store = await open_clients(
         settings,
         SystemClock(),
-        cluster_id=None,
         make_cluster=_may_make(options),
+        initialise=options.initialise,
         allow=options.allow,
     )
     await store.close()
@@ -174,14 +176,14 @@ def _child_arguments(flags: dict[str, str], role: str, keeps_port: bool) -> list
     return [f"{name}={value}" for name, value in own.items()]
 
 
-def _flags(options: UpOptions, directory: DataDirectory, url: str) -> dict[str, str]:
+def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
     """Settings that `up` makes itself; what the user set by name wins."""
     always = options.store is None and options.fsync == "always"
     return {
         NODE_NAME.name: "up",
         LISTEN_HOST.name: options.host,
         LISTEN_PORT.name: str(options.port),
-        DATA_DIR.name: str(directory.path),
+        DATA_DIR.name: str(data),
         STORE_URL.name: url,
         STORE_FSYNC_ALWAYS.name: "true" if always else "false",
         configs.AUTO_OFFSET_RESET.name: configs.EARLIEST,

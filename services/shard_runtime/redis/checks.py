@@ -191,17 +191,18 @@ async def _check_cluster(store: Store, expected: str) -> list[Finding]:
     if isinstance(found, bytes) and found.decode() == expected:
         return []
     if found is None or isinstance(found, ErrorReply):
+        why = "" if found is None else f" ({found})"
         return [
             Finding(
                 "cluster-id",
-                f"store {node}: it holds no cluster id ({found}), expected {expected}: it is empty or was wiped. "
-                "Restore its data; or, if it is meant to be new, run `sharegroups init`",
+                f"store {node}: it holds no cluster id{why}, expected {expected}: it is empty or was wiped. "
+                "Restore its data; or, if it is meant to be new, say so once with `sharegroups up --init`",
             )
         ]
     return [
         Finding(
             "cluster-id",
-            f"store {node}: it belongs to cluster {found.decode()}, expected {expected}: correct --store, or the "
-            "cluster id of this process",
+            f"store {node}: it belongs to cluster {found.decode()}, expected {expected}: correct --store, or "
+            "give this process a data directory of its own with --data",
         )
     ]
