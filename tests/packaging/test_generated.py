@@ -16,6 +16,7 @@ from kip932.api.v1.record_batch_pb2 import FetchedBatch, Record, RecordBatch
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest
 from kip932.internal.v1 import share_coordinator_service_pb2
 from kip932.records.v1 import group_log_pb2, share_state_log_pb2, state_batch_pb2
+from sharegroups.errors import DeserializationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES = {
@@ -63,10 +64,19 @@ def error_classes(base: type[errors.KafkaError]) -> Iterator[type[errors.KafkaEr
 
 def test_every_error_of_the_exception_tree_has_its_number_in_the_protocol() -> None:
     named = [error for error in error_classes(errors.KafkaError) if "code" in vars(error)]
-    assert named != []
-    for error in named:
+    wired = [error for error in named if not error.name.startswith("_")]
+    assert wired != []
+    for error in wired:
         assert ErrorCode.Value(f"ERROR_CODE_{error.name}") == error.code
     assert ErrorCode.Value("ERROR_CODE_NONE") == errors.NONE
+
+
+def test_errors_that_never_leave_the_client_have_numbers_the_protocol_does_not_use() -> None:
+    local = [error for error in error_classes(DeserializationError) if "code" in vars(error)]
+    assert local != []
+    for error in local:
+        assert error.name.startswith("_")
+        assert error.code < min(ErrorCode.values())
 
 
 def table_of_rpcs() -> dict[str, set[str]]:
