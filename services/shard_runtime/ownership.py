@@ -77,6 +77,7 @@ class Ownership:
         self._hints: dict[ShardKind, dict[str, tuple[int, int]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._releases: set[asyncio.Task[None]] = set()
+        self._claims_sent: set[asyncio.Task[None]] = set()
         self._forgetting: dict[ShardId, asyncio.Task[None]] = {}
         self._claiming = 0
         self._renewing = False
@@ -111,9 +112,9 @@ class Ownership:
     async def stop(self) -> None:
         """Hand every shard over and end (CM-4). The caller has set its node state to `leaving` before."""
         self._leaving = True
-        for shard in self.core.release_all():
-            self._start_release(shard)
-        await asyncio.gather(*self._releases, return_exceptions=True)
+        self._release_all()
+        while under_way := self._releases | self._claims_sent:  # a claim that still succeeds is handed over too
+            await asyncio.wait(under_way)
         if self._runner is not None:
             self._runner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -188,7 +189,9 @@ class Ownership:
         )
         for request in plan.claims:
             self._claiming += 1
-            self._spawn(self._claim(request))
+            task = self._spawn(self._claim(request))
+            self._claims_sent.add(task)
+            task.add_done_callback(self._claims_sent.discard)
         for shard in plan.releases:
             self._start_release(shard)
 
@@ -248,6 +251,8 @@ class Ownership:
             log.warning("claim refused", shard=shard.tag, why=answer.reason)
         if self.core.claim_answered(shard, answer, self._clock.now_ms()) and isinstance(answer, Claimed):
             self._gained(shard, answer)
+            if self._leaving:
+                self._release_all()
 
     def _gained(self, shard: ShardId, claimed: Claimed) -> None:
         identity = self.core.identity
@@ -315,6 +320,10 @@ class Ownership:
             await self._log.drop(shard)
         finally:
             self._forgetting.pop(shard, None)
+
+    def _release_all(self) -> None:
+        for shard in self.core.release_all():
+            self._start_release(shard)
 
     def _start_release(self, shard: ShardId) -> None:
         task = self._spawn(self._release(shard))

@@ -82,6 +82,7 @@ class Tenure:
     unanswered: ClaimRequest | None = None
     next_try_ms: int = 0
     waits_for_owner: bool = False
+    woken: bool = False
     cont_epoch: int = 0
     cont_until_ms: int = 0
     gained_ms: int = 0
@@ -204,7 +205,7 @@ class OwnershipCore:
 
     def _claim(self, tenure: Tenure, history: str, now_ms: int) -> ClaimRequest:
         tenure.phase = Phase.CLAIMING
-        tenure.waits_for_owner = False
+        tenure.waits_for_owner = tenure.woken = False
         continued = tenure.cont_epoch if now_ms < tenure.cont_until_ms else 0
         waited = self.waited(history, now_ms)
         if tenure.unanswered is not None:  # the reply was lost: the same nonce finds out, or claims (CM-12)
@@ -242,7 +243,9 @@ class OwnershipCore:
                 return True
             case Held():
                 tenure.waits_for_owner = True
-                tenure.next_try_ms = now_ms + min(max(answer.remaining_ms, 1), self.terms.lease_ms)
+                remaining_ms = min(max(answer.remaining_ms, 1), self.terms.lease_ms)
+                # The release may have overtaken this answer: the claim was sent before it (CM-4).
+                tenure.next_try_ms = now_ms + (0 if tenure.woken else remaining_ms)
             case HistoryChanged():
                 self.see_history(answer.history, now_ms)
                 tenure.next_try_ms = now_ms
@@ -362,7 +365,9 @@ class OwnershipCore:
     def woken(self) -> None:
         """A shard was released somewhere: ask again for those that another node held."""
         for tenure in self._tenures.values():
-            if tenure.waits_for_owner:
+            if tenure.phase is Phase.CLAIMING:
+                tenure.woken = True
+            elif tenure.waits_for_owner:
                 tenure.next_try_ms = 0
 
     def next_try_ms(self, now_ms: int) -> int | None:
