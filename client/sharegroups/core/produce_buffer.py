@@ -101,7 +101,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def extend(
         self, partition: tuple[str, int], record: RecordT, size_bytes: int, watcher: WatcherT | None = None
     ) -> bool:
-        """Accept a record into the open batch of its partition; False when none is open, or it or the buffer is full."""
+        """Accept a record into the open batch of its partition; False without one, or when it or the buffer is full."""
         lane = self._lanes.get(partition)
         if lane is None or not lane.waiting:
             return False

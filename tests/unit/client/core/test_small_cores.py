@@ -86,7 +86,7 @@ def test_a_lost_session_starts_over_and_old_news_does_not_disturb_it() -> None:
 
 @pytest.mark.rule("CM-43")
 def test_sequences_run_per_partition_and_a_retry_keeps_its_own() -> None:
-    buffer: ProduceBuffer[int] = ProduceBuffer(10_000, 100, 2)
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 2)
     for number in range(5):
         buffer.append(T0, number, 10, 0)
     (group,) = buffer.take([T0], ME, 1000)
@@ -104,7 +104,7 @@ def test_sequences_run_per_partition_and_a_retry_keeps_its_own() -> None:
 
 @pytest.mark.rule("CM-43")
 def test_a_new_identity_counts_from_zero_and_never_mixes_with_the_old_one() -> None:
-    buffer: ProduceBuffer[int] = ProduceBuffer(10_000, 100, 1)
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     buffer.append(T0, 0, 10, 0)
     (group,) = buffer.take([T0], ME, 1000)
     buffer.append(T0, 1, 10, 0)
@@ -118,7 +118,7 @@ def test_a_new_identity_counts_from_zero_and_never_mixes_with_the_old_one() -> N
 
 
 def test_a_request_takes_at_most_five_batches_of_a_partition_and_keeps_to_its_budget() -> None:
-    buffer: ProduceBuffer[int] = ProduceBuffer(10_000, 100, 1)
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     for number in range(8):
         buffer.append(T0, number, 10, 0)
     buffer.append(T1, 0, 10, 0)
@@ -129,7 +129,7 @@ def test_a_request_takes_at_most_five_batches_of_a_partition_and_keeps_to_its_bu
 
 
 def test_old_batches_expire_and_room_is_bounded() -> None:
-    buffer: ProduceBuffer[int] = ProduceBuffer(25, 100, 10)
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(25, 100, 10)
     assert buffer.has_room(99)
     assert buffer.append(T0, 0, 20, now_ms=5).was_idle
     assert not buffer.has_room(6)
