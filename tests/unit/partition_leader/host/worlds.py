@@ -21,6 +21,7 @@ from kip932.errors import (
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.state_batches import StateBatch
 from partition_leader.core.events import AckBatch
+from partition_leader.core.spans import append_merged
 from partition_leader.core.validate import FetchLimits
 from partition_leader.group_view import EffectiveGroup
 from partition_leader.led_partitions import TailCaches, shard_of
@@ -120,7 +121,9 @@ class ScriptedPersister:
                 raise PersisterError(InvalidRequestError("not initialised"), outcome_unknown=False)
             state = self.stored.setdefault(name, Stored(self.first_offset))
             self._fence(state, (leader_epoch, generation))
-            batches = [StateBatch(at, at, code, n) for at, (n, code) in sorted(state.ranks.items())]
+            batches: list[StateBatch] = []
+            for at, (delivered, code) in sorted(state.ranks.items()):
+                append_merged(batches, at, at, code, delivered)
             return StoredState(state.state_epoch, state.start, tuple(batches))
 
         result: StoredState = await self._perform("read", apply)
@@ -254,7 +257,7 @@ class Member:
         )
         self.epoch = epoch + 1 if epoch >= 0 else 0
         pending = Pending(self, request)
-        pending.handle = self.world.leader.requests.handle(request, pending.answered)
+        pending.handle = self.world.leader.requests.handle(request, pending.on_answer)
         return pending
 
 
@@ -267,6 +270,7 @@ class Pending:
         self.answers: list[ShareAnswer] = []
         self.at_s = 0.0
         self.handle: object = None
+        self.on_answer: Callable[[ShareAnswer], None] = self.answered
 
     def answered(self, answer: ShareAnswer) -> None:
         self.answers.append(answer)
