@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -85,7 +87,7 @@ class ClusterProcesses:
 
     def start(self) -> None:
         """Start, or start again with the same port, and wait until everything is served."""
-        port = self.bootstrap.rpartition(":")[2] or "0"
+        port = self.bootstrap.rpartition(":")[2] or str(_free_port())
         assignments = [f"--set={name}={value}" for name, value in self._settings.items()]
         command = ["share_node", "up", "--data", str(self.folder / "data"), "--port", port, "--output", "json"]
         self._up = self._run([*command, "--processes", *assignments], "cluster.log")
@@ -180,6 +182,15 @@ class ClusterProcesses:
                     late.append(f"process {child.pid} under up")
                 child.close()
         assert not late, f"did not leave in good order: {', '.join(late)}; logs are in {self.folder}"
+
+
+def _free_port() -> int:
+    """A port below those that outgoing connections take: none of theirs may hold it when it is needed again."""
+    for port in random.sample(range(12_000, 30_000), 50):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port among 50")
 
 
 def _hold(pid: int) -> Handle | None:

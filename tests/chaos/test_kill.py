@@ -82,11 +82,11 @@ def test_an_owner_paused_beyond_its_lease_confirms_nothing_when_it_goes_on(
 @everything_holds
 @pytest.mark.rule("CM-3", "CM-13")
 @pytest.mark.parametrize("target", [LEADER, STATE, STORE])
-def test_pauses_shorter_than_a_lease(target: str, begin: Begin, report: Report) -> None:
+def test_pauses_around_a_lease_with_nobody_else_to_take_over(target: str, begin: Begin, report: Report) -> None:
     experiment = begin()
     for _ in range(3):
         experiment.pass_time(0.3, 1.0)
-        experiment.pause(target, 0.2, 2.5)
+        experiment.pause(target, 0.2, 3.8)
     experiment.pass_time(0.5, 1.0)
     finish(experiment, report)
 
