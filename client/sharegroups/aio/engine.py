@@ -89,8 +89,8 @@ class ConsumerEngine:
         machinery = self._start()
         now_s = asyncio.get_running_loop().time()
         machinery.metrics.polled(now_s)
-        self._membership.poll(int(now_s * 1000))
-        machinery.heartbeats.wake()
+        if self._membership.poll(int(now_s * 1000)):
+            machinery.heartbeats.wake()
         return await self.wait_records(timeout_s)
 
     async def wait_records(self, timeout_s: float | None) -> Messages | None:

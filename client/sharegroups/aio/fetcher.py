@@ -16,6 +16,7 @@ from kip932.ids import TopicIdPartition
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.share_session import Member, ShareSession
+from sharegroups.aio.signal import Signal
 from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics
 
@@ -43,7 +44,7 @@ class Fetcher:
         self._sessions: dict[int, ShareSession] = {}
         self._assignment: frozenset[TopicIdPartition] = frozenset()
         self._buffer: deque[Delivered] = deque()
-        self._event = asyncio.Event()
+        self._signal = Signal()
         self._closing: set[asyncio.Task[None]] = set()
         self._turn = 0
         self._max_records = int(member.config["max.poll.records"])
@@ -59,17 +60,17 @@ class Fetcher:
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
         """The fate of acknowledgements is known."""
         self._settled(ack, error)
-        self._event.set()
+        self._signal.set()
 
     def failed(self, error: KafkaError) -> None:
         """The application must see this."""
         self._failed(error)
-        self._event.set()
+        self._signal.set()
 
     def wake(self) -> None:
         """Let a waiting poll look again."""
         self._reap()
-        self._event.set()
+        self._signal.set()
 
     # What the consumer asks.
 
@@ -103,7 +104,7 @@ class Fetcher:
         if missing:
             self._cluster.request_refresh()
         self._reap()
-        self._event.set()
+        self._signal.set()
 
     def collect(self) -> list[Delivered]:
         """Buffered records for one poll: whole answers until max.poll.records is reached (CL-36)."""
@@ -146,15 +147,13 @@ class Fetcher:
 
     async def wait(self, timeout_s: float, now_ms: int) -> None:
         """Return when something happened, a back-off is over, or the time is."""
-        retries = [session.not_before_ms - now_ms for session in self._sessions.values()]
-        delays = [timeout_s, *(retry / 1000 for retry in retries if retry > 0)]
+        for session in self._sessions.values():
+            if session.not_before_ms > now_ms:
+                timeout_s = min(timeout_s, (session.not_before_ms - now_ms) / 1000)
         try:
-            async with asyncio.timeout(max(0.0, min(delays))):
-                await self._event.wait()
-        except TimeoutError:
-            return
+            await self._signal.wait(timeout_s)
         finally:
-            self._event.clear()
+            self._signal.clear()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """The last lock time that a leader told (CL-27)."""
@@ -180,8 +179,9 @@ class Fetcher:
     def _reap(self) -> None:
         """Close sessions that lead nothing for us any more and have nothing left to do (CL-37)."""
         for node_id, session in list(self._sessions.items()):
-            buffered = any(part.session is session for part in self._buffer)
-            if session.wanted or session.is_busy or buffered or self._in_use(session):
+            if session.wanted or session.is_busy or self._in_use(session):
+                continue
+            if any(part.session is session for part in self._buffer):
                 continue
             del self._sessions[node_id]
             self.lock_timeout_ms = session.lock_timeout_ms or self.lock_timeout_ms

@@ -24,6 +24,7 @@ from kip932.ids import EPOCH_LEAVE, TopicIdPartition
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.signal import Signal
 from sharegroups.core.membership import Heartbeat, Lookup, Membership
 from sharegroups.metrics import ConsumerMetrics
 
@@ -65,7 +66,7 @@ class Heartbeats:
         self._wake_owner = wake_owner
         self._coordinator: str | None = None
         self._told: frozenset[TopicIdPartition] = frozenset()
-        self._event = asyncio.Event()
+        self._signal = Signal()
         self._sending: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
@@ -78,7 +79,7 @@ class Heartbeats:
 
     def wake(self) -> None:
         """Look at the membership again now."""
-        self._event.set()
+        self._signal.set()
 
     async def wait_left(self) -> None:
         """Return once no heartbeat is needed any more (CL-8)."""
@@ -95,7 +96,7 @@ class Heartbeats:
 
     async def _run(self) -> None:
         while True:
-            self._event.clear()
+            self._signal.clear()
             self._reconcile()
             request = self._membership.heartbeat(self._now_ms())
             if request is not None:
@@ -109,12 +110,7 @@ class Heartbeats:
 
     async def _wait(self) -> None:
         deadline = self._membership.next_deadline()
-        delay = None if deadline is None else max(0.0, (deadline - self._now_ms()) / 1000)
-        try:
-            async with asyncio.timeout(delay):
-                await self._event.wait()
-        except TimeoutError:
-            return
+        await self._signal.wait(None if deadline is None else (deadline - self._now_ms()) / 1000)
 
     def _reconcile(self) -> None:
         if self._membership.reconcile(self._cluster.names):

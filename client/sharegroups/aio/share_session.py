@@ -19,7 +19,8 @@ from kip932.ids import ACK_RELEASE, ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMI
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.ack_outbox import OUTDATED, SESSION_GONE, AckOutbox, AckOwner, PendingAck, by_partition
-from sharegroups.aio.cluster import Cluster, wait_for_event
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.signal import Signal
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.config import Config
 from sharegroups.core.acknowledgements import AckBatch, Delivery
@@ -79,7 +80,7 @@ class ShareSession:
         self.outbox = AckOutbox(node_id, cluster, owner)
         self._stream: CorrelatedStream[ShareStreamRequest, ShareStreamResponse] | None = None
         self._opening = asyncio.Lock()
-        self._flushed = asyncio.Event()
+        self._flushed = Signal()
         self._acknowledging: asyncio.Task[None] | None = None
         self._fetch_task: asyncio.Task[None] | None = None
         self._closed = False
@@ -276,7 +277,7 @@ class ShareSession:
                 if due_ms is None:
                     return
                 if due_ms > self._now_ms():
-                    await wait_for_event(self._flushed, (due_ms - self._now_ms()) / 1000)
+                    await self._flushed.wait((due_ms - self._now_ms()) / 1000)
                 else:
                     await self._acknowledge_once()
         finally:

@@ -1,14 +1,15 @@
 """Requests and answers over one long-lived stream to a leader, matched by correlation number (P-4).
 
 It owns the stream and its reader. It never retries: when the stream ends, every request without an answer fails with
-TransportError and the owner is told once.
+TransportError and the owner is told once. One timer watches over all requests of a stream, since hardly any ever ends
+by it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -16,6 +17,9 @@ from kip932.rpc.transport import ClientStream, Method, Transport, TransportError
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
+
+#: Timers come as early as this.
+_TICK_S: Final = 0.002
 
 
 class CorrelatedStream(Generic[RequestT, ResponseT]):
@@ -27,6 +31,11 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         self._order = asyncio.Lock()
         self._waiting: dict[int, asyncio.Future[ResponseT]] = {}
         self._next_id = 0
+        #: Until when each request may take, and how long that was, s.
+        self._limits: dict[int, tuple[float, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._abort: asyncio.Task[None] | None = None
         self._lost: TransportError | None = None
         self._reader = asyncio.create_task(self._read())
 
@@ -48,32 +57,30 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         """
         number = -1
         try:
-            async with asyncio.timeout(timeout_s):
-                async with self._order:
-                    if self._lost is not None:
-                        raise self._lost
-                    self._next_id += 1
-                    number = self._next_id
-                    answer: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
-                    answer.add_done_callback(_seen)
-                    self._waiting[number] = answer
-                    await self._stream.write(make(number))
-                return await answer
-        except TimeoutError:
-            error = TransportError(TransportStatus.DEADLINE_EXCEEDED, self._address, f"no answer in {timeout_s:g} s")
-            self._end(error)
-            raise error from None
+            async with self._order:
+                if self._lost is not None:
+                    raise self._lost
+                self._next_id += 1
+                number = self._next_id
+                loop = asyncio.get_running_loop()
+                answer: asyncio.Future[ResponseT] = loop.create_future()
+                self._waiting[number] = answer
+                answer.add_done_callback(_seen)
+                self._limit(number, loop.time(), timeout_s)
+                await self._stream.write(make(number))
+            return await answer
         except TransportError as error:
             self._end(error)
-            raise
+            raise self._lost or error from None
         finally:
             self._waiting.pop(number, None)
+            self._limits.pop(number, None)
 
     async def close(self) -> None:
         """End the stream from this side (PL-524)."""
         self._end(TransportError(TransportStatus.CANCELLED, self._address, "the stream was closed"))
         self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
+        await asyncio.gather(self._reader, *([self._abort] if self._abort else []), return_exceptions=True)
         await self._stream.close()
 
     async def _read(self) -> None:
@@ -86,9 +93,37 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         except TransportError as error:
             self._end(error)
 
+    def _limit(self, number: int, now_s: float, timeout_s: float) -> None:
+        """Have the timer end no later than this request."""
+        until = now_s + timeout_s
+        self._limits[number] = until, timeout_s
+        if self._timer is None or until < self._timer_at:
+            self._arm(until)
+
+    def _arm(self, until: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = until
+        self._timer = asyncio.get_running_loop().call_at(until, self._look)
+
+    def _look(self) -> None:
+        """The timer: a request that is late ends the stream; else wait for the one that will be late first."""
+        self._timer = None
+        if not self._limits:
+            return
+        until, timeout_s = min(self._limits.values())
+        if until > asyncio.get_running_loop().time() + _TICK_S:
+            self._arm(until)
+            return
+        self._end(TransportError(TransportStatus.DEADLINE_EXCEEDED, self._address, f"no answer in {timeout_s:g} s"))
+        self._abort = asyncio.create_task(self._stream.close())  # a write that the peer holds up ends by that
+
     def _end(self, error: TransportError) -> None:
         if self._lost is None:
             self._lost = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
             if not answer.done():

@@ -124,15 +124,21 @@ class Membership:
         """Replace the subscription; it takes effect at the next poll (CL-1), or with the next heartbeat."""
         self._subscription = tuple(sorted(set(topics)))
 
-    def poll(self, now_ms: int) -> None:
-        """The application polls: the poll timer restarts (CL-18); an inactive member begins to join (CL-1, CL-7)."""
+    def poll(self, now_ms: int) -> bool:
+        """The application polls: the poll timer restarts (CL-18); an inactive member begins to join (CL-1, CL-7).
+
+        Returns whether the host must look for a heartbeat now; otherwise the poll moves nothing closer.
+        """
         self._poll_deadline_ms = now_ms + self._max_poll_interval_ms
         if not self._subscription:
-            return
+            return False
         if self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE):
             self._join()
         elif self.state in _LEAVES:
             self._wants_join = True
+        else:
+            return self._subscription != self._sent_topics
+        return True
 
     def leave(self, deadline_ms: int | None = None) -> None:
         """Unsubscribe or close (CL-8). Past `deadline_ms` the leave overtakes a heartbeat still in flight (CL-11)."""

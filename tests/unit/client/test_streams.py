@@ -1,0 +1,139 @@
+"""Requests over one stream: how long they may take, on a loop whose time jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kip932.api.v1.produce_pb2 import ProduceStreamRequest, ProduceStreamResponse
+from kip932.rpc.transport import TransportError, TransportStatus
+from sharegroups import wire
+from sharegroups.aio.signal import Signal
+from sharegroups.aio.streams import CorrelatedStream
+from tests.unit.virtual_time import run
+
+_Stream = CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse]
+
+
+class _Peer:
+    """A transport with one stream: answers after so many seconds as the correlation number says, by `delays`."""
+
+    def __init__(self, delays: dict[int, float], full: bool = False) -> None:
+        self.delays = delays
+        self.full = full
+        self.closed = asyncio.Event()
+        self.answers: asyncio.Queue[ProduceStreamResponse] = asyncio.Queue()
+
+    async def open_stream(self, address: str, method: Any) -> Any:
+        return self
+
+    async def write(self, message: ProduceStreamRequest) -> None:
+        if self.full:
+            await self.closed.wait()
+            raise TransportError(TransportStatus.CANCELLED, "node", "the stream is closed on this side")
+        number = message.correlation_id
+        if number in self.delays:
+            answer = ProduceStreamResponse(correlation_id=number)
+            asyncio.get_running_loop().call_later(self.delays[number], self.answers.put_nowait, answer)
+
+    async def read(self) -> ProduceStreamResponse:
+        return await self.answers.get()
+
+    async def close(self) -> None:
+        self.closed.set()
+
+
+async def opened(peer: _Peer) -> _Stream:
+    return await CorrelatedStream.open(peer, "node", wire.PRODUCE_STREAM)  # type: ignore[arg-type]
+
+
+def numbered() -> Callable[[int], ProduceStreamRequest]:
+    return lambda number: ProduceStreamRequest(correlation_id=number)
+
+
+@pytest.mark.rule("P-4")
+def test_a_late_answer_ends_the_stream_at_the_time_of_its_request() -> None:
+    async def story() -> None:
+        peer = _Peer({1: 20.0, 2: 1.0})
+        stream = await opened(peer)
+        loop = asyncio.get_running_loop()
+
+        async def failed(timeout_s: float) -> float:
+            with pytest.raises(TransportError, match="no answer in 5 s") as problem:
+                await stream.request(numbered(), timeout_s)
+            assert problem.value.status is TransportStatus.DEADLINE_EXCEEDED
+            return loop.time()
+
+        slow = asyncio.create_task(failed(30.0))
+        await asyncio.sleep(1)
+        assert (await stream.request(numbered(), 10.0)).correlation_id == 2
+        late = asyncio.create_task(failed(5.0))  # begins later than the others and is late before them
+        assert await late == pytest.approx(7.0, abs=0.01)
+        assert await slow == pytest.approx(7.0, abs=0.01)
+        assert stream.is_lost
+        await stream.close()
+
+    run(story())
+
+
+@pytest.mark.rule("P-4")
+def test_answers_in_time_leave_the_stream_open_beyond_the_time_of_each() -> None:
+    async def story() -> None:
+        stream = await opened(_Peer(dict.fromkeys(range(1, 11), 3.0)))
+        for number in range(1, 11):
+            assert (await stream.request(numbered(), 5.0)).correlation_id == number
+        await asyncio.sleep(60)
+        assert not stream.is_lost
+        await stream.close()
+
+    run(story())
+
+
+@pytest.mark.rule("P-4")
+def test_a_write_that_the_peer_holds_up_ends_in_time_and_so_do_those_behind_it() -> None:
+    async def story() -> None:
+        peer = _Peer({}, full=True)
+        stream = await opened(peer)
+        problems = await asyncio.gather(*(stream.request(numbered(), 5.0) for _ in range(3)), return_exceptions=True)
+        assert [str(problem) for problem in problems] == ["node: DEADLINE_EXCEEDED: no answer in 5 s"] * 3
+        assert asyncio.get_running_loop().time() == pytest.approx(5.0, abs=0.01)
+        assert peer.closed.is_set()
+        await stream.close()
+
+    run(story())
+
+
+def test_a_signal_is_kept_until_it_is_cleared_and_a_wait_ends_by_itself() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        signal = Signal()
+        signal.set()
+        await signal.wait(None)
+        await signal.wait(5)
+        assert loop.time() == 0
+        signal.clear()
+        await signal.wait(5)
+        assert loop.time() == pytest.approx(5)
+        loop.call_later(1, signal.set)
+        await signal.wait(5)
+        assert loop.time() == pytest.approx(6)
+
+    run(story())
+
+
+def test_a_cancelled_wait_does_not_take_the_signal_from_the_next() -> None:
+    async def story() -> None:
+        signal = Signal()
+        first = asyncio.create_task(signal.wait(None))
+        await asyncio.sleep(0)
+        first.cancel()
+        second = asyncio.create_task(signal.wait(None))
+        await asyncio.sleep(0.1)
+        assert first.cancelled()
+        signal.set()
+        await asyncio.wait_for(second, 1)
+
+    run(story())
