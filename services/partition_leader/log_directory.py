@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
-from kip932.errors import FencedLeaderEpochError, NotLeaderOrFollowerError
+from kip932.errors import FencedLeaderEpochError, InvalidRequestError, NotLeaderOrFollowerError
 from kip932.ids import TOPIC_ID_BYTES, TopicIdPartition, topic_id_text
 from partition_leader.topic_log import TopicLog
 
@@ -46,9 +46,9 @@ class LogDirectory(Protocol):
 
 
 def checked_topic_id(topic_id: bytes) -> bytes:
-    """The id, if it is one. ValueError otherwise: the request cannot be decoded (INVALID_ARGUMENT, CM §1)."""
+    """The id, if it is one. Raises InvalidRequestError otherwise, which ends the call: INVALID_ARGUMENT (CM §1)."""
     if len(topic_id) != TOPIC_ID_BYTES:
-        raise ValueError(f"a topic id has {len(topic_id)} bytes; expected {TOPIC_ID_BYTES}")
+        raise InvalidRequestError(f"a topic id has {len(topic_id)} bytes; expected {TOPIC_ID_BYTES}")
     return topic_id
 
 

@@ -40,7 +40,7 @@ class OffsetsService:
     async def list_offsets(
         self, request: list_offsets_pb2.ListOffsetsRequest, context: object = None
     ) -> list_offsets_pb2.ListOffsetsResponse:
-        """Offsets by time; −1 and −1 where no record is that late. ValueError: a topic id is not 16 bytes."""
+        """Offsets by time; −1 and −1 where no record is that late. InvalidRequestError: a bad topic id."""
         response = list_offsets_pb2.ListOffsetsResponse()
         names = LeaderNames(self._directory)
         for topic in request.topics:
@@ -75,7 +75,7 @@ class OffsetsService:
             into.offset, into.timestamp, into.leader_epoch = found.offset, found.timestamp_ms, found.epoch
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
-        """Read; with too little to read, wait for `min_bytes` up to `max_wait_ms`. ValueError as in `list_offsets`."""
+        """Read; with too little, wait for `min_bytes` up to `max_wait_ms`. InvalidRequestError as in `list_offsets`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(request.max_wait_ms, 0), FETCH_WAIT_MAX_MS) / 1000
         growth = _Growth()
@@ -112,7 +112,7 @@ class OffsetsService:
     async def delete_records(
         self, request: delete_records_pb2.DeleteRecordsRequest, context: object = None
     ) -> delete_records_pb2.DeleteRecordsResponse:
-        """Move log starts; answered once they are durable. ValueError as in `list_offsets`."""
+        """Move log starts; answered once they are durable. InvalidRequestError as in `list_offsets`."""
         response = delete_records_pb2.DeleteRecordsResponse()
         names = LeaderNames(self._directory)
         timeout_ms = min(request.timeout_ms, DELETE_TIMEOUT_MAX_MS) if request.timeout_ms > 0 else DELETE_TIMEOUT_MS

@@ -107,7 +107,7 @@ class ProduceService:
         self._in_flight = in_flight_per_stream
 
     async def produce(self, request: pb.ProduceRequest, context: object = None) -> pb.ProduceResponse:
-        """Append and answer once every partition is confirmed or refused. ValueError: a topic id is not 16 bytes."""
+        """Append and answer once every partition is confirmed or refused. InvalidRequestError: a bad topic id."""
         pending = self.begin(request, context)
         await pending.wait()
         return pending.response()
@@ -141,7 +141,7 @@ class ProduceService:
         answers.close()
 
     def begin(self, request: pb.ProduceRequest, context: object = None, correlation_id: int = 0) -> PendingProduce:
-        """Validate, and put everything into its partition's queue; never waits. ValueError as in `produce`."""
+        """Validate, and put everything into its partition's queue; never waits. InvalidRequestError as in `produce`."""
         ids = [checked_topic_id(topic.topic_id) for topic in request.topic_data]
         timeout_ms = min(request.timeout_ms, TIMEOUT_MAX_MS) if request.timeout_ms > 0 else TIMEOUT_MS
         results: list[_Result] = []

@@ -19,6 +19,7 @@ from kip932.api.v1 import (
     share_fetch_pb2,
     share_stream_pb2,
 )
+from kip932.errors import InvalidRequestError
 from partition_leader.led_partitions import LedPartitions
 from partition_leader.offsets import OffsetsService
 from partition_leader.produce import ProduceService
@@ -164,7 +165,9 @@ class _ShareStream:
         elif kind == "acknowledge":
             request = acknowledge_request(message.acknowledge, self._connection_id)
         else:
-            raise ValueError(f"share stream message {message.correlation_id} holds neither fetch nor acknowledge")
+            raise InvalidRequestError(
+                f"share stream message {message.correlation_id} holds neither fetch nor acknowledge"
+            )
         correlation_id, is_fetch = message.correlation_id, kind == "fetch"
 
         def answered(answer: ShareAnswer) -> None:

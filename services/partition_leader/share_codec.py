@@ -17,7 +17,7 @@ from partition_leader.topic_log import LogBatch
 
 
 def fetch_request(message: fetch_pb.ShareFetchRequest, connection_id: int | None) -> ShareRequest:
-    """A ShareFetch as a value. ValueError: a topic id is not 16 bytes."""
+    """A ShareFetch as a value. Raises InvalidRequestError: a bad topic id."""
     topics: list[TopicIdPartition] = []
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     for topic in message.topics:
@@ -49,7 +49,7 @@ def fetch_request(message: fetch_pb.ShareFetchRequest, connection_id: int | None
 
 
 def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: int | None) -> ShareRequest:
-    """A ShareAcknowledge as a value. ValueError: a topic id is not 16 bytes."""
+    """A ShareAcknowledge as a value. Raises InvalidRequestError: a bad topic id."""
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     for topic in message.topics:
         topic_id = checked_topic_id(topic.topic_id)

@@ -69,6 +69,14 @@ class StartedProcess:
         assert line, f"process {self.pid} ended with status {self._process.wait(BOUND_S)}:\n{self.errors}"
         return line
 
+    def first_line(self) -> str:
+        """Its first line, which says that it is ready; if it says none, it is ended before the error is raised."""
+        try:
+            return self.line()
+        except BaseException:
+            self.kill()
+            raise
+
     def ended(self) -> int:
         """Wait for its own end; the exit status."""
         status = self._process.wait(BOUND_S)
@@ -117,7 +125,7 @@ class Cluster:
     def start(self) -> None:
         """Start the node, for the first time or again on the same data."""
         self.node = StartedProcess(up_words(self.folder / "data", self._settings, *self._options), self.folder)
-        self.ready: dict[str, Any] = json.loads(self.node.line())
+        self.ready: dict[str, Any] = json.loads(self.node.first_line())
 
     @property
     def bootstrap(self) -> str:
@@ -139,8 +147,8 @@ class Cluster:
         settings = {**self._settings, "node.name": name, "store.url": self.store_url, "store.fsync.always": "true"}
         words = [f"{key}={value}" for key, value in settings.items()]
         process = StartedProcess(["partition_leader", *words], self.folder)
+        word, _, address = process.first_line().strip().partition(" ")
         self._others.append(process)
-        word, _, address = process.line().strip().partition(" ")
         assert word == "ready"
         return address
 

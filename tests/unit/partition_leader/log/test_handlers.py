@@ -12,6 +12,7 @@ import pytest
 from kip932.api.v1 import delete_records_pb2, fetch_pb2, list_offsets_pb2, produce_pb2
 from kip932.errors import (
     FencedLeaderEpochError,
+    InvalidRequestError,
     KafkaError,
     NotLeaderOrFollowerError,
     TopicAuthorizationFailedError,
@@ -134,7 +135,7 @@ async def test_wrong_acks_and_missing_rights_are_refused() -> None:
         assert only(await service.produce(request(wire_batch(), acks=1))).error_code == 0
         directory.forbidden.add("WRITE")
         assert only(await service.produce(request(wire_batch()))).error_code == TopicAuthorizationFailedError.code
-        with pytest.raises(ValueError, match="16"):
+        with pytest.raises(InvalidRequestError, match="16"):
             await service.produce(request(wire_batch(), topic=b"short"))
         assert log.high_watermark == 1
 
@@ -208,7 +209,7 @@ async def test_a_stream_with_an_undecodable_request_ends_with_its_error() -> Non
         async def write(answer: produce_pb2.ProduceStreamResponse) -> None:
             raise AssertionError("nothing is to be answered")
 
-        with pytest.raises(ValueError, match="16"):
+        with pytest.raises(InvalidRequestError, match="16"):
             await service.produce_stream(requests(), write)
 
 
