@@ -1,0 +1,186 @@
+"""The share stream: order, half-close, connection loss, a client that does not read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from kip932.api.v1 import common_pb2, share_acknowledge_pb2, share_fetch_pb2, share_stream_pb2
+from partition_leader.service import IN_FLIGHT_PER_STREAM
+from shard_runtime.rpc.binding import CallContext
+
+from .worlds import GROUP, TOPIC, World, run, settle
+
+
+class Stream:
+    """The server's end of a stream, driven by a test."""
+
+    context = CallContext("peer", "peer:1", lambda: None)
+
+    def __init__(self) -> None:
+        self.incoming: asyncio.Queue[Any] = asyncio.Queue()
+        self.taken = 0
+        self.answers: dict[int, Any] = {}
+        self.readable = asyncio.Event()
+        self.readable.set()
+
+    async def read(self) -> Any:
+        message = await self.incoming.get()
+        self.taken += 1
+        return message
+
+    async def write(self, message: Message) -> None:
+        await self.readable.wait()
+        assert isinstance(message, share_stream_pb2.ShareStreamResponse)
+        assert message.correlation_id not in self.answers
+        self.answers[message.correlation_id] = message
+
+    def fetch(self, number: int, epoch: int, *, session_id: int | None = None, max_wait_ms: int = 500) -> None:
+        request = share_fetch_pb2.ShareFetchRequest(
+            group_id=GROUP,
+            member_id="m",
+            share_session_epoch=epoch,
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=500,
+        )
+        if session_id is not None:
+            request.session_id = session_id
+        if epoch == 0:
+            request.topics.add(topic_id=TOPIC).partitions.add(partition_index=0)
+        self.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=number, fetch=request))
+
+    def accept(self, number: int, epoch: int, first: int, last: int) -> None:
+        request = share_acknowledge_pb2.ShareAcknowledgeRequest(
+            group_id=GROUP, member_id="m", share_session_epoch=epoch
+        )
+        partition = request.topics.add(topic_id=TOPIC).partitions.add(partition_index=0)
+        partition.acknowledgement_batches.append(
+            common_pb2.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[1])
+        )
+        self.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=number, acknowledge=request))
+
+
+def play(scenario: Callable[[World, Stream, asyncio.Task[None]], Coroutine[Any, Any, None]]) -> None:
+    async def body(world: World) -> None:
+        stream = Stream()
+        served = asyncio.get_running_loop().create_task(world.leader.service.share_stream(stream))
+        await scenario(world, stream, served)
+        served.cancel()
+        await asyncio.gather(served, return_exceptions=True)
+        assert world.leader.requests.sessions._by_connection == {}
+
+    run(body)
+
+
+@pytest.mark.rule("P-4", "PL-420")
+def test_requests_of_one_stream_run_side_by_side_and_answers_leave_as_they_are_ready() -> None:
+    async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
+        await world.produce(3)
+        stream.fetch(1, 0)
+        await settle()
+        result = stream.answers[1].fetch
+        (acquired,) = result.responses[0].partitions[0].acquired_records
+        assert (acquired.first_offset, acquired.last_offset) == (0, 2)
+        assert result.acquisition_lock_timeout_ms == 30_000
+        stream.fetch(2, 1, max_wait_ms=5_000)
+        stream.accept(3, 2, 0, 2)
+        await settle()
+        assert set(stream.answers) == {1, 3}
+        assert stream.answers[3].acknowledge.responses[0].partitions[0].error_code == 0
+
+    play(scenario)
+
+
+@pytest.mark.rule("PL-520", "PL-524")
+def test_a_cancelled_stream_releases_its_session_and_answers_nothing_more() -> None:
+    async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
+        await world.produce(3)
+        stream.fetch(1, 0)
+        await settle()
+        stream.fetch(2, 1, max_wait_ms=60_000)
+        pending = world.member("n").fetch(0, max_wait_ms=60_000)
+        await settle()
+        served.cancel()
+        await settle()
+        assert await pending.ranges() == [(0, 2, 2)]
+        assert 2 not in stream.answers
+
+    play(scenario)
+
+
+@pytest.mark.rule("PL-524", "PL-412")
+def test_a_client_that_sends_no_more_still_gets_its_answers() -> None:
+    async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
+        await world.produce(3)
+        stream.fetch(1, 0)
+        await settle()
+        world.persister.hold("write")
+        stream.fetch(2, 1, max_wait_ms=60_000)
+        stream.accept(3, 2, 0, 2)
+        stream.incoming.put_nowait(None)
+        await settle()
+        assert set(stream.answers) == {1, 2}, "the parked fetch ends at once, empty"
+        assert not served.done()
+        world.persister.let_go("write")
+        await settle()
+        assert set(stream.answers) == {1, 2, 3}
+        assert stream.answers[3].acknowledge.responses[0].partitions[0].error_code == 0
+        assert served.done()
+        assert world.leader.requests.sessions._by_connection == {}
+
+    play(scenario)
+
+
+@pytest.mark.rule("CM-62")
+def test_a_client_that_reads_nothing_is_not_read_from_for_ever() -> None:
+    async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
+        stream.readable.clear()
+        for number in range(3 * IN_FLIGHT_PER_STREAM):
+            stream.accept(number, 5, 0, 0)
+        await settle()
+        assert stream.taken <= IN_FLIGHT_PER_STREAM + 1
+        stream.incoming.put_nowait(None)
+        await asyncio.sleep(60)
+        assert not served.done(), "the end of what it sent is behind what was not read"
+        stream.readable.set()
+        await settle(600)
+        assert len(stream.answers) == 3 * IN_FLIGHT_PER_STREAM
+        assert served.done()
+
+    play(scenario)
+
+
+@pytest.mark.rule("PL-202", "CM-62")
+def test_a_message_that_cannot_be_read_ends_the_stream() -> None:
+    async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
+        stream.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=1))
+        await settle()
+        with pytest.raises(ValueError, match="neither fetch nor acknowledge"):
+            served.result()
+
+    play(scenario)
+
+
+@pytest.mark.rule("PL-215", "PL-524")
+def test_a_unary_call_that_is_cancelled_forgets_its_parked_fetch() -> None:
+    async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
+        request = share_fetch_pb2.ShareFetchRequest(
+            group_id=GROUP, member_id="u", max_wait_ms=60_000, min_bytes=1, max_bytes=100, max_records=1
+        )
+        request.topics.add(topic_id=TOPIC).partitions.add(partition_index=0)
+        call = asyncio.get_running_loop().create_task(world.leader.service.share_fetch(request, stream.context))
+        await settle()
+        assert world.leader.share_partitions.parked == 1
+        call.cancel()
+        await settle()
+        assert world.leader.share_partitions.parked == 0
+        assert world.leader.requests.running == 0
+        world.leader.requests.sessions.close_all()
+
+    play(scenario)
