@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from kip932.errors import KafkaError
@@ -82,32 +83,44 @@ class Delivered:
         return TopicIdPartition(self.topic, self.id_partition.partition, self.id_partition.topic_id)
 
 
+class _Source(NamedTuple):
+    """What the messages of one slice of a batch have in common."""
+
+    delivered: Delivered
+    batch: DecodedBatch
+    delivery_count: int
+
+
+class _Decoded(NamedTuple):
+    """What the deserializers made of a message; None for a part that they did not read."""
+
+    key: Any = None
+    value: Any = None
+    error: KafkaError | None = None
+
+
 class Message:
     """One record. Accessors are methods, as in confluent-kafka; nothing is copied before it is asked for."""
 
-    __slots__ = ("_batch", "_delivered", "_delivery_count", "_error", "_key", "_offset", "_record", "_value")
+    __slots__ = ("_decoded", "_offset", "_record", "_source")
 
-    def __init__(self, delivered: Delivered, batch: DecodedBatch, index: int, delivery_count: int) -> None:
-        self._delivered = delivered
-        self._batch = batch
-        self._offset = batch.base_offset + index
-        self._record = None if batch.error else batch.records[index]
-        self._delivery_count = delivery_count
-        self._error = batch.error
-        self._key: Any = None
-        self._value: Any = None
+    def __init__(self, source: _Source, offset: int, record: Record | None) -> None:
+        self._source = source
+        self._offset = offset
+        self._record = record
+        self._decoded: _Decoded | None = None
 
     def topic(self) -> str:
         """Name of the topic."""
-        return self._delivered.topic
+        return self._source.delivered.topic
 
     def topic_id(self) -> bytes:
         """Id of the topic, 16 bytes."""
-        return self._delivered.id_partition.topic_id
+        return self._source.delivered.id_partition.topic_id
 
     def partition(self) -> int:
         """Partition number."""
-        return self._delivered.id_partition.partition
+        return self._source.delivered.id_partition.partition
 
     def offset(self) -> int:
         """Offset in the partition."""
@@ -115,17 +128,23 @@ class Message:
 
     def key(self) -> Any:
         """The key: bytes or None, or what the deserializer made of it."""
-        if self._key is not None:
-            return self._key
+        if self._decoded is not None and self._decoded.key is not None:
+            return self._decoded.key
         record = self._record
-        return record.key if record is not None and record.HasField("key") else None
+        if record is None:
+            return None
+        key = record.key
+        return key if key or record.HasField("key") else None
 
     def value(self) -> Any:
         """The value: bytes or None, or what the deserializer made of it; raw bytes when it failed."""
-        if self._value is not None:
-            return self._value
+        if self._decoded is not None and self._decoded.value is not None:
+            return self._decoded.value
         record = self._record
-        return record.value if record is not None and record.HasField("value") else None
+        if record is None:
+            return None
+        value = record.value
+        return value if value or record.HasField("value") else None
 
     def headers(self) -> list[tuple[str, bytes | None]]:
         """Headers in the order in which they were added."""
@@ -136,15 +155,15 @@ class Message:
     def timestamp(self) -> tuple[int, int]:
         """(TIMESTAMP_CREATE_TIME, milliseconds since 1970)."""
         delta = self._record.timestamp_delta_ms if self._record is not None else 0
-        return TIMESTAMP_CREATE_TIME, self._batch.base_timestamp_ms + delta
+        return TIMESTAMP_CREATE_TIME, self._source.batch.base_timestamp_ms + delta
 
     def delivery_count(self) -> int:
         """How often the record has been delivered, this time included (CL-22)."""
-        return self._delivery_count
+        return self._source.delivery_count
 
     def error(self) -> KafkaError | None:
         """Why key or value could not be read, or None; such a message can be acknowledged like any other."""
-        return self._error
+        return self._source.batch.error if self._decoded is None else self._decoded.error
 
     def __len__(self) -> int:
         value = self.value()
@@ -154,7 +173,7 @@ class Message:
         return True
 
     def __repr__(self) -> str:
-        return f"Message({self.topic()}-{self.partition()}@{self._offset}, delivery {self._delivery_count})"
+        return f"Message({self.topic()}-{self.partition()}@{self._offset}, delivery {self._source.delivery_count})"
 
 
 class Messages(Sequence[Message]):
@@ -208,13 +227,14 @@ class Messages(Sequence[Message]):
 
     def _messages(self) -> list[Message]:
         if self._made is None:
-            made = [
-                Message(delivered, batch, index, part.delivery_count)
-                for delivered in self._delivered
-                for part in delivered.slices
-                for batch in (delivered.batches[part.batch],)
-                for index in range(part.start, part.stop)
-            ]
+            made: list[Message] = []
+            for delivered in self._delivered:
+                for number, start, stop, delivery_count in delivered.slices:
+                    batch = delivered.batches[number]
+                    source = _Source(delivered, batch, delivery_count)
+                    records = repeat(None) if batch.error is not None else batch.records[start:stop]
+                    offsets = range(batch.base_offset + start, batch.base_offset + stop)
+                    made.extend(map(Message, repeat(source), offsets, records))
             if self._decode != (None, None):
                 for message in made:
                     _deserialize(message, *self._decode)
@@ -224,24 +244,26 @@ class Messages(Sequence[Message]):
 
 def delivered_of(message: Message) -> Delivered:
     """Where a message came from."""
-    return message._delivered
+    return message._source.delivered
 
 
 def _deserialize(message: Message, for_key: Deserializer | None, for_value: Deserializer | None) -> None:
     """Run the deserializers; a failure stays with its message, which keeps its raw bytes (CL-44, S-010)."""
-    if message._error is not None:
+    if message.error() is not None:
         return
     key, value = message.key(), message.value()
+    error: KafkaError | None = None
     if for_key is not None and key is not None:
         try:
-            message._key = for_key(key)
-        except Exception as error:
-            message._error = KeyDeserializationError(_failure(message, "key", error))
+            key = for_key(key)
+        except Exception as problem:
+            error = KeyDeserializationError(_failure(message, "key", problem))
     if for_value is not None and value is not None:
         try:
-            message._value = for_value(value)
-        except Exception as error:
-            message._error = ValueDeserializationError(_failure(message, "value", error))
+            value = for_value(value)
+        except Exception as problem:
+            error = ValueDeserializationError(_failure(message, "value", problem))
+    message._decoded = _Decoded(key, value, error)
 
 
 def _failure(message: Message, part: str, error: Exception) -> str:
