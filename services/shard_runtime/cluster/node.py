@@ -113,6 +113,7 @@ class ClusterNode:
                     f"the life of a cluster, so set {setting.name}={found}"
                 )
         await self.registry.register()
+        await self.owners.warm()
 
     def start(self) -> None:
         """Follow the cluster and take the shards that target this node."""
@@ -127,6 +128,7 @@ class ClusterNode:
             owner_of=self._owner_of,
             nodes=self.registry.nodes,
             deleted=self._is_deleted,
+            claimed=self._note_claim,
             terms=LeaseTerms(
                 lease_ms=settings[LEASE_MS],
                 lossless=single and settings[STORE_FSYNC_ALWAYS],
@@ -154,6 +156,9 @@ class ClusterNode:
                 await self._listener
         await self.metadata.stop()
         await self.registry.remove()
+
+    def _note_claim(self, shard: ShardId, epoch: int) -> None:
+        self.owners.note(shard, self.registry.record.node_id, epoch)
 
     def _overrides(self, resource_type: int, name: str) -> dict[str, str]:
         return dict(self.metadata.image.config(resource_type, name))

@@ -81,6 +81,15 @@ class Owners:
         await self.refresh(shard.kind)
         return self.peek(shard)
 
+    async def warm(self) -> None:
+        """Read what others own before requests come, so that the first one that belongs elsewhere is told where.
+
+        It does not count as fresh: what is asked first after a start often was claimed since.
+        """
+        for kind in ShardKind:
+            await self.refresh(kind)
+        self._read_ms.clear()
+
     async def refresh(self, kind: ShardKind) -> None:
         """Read the hints of a kind again, unless they are fresh. An unreachable store leaves the old ones."""
         async with self._locks[kind]:
