@@ -76,15 +76,16 @@ class RoleProcess:
     async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()
         restarts: deque[float] = deque(maxlen=RESTARTS_MAX)
+        port = ""
         while True:
             process = self._process
             assert process is not None
             assert process.stdout is not None
-            port = ""
+            ready = False
             async for line in process.stdout:
                 word, _, address = line.decode().strip().partition(" ")
                 if word == "ready":
-                    port = address.rpartition(":")[2]
+                    ready, port = True, address.rpartition(":")[2]
                     if not self.address.done():
                         self.address.set_result(address)
             status = await process.wait()
@@ -100,5 +101,7 @@ class RoleProcess:
                 return
             restarts.append(loop.time())
             log.warning("role process ended; starting it again", role=self.role, status=status)
-            # Later arguments win; without a port it ended before it was ready, perhaps because somebody has its port.
+            if status >= 0 and not ready:
+                port = ""  # it gave up by itself, perhaps because somebody has its port
+            # Later arguments win.
             await self._launch([*self._command, f"{LISTEN_PORT.name}={port}"] if port else self._command)

@@ -155,6 +155,8 @@ class Cluster:
 
     async def find_coordinator(self, group_id: str) -> str:
         """Address of a group's coordinator. Raises KafkaError or TransportError; one try."""
+        if not self._nodes:  # an admin client that knew no other node would be lost with its bootstrap node
+            await self.fetch_metadata([])
         request = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=[group_id])
         response = await self.call_any(wire.FIND_COORDINATOR, request)
         for found in response.coordinators:

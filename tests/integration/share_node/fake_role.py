@@ -1,0 +1,22 @@
+"""Stands in for a role process: notes the port it was given, is ready unless told to wait, ends when told to."""
+
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> int:
+    given = dict(argument.partition("=")[::2] for argument in sys.argv[1:])
+    folder = Path(given["data.dir"])
+    with (folder / "ports").open("a") as ports:
+        ports.write(given["listen.port"] + "\n")
+    if (folder / "refuse").exists():
+        return 1
+    if not (folder / "hold").exists():
+        print(f"ready 127.0.0.1:{int(given['listen.port']) or 4242}", flush=True)
+    time.sleep(30)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

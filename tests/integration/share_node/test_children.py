@@ -1,0 +1,55 @@
+"""Role processes under `up --processes`: what a restart keeps."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from share_node.children import RoleProcess
+
+FAKE_ROLE = "tests.integration.share_node.fake_role"
+
+
+async def ports_when(folder: Path, starts: int) -> list[str]:
+    """The ports given to every start so far, once there have been so many."""
+    async with asyncio.timeout(20):
+        while True:
+            found = (folder / "ports").read_text().split() if (folder / "ports").exists() else []
+            if len(found) >= starts:
+                return found
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.rule("CM-70")
+@pytest.mark.asyncio
+async def test_a_role_started_again_keeps_its_port_though_it_was_killed_before_it_was_ready(tmp_path: Path) -> None:
+    failures: list[str] = []
+    role = RoleProcess(FAKE_ROLE, [f"data.dir={tmp_path}", "listen.port=0"], failures.append)
+    await role.start()
+    try:
+        assert await role.address == "127.0.0.1:4242"
+        (tmp_path / "hold").touch()  # from now on it is never ready
+        for starts in (2, 3):
+            os.kill(role.pid, signal.SIGKILL)
+            assert await ports_when(tmp_path, starts) == ["0"] + ["4242"] * (starts - 1)
+        assert failures == []
+    finally:
+        await role.stop()
+
+
+@pytest.mark.rule("CM-70")
+@pytest.mark.asyncio
+async def test_a_role_that_gives_up_on_its_port_is_offered_any(tmp_path: Path) -> None:
+    failures: list[str] = []
+    role = RoleProcess(FAKE_ROLE, [f"data.dir={tmp_path}", "listen.port=0"], failures.append)
+    await role.start()
+    try:
+        await role.address
+        (tmp_path / "refuse").touch()
+        os.kill(role.pid, signal.SIGKILL)
+        assert (await ports_when(tmp_path, 3))[:3] == ["0", "4242", "0"]
+        (tmp_path / "refuse").unlink()
+    finally:
+        await role.stop()
