@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kip932.api.v1.produce_pb2 import ProduceStreamRequest, ProduceStreamResponse
-from kip932.errors import KafkaError
+from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
+from sharegroups.aio import Admin
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.messages import TopicIdPartition
 from tests.unit.client.fake_cluster import FakeCluster
@@ -39,6 +40,18 @@ def test_the_callback_hears_nothing_of_records_that_the_application_was_never_gi
         assert heard == []
 
     play(story)
+
+
+@pytest.mark.rule("CL-46")
+def test_an_admin_client_outlives_its_bootstrap_node() -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with Admin({"bootstrap.servers": "node1:9000"}, transport=fake.transport()) as admin:
+            for _ in range(2):
+                (described,) = (await admin.describe_share_groups(["g"])).values()
+                assert not isinstance(described, NetworkError | RequestTimedOutError)
+                fake.network.stop("node1:9000")
+
+    play(story, nodes=2)
 
 
 class _BrokenStream:
