@@ -19,13 +19,14 @@ from kip932.api.v1 import describe_share_group_offsets_pb2 as group_offsets_pb
 from kip932.api.v1 import find_coordinator_pb2 as finder_pb
 from kip932.api.v1 import group_coordinator_service_pb2 as groups_pb
 from kip932.api.v1 import incremental_alter_configs_pb2 as alter_pb
+from kip932.api.v1 import list_offsets_pb2 as list_pb
 from kip932.api.v1 import metadata_pb2 as metadata_pb
 from kip932.api.v1 import partition_leader_service_pb2 as leader_pb
 from kip932.api.v1 import produce_pb2 as produce_pb
 from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, RESOURCE_GROUP, SharePartitionKey
+from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, OFFSET_LATEST, RESOURCE_GROUP, SharePartitionKey
 from kip932.internal.v1 import read_share_group_state_pb2 as read_pb
 from kip932.internal.v1 import read_share_group_state_summary_pb2 as summary_pb
 from kip932.internal.v1 import share_coordinator_service_pb2 as state_pb
@@ -95,13 +96,27 @@ class Wire:
     # ---- topics and configs
 
     async def create_topic(self, name: str, partitions: int = 1) -> bytes:
-        """Create a topic and wait until every partition has a leader; its id."""
+        """Create a topic and wait until every partition is served: a leader is named from its claim on; its id."""
         topic = topics_pb.CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
         request = topics_pb.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
         (result,) = (await self.call("CreateTopics", request)).topics
         assert result.error_code == 0, result.error_message
-        await self.leaders(name, partitions)
-        return bytes(result.topic_id)
+        topic_id = bytes(result.topic_id)
+        for partition in range(partitions):
+            await self._until_served(name, topic_id, partition, partitions)
+        return topic_id
+
+    async def _until_served(self, name: str, topic_id: bytes, partition: int, partitions: int) -> None:
+        request = list_pb.ListOffsetsRequest()
+        request.topics.add(topic_id=topic_id).partitions.add(
+            partition_index=partition, timestamp=OFFSET_LATEST, current_leader_epoch=-1
+        )
+        async for _ in attempts():
+            leader = (await self.leaders(name, partitions))[partition]
+            answer = await self.call("ListOffsets", request, leader.address)
+            if answer.topics[0].partitions[0].error_code == 0:
+                return
+        raise AssertionError(f"nobody serves {name}-{partition}: {answer}")
 
     async def leaders(self, topic: str, partitions: int = 1) -> dict[int, Leader]:
         """The leaders of a topic's partitions, once all are known."""
