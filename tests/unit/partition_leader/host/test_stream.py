@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.message import Message
 
 from kip932.api.v1 import common_pb2, share_acknowledge_pb2, share_fetch_pb2, share_stream_pb2
+from kip932.errors import InvalidRequestError
 from partition_leader.service import IN_FLIGHT_PER_STREAM
 from shard_runtime.rpc.binding import CallContext
 
@@ -161,7 +162,7 @@ def test_a_message_that_cannot_be_read_ends_the_stream() -> None:
     async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
         stream.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=1))
         await settle()
-        with pytest.raises(ValueError, match="neither fetch nor acknowledge"):
+        with pytest.raises(InvalidRequestError, match="neither fetch nor acknowledge"):
             served.result()
 
     play(scenario)
