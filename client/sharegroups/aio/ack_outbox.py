@@ -112,6 +112,9 @@ class AckOutbox:
                 ready.setdefault(ack.delivered.id_partition, []).append(ack)
         taken: list[PendingAck] = []
         for acks in ready.values():
+            if len(acks) == 1:
+                taken += acks
+                continue
             waiting = set(merge([ack.batches for ack in acks])[1])
             for number, ack in enumerate(acks):
                 (kept if number in waiting else taken).append(ack)
@@ -178,8 +181,10 @@ class AckOutbox:
     ) -> None:
         for ack in acks:
             partition = ack.delivered.id_partition
-            missing = InvalidRecordStateError(f"the answer of node {self._node_id} leaves out {partition.text}")
-            error = results.get(partition, missing)
+            if partition in results:
+                error = results[partition]
+            else:
+                error = InvalidRecordStateError(f"the answer of node {self._node_id} leaves out {partition.text}")
             if isinstance(error, OUTDATED):
                 self._cluster.request_refresh()
             if error is None:

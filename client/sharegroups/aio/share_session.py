@@ -59,6 +59,19 @@ class Member:
         """share.acquire.mode as the wire has it."""
         return ACQUIRE_RECORD_LIMIT if self.config["share.acquire.mode"] == "record_limit" else ACQUIRE_BATCH_OPTIMIZED
 
+    def fetch_request(self) -> ShareFetchRequest:
+        """What every ShareFetch of this member says."""
+        return ShareFetchRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            max_wait_ms=self.config["fetch.max.wait.ms"],
+            min_bytes=self.config["fetch.min.bytes"],
+            max_bytes=self.config["fetch.max.bytes"],
+            max_records=self.config["max.poll.records"],
+            batch_size=self.config["max.poll.records"],
+            share_acquire_mode=self.acquire_mode,
+        )
+
 
 class ShareSession:
     """One leader's session. `wanted` is what it should hold; `fetch` and `acknowledge` start requests."""
@@ -75,6 +88,7 @@ class ShareSession:
         self._cluster = cluster
         self._owner = owner
         self._metrics = metrics
+        self._template = member.fetch_request()
         self._session = FetchSession()
         self._backoff = cluster.backoff()
         self.outbox = AckOutbox(node_id, cluster, owner)
@@ -159,18 +173,9 @@ class ShareSession:
             self._owner.wake()
 
     def _fetch_request(self, number: int, step: SessionStep, sent: list[PendingAck]) -> ShareStreamRequest:
-        config = self._member.config
-        message = ShareStreamRequest(correlation_id=number)
+        message = ShareStreamRequest(correlation_id=number, fetch=self._template)
         request = message.fetch
-        request.group_id = self._member.group_id
-        request.member_id = self._member.member_id
         request.share_session_epoch = step.epoch
-        request.max_wait_ms = config["fetch.max.wait.ms"]
-        request.min_bytes = config["fetch.min.bytes"]
-        request.max_bytes = config["fetch.max.bytes"]
-        request.max_records = config["max.poll.records"]
-        request.batch_size = config["max.poll.records"]
-        request.share_acquire_mode = self._member.acquire_mode
         if step.session_id is not None:
             request.session_id = step.session_id
         self._add_topics(request, step, by_partition(sent), self.wanted)
@@ -230,7 +235,11 @@ class ShareSession:
         acquired = [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records]
         extents = [Extent(batch.base_offset, batch.count, batch.is_control) for batch in records]
         selection = select(acquired, extents)
-        order = {batch: number for number, batch in enumerate(dict.fromkeys(piece.batch for piece in selection.slices))}
+        slices = selection.slices
+        used = sorted({piece.batch for piece in slices})
+        if len(used) < len(records):  # a leader rarely sends a batch of which nothing was acquired
+            order = {batch: number for number, batch in enumerate(used)}
+            slices = [piece._replace(batch=order[piece.batch]) for piece in slices]
         topic = self.wanted.get(partition) or self._cluster.names.get(partition.topic_id, "")
         self._metrics.fetch_size.add(sum(len(batch.batch) for batch in records))
         self._metrics.records.add(selection.records)
@@ -240,8 +249,8 @@ class ShareSession:
             session=self,
             generation=step.generation,
             delivery=Delivery(selection.ranges, selection.gaps),
-            batches=[wire.decode(records[batch]) for batch in order],
-            slices=[piece._replace(batch=order[piece.batch]) for piece in selection.slices],
+            batches=[wire.decode(records[batch]) for batch in used],
+            slices=slices,
         )
 
     def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:

@@ -170,6 +170,9 @@ def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int
     merged: list[AckBatch] = []
     deferred: list[int] = []
     for number, part in enumerate(parts):
+        if not merged:
+            merged = list(part)
+            continue
         candidate = sorted((*merged, *part))
         if all(left.last < right.first for left, right in pairwise(candidate)):
             merged = candidate
