@@ -1,4 +1,4 @@
-"""Holes that no record will ever fill: a share-partition moves over them at once (CM-47), and who is given back what."""
+"""Holes that no record will ever fill: share-partitions move over them at once (CM-47); what is given back to whom."""
 
 from __future__ import annotations
 
