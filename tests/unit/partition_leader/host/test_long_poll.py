@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from kip932.errors import CoordinatorNotAvailableError
-from partition_leader.core.events import AckBatch
 
-from .worlds import World, code, part, run, settle
+from .worlds import World, code, run, settle
 
 
 async def started(world: World, name: str = "m", *, records: int = 0) -> tuple[object, object]:
@@ -319,117 +318,3 @@ def test_a_thousand_parked_fetches_cost_no_look_each_when_one_can_be_served() ->
             world.leader.requests.abandon(one.handle)
 
     run(scenario, sessions_max=2_000)
-
-
-@pytest.mark.rule("PL-420", "P-5")
-def test_an_acknowledgement_does_not_wait_behind_the_parked_fetch_of_its_session() -> None:
-    async def scenario(world: World) -> None:
-        member, _ = await started(world, records=2)
-        parked = member.fetch(max_wait_ms=5_000)  # type: ignore[attr-defined]
-        acknowledged = member.accept(0, 1)  # type: ignore[attr-defined]
-        await settle()
-        assert acknowledged.done
-        assert not parked.done
-        assert await parked.ranges() == []
-
-    run(scenario)
-
-
-@pytest.mark.rule("PL-420")
-def test_a_fetch_applies_its_acknowledgements_first_and_answers_both_as_one() -> None:
-    async def scenario(world: World) -> None:
-        world.configure(max_record_locks=2)
-        await world.produce(2)
-        await world.produce(2)
-        member, _ = await started(world)
-        world.persister.hold("write")
-        pending = member.fetch(acks={0: [AckBatch(0, 1, (1,))]}, max_wait_ms=5_000)  # type: ignore[attr-defined]
-        await settle()
-        assert not pending.done
-        world.persister.let_go("write")
-        await settle()
-        assert await pending.ranges() == [(2, 3, 1)]
-        assert await pending.ack_error() is None
-
-    run(scenario)
-
-
-@pytest.mark.rule("PL-204", "PL-507", "PL-511")
-def test_the_order_of_partitions_turns_with_the_epoch_and_shares_the_record_budget() -> None:
-    async def scenario(world: World) -> None:
-        for number in (0, 1):
-            for _ in range(3):
-                await world.produce(4, number)
-        member = world.member()
-        first = member.fetch(0, 1, max_records=4, mode=1)
-        await settle()
-        assert [len(await first.ranges(n)) for n in (0, 1)] == [1, 0]
-        second = member.fetch(max_records=6, mode=1)
-        # Partition 0 went to the tail for its records; epoch 1 turns the order once more, so it is first again.
-        assert (await second.ranges(0), await second.ranges(1)) == ([(4, 9, 1)], [])
-
-    run(scenario)
-
-
-@pytest.mark.rule("PL-207")
-def test_no_more_partitions_are_read_than_there_are_bytes() -> None:
-    async def scenario(world: World) -> None:
-        for number in range(4):
-            await world.produce(1, number)
-        answer = await world.member().fetch(0, 1, 2, 3, max_bytes=2).answer()
-        with_records = [one.partition for one in answer.partitions if one.fetched and one.fetched.ranges]
-        assert with_records == [part(0), part(1)]
-        assert all(world.host(n).core.overview().fetch_lock is None for n in range(4))
-
-    run(scenario)
-
-
-@pytest.mark.rule("PL-201")
-def test_a_fetch_for_nothing_is_answered_at_once() -> None:
-    async def scenario(world: World) -> None:
-        await world.produce(1)
-        member = world.member()
-        assert await member.fetch(0, max_records=0, max_wait_ms=9_000).ranges() == []
-        assert await member.fetch(max_bytes=0, max_wait_ms=9_000).ranges() == []
-        assert asyncio.get_running_loop().time() == 0
-
-    run(scenario)
-
-
-@pytest.mark.rule("PL-250", "PL-251", "P-7")
-def test_the_answer_holds_the_whole_batches_that_cover_what_was_acquired() -> None:
-    async def scenario(world: World) -> None:
-        for _ in range(3):
-            await world.produce(10)
-        await started(world)
-        member = world.member("n")
-        world.host().release("m")
-        await settle()
-        pending = member.fetch(0, max_records=3, mode=1)
-        assert await pending.ranges() == [(0, 2, 2)]
-        fetched = (await pending.answer()).partitions[0].fetched
-        assert fetched is not None
-        assert [(one.base_offset, one.last_offset) for one in fetched.batches] == [(0, 9)]
-        held = world.log().read_cached(0, 1, 1)
-        assert held is not None
-        assert fetched.batches[0].data is held.batches[0].data, "no copy is made"
-
-    run(scenario)
-
-
-@pytest.mark.rule("PL-252", "PL-620")
-def test_a_log_start_found_by_reading_moves_the_share_partition_and_answers_empty() -> None:
-    async def scenario(world: World) -> None:
-        await world.produce(5)
-        await world.produce(5)
-        world.persister.first_offset = 2
-        world.persister.hold("read")
-        member = world.member()
-        member.fetch(0, max_wait_ms=0)
-        await world.log().move_log_start(5)
-        world.persister.let_go("read")
-        await settle()
-        assert world.host().core.start_offset == 5
-        assert await member.fetch().ranges() == [(5, 9, 1)]
-
-    run(scenario)

@@ -20,7 +20,8 @@ from partition_leader.core.events import AckBatch
 from partition_leader.share_requests import ShareAnswer
 from tests.unit.virtual_time import run as run_virtual
 
-from .worlds import Fault, Member, Pending, World, part, settle
+from .persister import Fault
+from .worlds import Member, Pending, World, part, settle
 
 STEPS = 60
 PARTITIONS = (0, 1)

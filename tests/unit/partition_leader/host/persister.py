@@ -1,0 +1,143 @@
+"""A persister that stores like the share coordinator and answers by script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kip932.errors import (
+    FencedLeaderEpochError,
+    FencedStateEpochError,
+    InvalidRequestError,
+    KafkaError,
+    RequestTimedOutError,
+)
+from kip932.ids import SharePartitionKey, TopicIdPartition
+from kip932.state_batches import StateBatch
+from partition_leader.core.spans import append_merged
+from shard_runtime.persister.values import PersisterError, StateInit, StateSummary, StateWrite, StoredState
+
+OPERATION_TIMEOUT_S = 15.0
+
+
+@dataclass(slots=True)
+class Stored:
+    """What the coordinator keeps of a share-partition."""
+
+    start: int
+    state_epoch: int = 1
+    fence: tuple[int, int] = (0, 0)
+    ranks: dict[int, tuple[int, int]] = field(default_factory=dict)
+    dcc: int = 0
+
+
+@dataclass(slots=True)
+class Fault:
+    """One scripted answer: wait, perhaps apply, then fail."""
+
+    error: KafkaError | None = None
+    unknown: bool = True
+    applied: bool = False
+    delay_s: float = 0.0
+    leader_epoch: int | None = None
+
+
+class ScriptedPersister:
+    """Stores like the share coordinator (SC-104 … SC-107); answers by script."""
+
+    def __init__(self) -> None:
+        self.stored: dict[SharePartitionKey, Stored] = {}
+        self.missing: set[SharePartitionKey] = set()
+        self.first_offset = 0
+        self.faults: dict[str, list[Fault]] = {"read": [], "write": []}
+        self.chance: Callable[[str], Fault | None] = lambda _: None
+        self.held: dict[str, asyncio.Event] = {}
+        self.calls: list[tuple[str, SharePartitionKey, int]] = []
+        self.writes: list[StateWrite] = []
+        self.running = 0
+
+    def hold(self, kind: str) -> None:
+        """Answer nothing of this kind until `let_go`, or the operation's time-out."""
+        self.held[kind] = asyncio.Event()
+
+    def let_go(self, kind: str) -> None:
+        self.held.pop(kind).set()
+
+    def fail(self, kind: str, error: KafkaError, **how: Any) -> None:
+        self.faults[kind].append(Fault(error, **how))
+
+    async def read(self, name: SharePartitionKey, leader_epoch: int, generation: int) -> StoredState:
+        self.calls.append(("read", name, generation))
+
+        def apply() -> StoredState:
+            if name in self.missing:
+                raise PersisterError(InvalidRequestError("not initialised"), outcome_unknown=False)
+            state = self.stored.setdefault(name, Stored(self.first_offset))
+            self._fence(state, (leader_epoch, generation))
+            batches: list[StateBatch] = []
+            for at, (delivered, code) in sorted(state.ranks.items()):
+                append_merged(batches, at, at, code, delivered)
+            return StoredState(state.state_epoch, state.start, tuple(batches))
+
+        result: StoredState = await self._perform("read", apply)
+        return result
+
+    async def write(self, name: SharePartitionKey, write: StateWrite) -> None:
+        self.calls.append(("write", name, write.generation))
+
+        def apply() -> None:
+            state = self.stored.setdefault(name, Stored(self.first_offset))
+            self._fence(state, (write.leader_epoch, write.generation))
+            if write.state_epoch != state.state_epoch:
+                raise PersisterError(FencedStateEpochError("old state epoch"), outcome_unknown=False)
+            self.writes.append(write)
+            state.start = max(state.start, write.start_offset)
+            for first, last, code, n in write.batches:
+                for at in range(first, last + 1):
+                    state.ranks[at] = max(state.ranks.get(at, (-1, -1)), (n, code))
+            state.ranks = {at: rank for at, rank in state.ranks.items() if at >= state.start}
+
+        await self._perform("write", apply)
+
+    async def initialize(
+        self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
+    ) -> dict[TopicIdPartition, PersisterError | None]:
+        raise NotImplementedError
+
+    async def delete(
+        self, group_id: str, partitions: Mapping[TopicIdPartition, int]
+    ) -> dict[TopicIdPartition, PersisterError | None]:
+        raise NotImplementedError
+
+    async def summary(
+        self, group_id: str, partitions: Collection[TopicIdPartition]
+    ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _fence(self, state: Stored, pair: tuple[int, int]) -> None:
+        if pair < state.fence:
+            raise PersisterError(FencedLeaderEpochError("fenced"), False, leader_epoch=state.fence[0])
+        state.fence = pair
+
+    async def _perform(self, kind: str, apply: Callable[[], Any]) -> Any:
+        self.running += 1
+        try:
+            fault = self.faults[kind].pop(0) if self.faults[kind] else self.chance(kind)
+            if kind in self.held:
+                try:
+                    await asyncio.wait_for(self.held[kind].wait(), OPERATION_TIMEOUT_S)
+                except TimeoutError:
+                    raise PersisterError(RequestTimedOutError("no answer"), True) from None
+            else:
+                await asyncio.sleep(fault.delay_s if fault else 0)
+            result = apply() if fault is None or fault.error is None or fault.applied else None
+            if fault is not None and fault.error is not None:
+                raise PersisterError(fault.error, fault.unknown, fault.leader_epoch)
+            return result
+        finally:
+            self.running -= 1

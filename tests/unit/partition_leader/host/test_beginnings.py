@@ -1,0 +1,149 @@
+"""How share-partitions begin: reads, start offsets, failures, holes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kip932.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+)
+from kip932.ids import STATE_ARCHIVED, STATE_AVAILABLE
+from partition_leader.core.status import Status
+
+from .persister import Stored
+from .worlds import Member, World, code, key, run, settle
+
+
+async def holding(world: World, records: int = 4, name: str = "m", connection: int | None = None) -> Member:
+    """A member that has acquired offsets 0 … records − 1 of partition 0."""
+    await world.produce(records)
+    member = world.member(name, connection=connection)
+    assert await member.fetch(0, max_wait_ms=100).ranges() == [(0, records - 1, 1)]
+    return member
+
+
+@pytest.mark.rule("PL-604", "PL-731")
+def test_a_failed_read_gives_its_mapped_error_to_every_waiting_fetch_once() -> None:
+    async def scenario(world: World) -> None:
+        world.persister.fail("read", CoordinatorLoadInProgressError("loading"), delay_s=1.0)
+        first = world.member("a").fetch(0, max_wait_ms=9_000)
+        await asyncio.sleep(0.5)
+        joined = world.member("b").fetch(0, max_wait_ms=9_000)
+        assert code(await first.error()) == code(await joined.error()) == "COORDINATOR_NOT_AVAILABLE"
+        assert first.at_s == joined.at_s == pytest.approx(1.0)
+        assert len(world.persister.calls) == 1
+        assert await world.member("c").fetch(0, max_wait_ms=100).ranges() == [], "the next fetch makes a new object"
+        assert [generation for _, _, generation in world.persister.calls] == [1, 2]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-604")
+def test_stored_state_that_cannot_be_loaded_fails_the_waiting_fetch_and_is_not_read_again_by_it() -> None:
+    async def scenario(world: World) -> None:
+        world.persister.stored[key()] = Stored(0, ranks={3: (1, 9)})
+        pending = world.member().fetch(0, max_wait_ms=5_000)
+        assert code(await pending.error()) == "UNKNOWN_SERVER_ERROR"
+        assert pending.at_s == 0
+        assert len(world.persister.calls) == 1
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-604", "PL-609")
+def test_a_start_offset_that_cannot_be_written_fails_the_waiting_fetch() -> None:
+    async def scenario(world: World) -> None:
+        world.persister.stored[key()] = Stored(-1)
+        world.persister.fail("write", CoordinatorNotAvailableError("away"))
+        pending = world.member().fetch(0, max_wait_ms=5_000)
+        assert code(await pending.error()) == "COORDINATOR_NOT_AVAILABLE"
+        assert len(world.persister.calls) == 2
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-635")
+def test_a_share_partition_not_initialised_yet_is_read_again_five_times() -> None:
+    async def scenario(world: World) -> None:
+        world.persister.missing.add(key())
+        pending = world.member().fetch(0, max_wait_ms=5_000)
+        assert code(await pending.error()) == "UNKNOWN_SERVER_ERROR"
+        assert len(world.persister.calls) == 5
+        second = world.member("b").fetch(0, max_wait_ms=5_000)
+        await asyncio.sleep(0.3)
+        world.persister.missing.clear()
+        assert await second.ranges() == []
+        assert world.host().core.status is Status.ACTIVE
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-605", "PL-609")
+@pytest.mark.parametrize(("policy", "start"), [("latest", 6), ("earliest", 2), ("by_duration:PT1H", 6)])
+def test_an_unset_start_offset_is_resolved_by_the_group_and_written_before_anything_is_delivered(
+    policy: str, start: int
+) -> None:
+    async def scenario(world: World) -> None:
+        world.configure(auto_offset_reset=policy)
+        for _ in range(3):
+            await world.produce(2)
+        await world.log().move_log_start(2)
+        world.persister.stored[key()] = Stored(-1)
+        world.persister.hold("write")
+        pending = world.member().fetch(0, max_wait_ms=9_000)
+        await settle()
+        assert world.host().core.status is Status.INITIALIZING
+        world.persister.let_go("write")
+        await settle()
+        assert world.persister.stored[key()].start == start
+        assert pending.done is (start < 6)
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-47")
+def test_the_log_end_is_raised_to_what_a_leader_stored() -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(2)
+        world.persister.stored[key()] = Stored(5, ranks={7: (1, STATE_ARCHIVED)})
+        await world.member().fetch(0, max_wait_ms=100).ranges()
+        assert world.log().high_watermark == 8
+        assert await world.produce(1) == 8
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-47", "PL-608")
+def test_a_share_partition_at_a_hole_without_data_behind_it_moves_over_it_at_once() -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(2)
+        world.persister.stored[key()] = Stored(5, ranks={7: (1, STATE_ARCHIVED), 9: (2, STATE_AVAILABLE)})
+        pending = world.member().fetch(0, max_wait_ms=60_000)
+        await settle()
+        assert not pending.done
+        assert world.host().core.start_offset == 10
+        assert await world.produce(3) == 10
+        await settle()
+        assert await pending.ranges() == [(10, 12, 1)]
+        await asyncio.sleep(6)
+        assert world.persister.stored[key()].start == 10, "PL-621 carries the new start offset"
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-47", "PL-124")
+def test_a_hole_met_at_the_end_of_a_poll_is_skipped_when_nothing_is_in_flight() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world, 2)
+        await world.log().raise_log_end(1_000)
+        assert await member.fetch(max_wait_ms=100).ranges() == []
+        assert world.host().core.start_offset == 0, "what is in flight stays"
+        await member.accept(0, 1).answer()
+        assert world.host().core.start_offset == 2
+        assert await member.fetch(max_wait_ms=100).ranges() == []
+        assert world.host().core.start_offset == 1_000
+
+    run(scenario)

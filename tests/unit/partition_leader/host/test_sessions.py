@@ -1,0 +1,179 @@
+"""Sessions, and the lease that lets a leader answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kip932.errors import (
+    CoordinatorNotAvailableError,
+)
+from partition_leader.core.events import AckBatch
+
+from .worlds import Member, World, code, run, settle
+
+
+async def holding(world: World, records: int = 4, name: str = "m", connection: int | None = None) -> Member:
+    """A member that has acquired offsets 0 … records − 1 of partition 0."""
+    await world.produce(records)
+    member = world.member(name, connection=connection)
+    assert await member.fetch(0, max_wait_ms=100).ranges() == [(0, records - 1, 1)]
+    return member
+
+
+@pytest.mark.rule("PL-411", "CM-3")
+def test_past_the_lease_nothing_is_confirmed_that_no_write_backs() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(2)
+        world.persister.hold("write")
+        fetch = member.fetch(acks={0: [AckBatch(0, 3, (1,))]})
+        await settle()
+        renewal = member.acknowledge({}, is_renew_ack=True)
+        world.lapse()
+        assert code(await member.accept(4, 5, kind=1).ack_error()) == "NOT_LEADER_OR_FOLLOWER"
+        world.persister.let_go("write")
+        await settle()
+        assert code(await fetch.error()) == "NOT_LEADER_OR_FOLLOWER", "acquired before, answered after"
+        assert await fetch.ack_error() is None, "its write is durable"
+        assert (await renewal.answer()).error is None
+        world.renewed()
+        await settle()
+        assert world.host() is not None
+        assert await member.fetch().ranges() == [(4, 5, 2)], "it was given back"
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-411", "PL-325")
+def test_a_renewal_whose_lease_lapsed_before_the_answer_is_refused() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(1, 1)
+        opened = world.member("n")
+        await opened.fetch(0, 1, max_wait_ms=100).answer()
+        world.persister.hold("write")
+        both = member.acknowledge({0: [AckBatch(0, 1, (4,))]}, is_renew_ack=True)
+        assert await both.ack_error() is None
+        mixed = opened.acknowledge({0: [], 1: [AckBatch(0, 0, (1,))]})
+        await settle()
+        assert not mixed.done
+        world.persister.let_go("write")
+        await mixed.answer()
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-3", "PL-630")
+def test_a_lease_that_lapsed_and_came_back_has_forgotten_nothing() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(2)
+        world.lapse()
+        assert code(await member.fetch(max_wait_ms=0).error()) == "NOT_LEADER_OR_FOLLOWER"
+        world.renewed()
+        assert await member.fetch().ranges() == [(4, 5, 1)]
+        assert await member.accept(0, 5).ack_error() is None
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-505", "PL-502")
+def test_what_a_fetch_of_a_replaced_session_acquired_is_given_back() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(2)
+        world.persister.hold("write")
+        old = member.fetch(acks={0: [AckBatch(0, 3, (1,))]})
+        await settle()
+        assert world.host().core.in_flight == 6
+        again = world.member("m")
+        renewed = again.fetch(0, max_wait_ms=9_000)
+        await settle()
+        assert not renewed.done
+        world.persister.let_go("write")
+        await settle()
+        assert code((await old.answer()).error) == "INVALID_SHARE_SESSION_EPOCH"
+        assert await renewed.ranges() == [(4, 5, 2)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-505", "PL-1201")
+def test_giving_back_late_does_not_take_from_the_new_session_what_it_was_given_since() -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(2, 1)
+        member = world.member("m")
+        first = member.fetch(0, 1)
+        assert await first.ranges(1) == [(0, 1, 1)]
+        await world.produce(3, 0)
+        # Acquires 0-2 of partition 0, and waits for the acknowledgement of partition 1.
+        world.persister.fail("write", CoordinatorNotAvailableError("slow"), unknown=False, delay_s=3.0)
+        old = member.fetch(acks={1: [AckBatch(0, 1, (1,))]})
+        await settle()
+        assert world.host(0).core.in_flight == 3
+        again = world.member("m")
+        assert await again.fetch(0).ranges() == [(0, 2, 2)], "released with the old session, acquired by the new one"
+        assert code((await old.answer()).error) == "INVALID_SHARE_SESSION_EPOCH"
+        await settle()
+        assert await world.member("thief").fetch(0, max_wait_ms=50).ranges() == []
+        assert await again.accept(0, 2).ack_error() is None
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-506", "V20")
+def test_the_session_limit_is_answered_after_max_wait() -> None:
+    async def scenario(world: World) -> None:
+        await world.member("a").fetch(0, max_wait_ms=0).answer()
+        began = asyncio.get_running_loop().time()
+        refused = world.member("b").fetch(0, max_wait_ms=500)
+        given_up = world.member("c").fetch(0, max_wait_ms=500)
+        world.leader.requests.abandon(given_up.handle)
+        assert code((await refused.answer()).error) == "SHARE_SESSION_LIMIT_REACHED"
+        assert refused.at_s - began == pytest.approx(0.5, abs=0.01)
+        await asyncio.sleep(1)
+        assert not given_up.done
+
+    run(scenario, sessions_max=1)
+
+
+@pytest.mark.rule("PL-520", "PL-522", "PL-524")
+def test_the_end_of_a_stream_releases_what_its_sessions_held() -> None:
+    async def scenario(world: World) -> None:
+        await holding(world, connection=7)
+        pending = world.member("n").fetch(0, max_wait_ms=9_000)
+        world.leader.requests.connection_lost(7)
+        await settle()
+        assert await pending.ranges() == [(0, 3, 2)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-524")
+def test_a_silent_session_without_a_stream_ends_and_one_with_a_parked_fetch_does_not() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(lock_duration_ms=3_600_000)
+        silent = await holding(world)
+        waiting = world.member("n")
+        parked = waiting.fetch(0, max_wait_ms=120_000)
+        world.leader.start()
+        assert await parked.ranges() == [(0, 3, 2)]
+        assert 45 <= parked.at_s <= 51
+        assert code((await silent.accept(0, 3).answer()).error) == "SHARE_SESSION_NOT_FOUND"
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-402")
+def test_acknowledgements_make_no_share_partition_and_name_who_leads() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        answer = member.acknowledge({1: [AckBatch(0, 0, (1,))], 9: [AckBatch(0, 0, (1,))], 2: []})
+        assert code(await answer.ack_error(1)) == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert code(await answer.ack_error(9)) == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert await answer.ack_error(2) is None
+        assert world.host(1) is None
+
+    run(scenario)
