@@ -239,3 +239,16 @@ def test_a_leave_without_a_coordinator_ends() -> None:
     m.leave()
     m.give_up_leaving()
     assert state(m) is MemberState.UNSUBSCRIBED
+
+
+@pytest.mark.rule("CL-1", "CL-7", "CL-18")
+def test_a_poll_says_whether_it_brings_a_heartbeat_closer() -> None:
+    m = stable()
+    assert not m.poll(2)  # the next heartbeat is due when it was
+    m.subscribe(["t", "u"])
+    assert m.poll(3)  # a new subscription is told at once
+    m.leave()
+    assert not m.poll(4)  # nothing to join for
+    m.subscribe(["t"])
+    assert m.poll(5)  # it joins again behind the leave
+    assert member().poll(0)
