@@ -71,7 +71,8 @@ class LogReader:
             self._state.window = window
             self._note_end(window)
         self.cached(offset, 0, 1)  # the log start may have passed the offset meanwhile
-        return self._result(offset, window.read(offset, max_bytes, max_offsets))
+        # Without batches the hole ends where this read ended: what was appended since lies behind it (CM-47).
+        return self._result(offset, window.read(offset, max_bytes, max_offsets), window.end)
 
     async def _read_window(self, offset: int, max_bytes: int) -> BatchRun:
         """One stretch from the store. XRANGE knows no byte limit, so COUNT follows the size of the batches just read,
@@ -103,10 +104,11 @@ class LogReader:
         if not window.size and window.start < state.data_end <= window.end:
             state.data_end = window.start
 
-    def _result(self, offset: int, batches: tuple[LogBatch, ...]) -> ReadResult:
+    def _result(self, offset: int, batches: tuple[LogBatch, ...], read_end: int | None = None) -> ReadResult:
         state = self._state
         high_watermark = state.high_watermark
-        data_offset = max(offset, batches[0].base_offset) if batches else high_watermark
+        hole_end = high_watermark if read_end is None else max(offset, read_end)
+        data_offset = max(offset, batches[0].base_offset) if batches else hole_end
         return ReadResult(batches, data_offset, state.log_start, high_watermark, high_watermark, state.epoch)
 
     async def offset_for(self, timestamp_ms: int) -> FoundOffset | None:
