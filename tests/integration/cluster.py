@@ -114,7 +114,11 @@ class Cluster:
         self._settings = dict(settings)
         self._options = options
         self._others: list[StartedProcess] = []
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
 
     def __enter__(self) -> Self:
         return self
