@@ -17,6 +17,7 @@ import structlog
 
 from shard_runtime.clock import Clock
 from shard_runtime.cluster_store import ClusterStore, NodeRecord
+from shard_runtime.deleted_shards import DeletedShards
 from shard_runtime.lease import Lease
 from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore, Phase, Tenure
 from shard_runtime.placement import candidates
@@ -67,6 +68,7 @@ class Ownership:
         self._owner_of = owner_of
         self._nodes = nodes
         self._deleted = deleted
+        self._remains = DeletedShards(record_log, deleted, 2 * self.core.terms.lease_ms)
         self._claimed = claimed
         self._options = options or OwnershipOptions()
         self._leases: dict[ShardId, Lease] = {}
@@ -180,8 +182,11 @@ class Ownership:
         if not nodes:
             return
         by_kind = {kind: candidates(nodes, kind) for kind in ShardKind}
+        shards = frozenset(self._shards())
+        if gone := self._remains.look(shards):
+            self._spawn(self._remains.remove(gone))
         plan = self.core.reconcile(
-            frozenset(self._shards()),
+            shards,
             by_kind,
             self._clock.now_ms(),
             history_of=self._log.history_of,

@@ -262,7 +262,7 @@ class OwnershipCore:
         tenure.floor = max(tenure.floor, answer.epoch + 1)
         tenure.deadline_ms = answer.sent_ms + self.terms.lease_ms
         tenure.claim_history = tenure.lease_history = answer.history
-        tenure.tail_confirmed = "" if answer.lossy else answer.history
+        tenure.tail_confirmed = ""  # a repeated claim may be answered under a later history than the record's
         tenure.repaired = ""
         tenure.lossy = answer.lossy
         tenure.cont_epoch = 0

@@ -162,7 +162,9 @@ class StoreRecordLog:
             return renewed
         if not renewed.ok:
             held.lose(ShardLostError(f"shard {renewal.shard.tag}: its renewal was refused, others own it"))
-        elif renewal.tail_ok and renewal.tail_ok == renewed.history:
+        elif renewal.tail_ok:
+            # The host has made the tail good, under whichever history; from now on its own last id is what counts, and
+            # that was looked at again if the history changed since.
             held.lossy = False
         return renewed if held.lost is None else renewed._replace(ok=False)
 
