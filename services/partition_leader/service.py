@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
+import structlog
 from google.protobuf.message import Message
 
 from kip932.api.v1 import (
@@ -31,6 +32,8 @@ from partition_leader.share_codec import (
 )
 from partition_leader.share_requests import ShareAnswer, ShareRequest, ShareRequests
 from shard_runtime.rpc.binding import CallContext, ServerStream
+
+log = structlog.get_logger(__name__)
 
 #: Requests of one share stream that may be under way; further ones are not read until one is answered (CM-62).
 IN_FLIGHT_PER_STREAM: Final = 64
@@ -133,6 +136,8 @@ class _ShareStream:
                 if (error := reader.exception()) is not None:
                     raise error
                 await self._half_closed(writer)
+            elif writer.done() and not writer.cancelled() and (broken := writer.exception()) is not None:
+                log.info("an answer could not be written; the share stream ends", reason=str(broken))
         finally:
             # Connection loss first: what ends with it must not be answered as if it had not.
             for handle in list(self._running.values()):

@@ -304,7 +304,10 @@ class Ownership:
         self.core.dropped(shard, self._clock.now_ms(), continued=continued, above_epoch=above_epoch)
         self._end_lease(shard)
         self._cancel_load(shard)
-        self._owner_of(shard).lost(reason)
+        try:
+            self._owner_of(shard).lost(reason)
+        except Exception:  # one owner's fault must not keep the others from hearing of theirs
+            log.exception("owner failed at the loss of its shard", shard=shard.tag)
         self._forgetting[shard] = self._spawn(self._forget(shard))
         self._wake.set()
 
