@@ -15,6 +15,10 @@ from partition_leader.core.transitions import CLOSING_CODES, TERMINAL_CODES
 _NOT_TERMINAL: Final = re.compile(b"[^" + re.escape(TERMINAL_CODES) + b"]")
 _NOT_CLOSING: Final = re.compile(b"[^" + re.escape(CLOSING_CODES) + b"]")
 
+# By code; the last one stands for "no record there", of which only the walk itself can tell.
+_IS_TERMINAL: Final = [code in TERMINAL_CODES for code in range(255)] + [True]
+_IS_CLOSING: Final = [code in CLOSING_CODES for code in range(255)] + [True]
+
 
 class Progress(NamedTuple):
     """Start offset and delivery_complete_count of one view of the window."""
@@ -25,6 +29,8 @@ class Progress(NamedTuple):
 
 def advance(window: Window) -> bool:
     """Move the start offset over finished records (PL-121 … PL-124); whether it moved. Idempotent."""
+    if not _IS_TERMINAL[window.front_code]:  # nearly always: nothing is finished at the front
+        return False
     start = _frontier(window, pending_commits=False)
     moved = start > window.start_offset
     if moved:
@@ -39,7 +45,7 @@ def committed(window: Window) -> Progress:
 
 def prospective(window: Window) -> Progress:
     """Start offset and count that will hold if every pending transition commits (PL-704)."""
-    start = _frontier(window, pending_commits=True)
+    start = _frontier(window, pending_commits=True) if _IS_CLOSING[window.front_code] else window.start_offset
     return Progress(start, _closed_from(window, start))
 
 

@@ -7,13 +7,18 @@ Owns states, delivery counts, owners and lock deadlines of its offsets and the c
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from operator import ne
 from typing import Final
 
-from kip932.ids import STATE_AVAILABLE
-from partition_leader.core.transitions import CLOSING_CODES, PENDING_CODES
+from kip932.ids import STATE_ACQUIRED, STATE_AVAILABLE
+from kip932.state_batches import StateBatch
+from partition_leader.core.spans import Span, is_dense
+from partition_leader.core.transitions import CLOSING_CODES, PENDING_CODES, STATE_OF
 
 NOBODY: Final = ""
+Run = tuple[int, int, int, int]  # first and last offset, code, delivery count
 
 
 class InFlightBatch:
@@ -157,22 +162,70 @@ class InFlightBatch:
         at = offset - self.first
         return self.codes[at], self.counts[at], self.members[at], self.deadlines[at]
 
-    def runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+    def runs(self, first: int, last: int) -> list[Run]:
         """(first, last, code, count) of each stretch in `first`…`last` with equal code and delivery count."""
         if self.codes is None:
-            yield first, last, self.code, self.count
-            return
+            return [(first, last, self.code, self.count)]
         low, high = first - self.first, last - self.first + 1
         if first == last:
-            yield first, last, self.codes[low], self.counts[low]
-            return
-        codes, counts = self.codes[low:high], self.counts[low:high]
-        start, code, count = first, codes[0], counts[0]
-        for offset, (next_code, next_count) in enumerate(zip(codes, counts, strict=True), first):
-            if next_code != code or next_count != count:
-                yield start, offset - 1, code, count
-                start, code, count = offset, next_code, next_count
-        yield start, last, code, count
+            return [(first, last, self.codes[low], self.counts[low])]
+        return runs_of(first, self.codes[low:high], self.counts[low:high])
+
+    def states_to_write(self, spans: Sequence[Span]) -> list[StateBatch]:
+        """What a write says of ascending spans: states without pending marks, Acquired left out, equal ones joined."""
+        codes = self.codes
+        if codes is None:
+            state = STATE_OF[self.code]
+            return [StateBatch(*span, state, self.count) for span in spans] if state != STATE_ACQUIRED else []
+        if is_dense(spans):
+            first, last = spans[0][0], spans[-1][1]
+            base = first - self.first
+            states = bytearray([STATE_ACQUIRED]) * (last - first + 1)
+            for low, high in spans:
+                if low == high:
+                    states[low - first] = codes[low - self.first]
+                else:
+                    states[low - first : high - first + 1] = codes[low - self.first : high - self.first + 1]
+            parts = [(first, states, self.counts[base : base + len(states)])]
+        else:
+            cuts = [(low - self.first, high - self.first + 1) for low, high in spans]
+            parts = [(self.first + low, codes[low:high], self.counts[low:high]) for low, high in cuts]
+        return [
+            _new_state_batch(StateBatch, run)
+            for first, states, counts in parts
+            for run in runs_of(first, states.translate(STATE_OF), counts)
+            if run[2] != STATE_ACQUIRED
+        ]
+
+    def first_held_until(self, deadline: int, first: int, last: int) -> int | None:
+        """The first offset of the batch in `first`…`last` whose lock ends at `deadline`."""
+        low = max(first - self.first, 0)
+        if self.codes is None:
+            return self.first + low if self.deadline == deadline else None
+        deadlines, high = self.deadlines, last - self.first + 1
+        if low < len(deadlines) and deadlines[low] == deadline:  # asked again and again while it stays so
+            return self.first + low
+        try:
+            return self.first + deadlines.index(deadline, low, high)
+        except ValueError:
+            return None
+
+    def settle(self, spans: Sequence[Span], table: bytes) -> int:
+        """Send many short ascending spans of an offset-tracked batch through a transition table, and forget owner and
+        lock of what changed. By how many `closing` grew."""
+        codes, members, deadlines = self.track(), self.members, self.deadlines
+        closing = self.closing
+        base = low = spans[0][0] - self.first
+        high = spans[-1][1] - self.first + 1
+        old = codes[low:high]
+        changed, new = old.translate(table), old[:]
+        for first, last in spans:
+            for at in range(first - self.first, last - self.first + 1):
+                if changed[at - base] != old[at - base]:
+                    new[at - base] = changed[at - base]
+                    members[at], deadlines[at] = NOBODY, 0
+        self._replace(low, high, old, new)
+        return self.closing - closing
 
     def lock_runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int, str, int]]:
         """(first, last, code, count, member, deadline) of each stretch in `first`…`last` where all four are equal."""
@@ -200,6 +253,23 @@ class InFlightBatch:
         return size - len(self.codes[:size].translate(None, CLOSING_CODES))
 
 
+def runs_of(first: int, codes: bytes | bytearray, counts: array[int]) -> list[Run]:
+    """(first, last, code, count) of each stretch of offset-tracked records from `first` on with equal code and delivery
+    count. Both in one number, so that the cuts are found without a step of Python per record."""
+    keys = counts[:]
+    memoryview(keys).cast("B")[_TOP_BYTE :: keys.itemsize] = codes
+    size = len(keys)
+    if keys == keys[:1] * size:
+        return [(first, first + size - 1, codes[0], counts[0])]
+    starts = [0, *compress(range(1, size), map(ne, keys, keys[1:]))]
+    ends = [*starts[1:], size]
+    below = first - 1
+    return [(first + start, below + end, codes[start], counts[start]) for start, end in zip(starts, ends, strict=True)]
+
+
+# A delivery count is at most an int16 (PL-104), so the top byte of its array element is free for the code.
+_TOP_BYTE: Final = 3 if array("i", [1]).tobytes()[0] else 0
+_new_state_batch = tuple.__new__  # StateBatch(…) of a tuple of its fields; this many deserve the short way
 _CLOSES: Final = bytes(code in CLOSING_CODES for code in range(256))
 _PENDS: Final = bytes(code in PENDING_CODES for code in range(256))
 _NO_COUNTS: Final = array("i")

@@ -5,6 +5,7 @@ Owns no behaviour. The host carries each out and feeds the result back as the ne
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -56,9 +57,21 @@ class Counters(NamedTuple):
 
     def plus(self, other: Counters) -> Counters:
         """Both together: sums, and the larger max_dc."""
-        total = [a + b for a, b in zip(self, other, strict=True)]
-        total[5] = max(self.max_dc, other.max_dc)
-        return Counters(*total)
+        return total((self, other))
+
+
+NO_COUNTERS: Final = Counters()
+
+
+def total(counters: Iterable[Counters]) -> Counters:
+    """All together: sums, and the largest max_dc."""
+    columns = list(zip(*counters, strict=True))
+    sums = [sum(column) for column in columns]
+    sums[_MAX_DC] = max(columns[_MAX_DC])
+    return Counters(*sums)
+
+
+_MAX_DC: Final = Counters._fields.index("max_dc")
 
 
 @dataclass(frozen=True, slots=True)

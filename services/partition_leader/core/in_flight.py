@@ -11,7 +11,9 @@ be delivered from it, its acknowledgements are no-ops (PL-404) and whatever T14 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Final
 
 from kip932.ids import STATE_ARCHIVING, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
@@ -21,6 +23,8 @@ from partition_leader.core.events import GroupSettings
 from partition_leader.core.locks import Entry, LockHeap
 from partition_leader.core.spans import Span, append_merged
 from partition_leader.core.transitions import STATE_MASK
+
+_FIRST: Final = itemgetter(0)
 
 
 class Window:
@@ -78,6 +82,17 @@ class Window:
         gap = self.gap
         return gap if gap is not None and gap[1] == self.end_offset and not self.is_empty else None
 
+    @property
+    def front_code(self) -> int:
+        """The code of the first cached record that is not below the start offset; −1 when there is none."""
+        if self._head == len(self._batches):
+            return -1
+        batch = self._batches[self._head]
+        if batch.codes is None:
+            return batch.code
+        at = max(self.start_offset - batch.first, 0)
+        return batch.codes[at] if at < len(batch.codes) else -1
+
     def floor(self, offset: int) -> InFlightBatch | None:
         """The cached batch with the greatest first offset at or below `offset`."""
         at = bisect_right(self._firsts, offset, self._head) - 1
@@ -85,13 +100,16 @@ class Window:
 
     def overlapping(self, first: int, last: int) -> Iterator[InFlightBatch]:
         """Cached batches with an offset in `first`…`last`, in order. Batches must not be added or removed meanwhile."""
-        at = bisect_right(self._firsts, first, self._head) - 1
-        if at < self._head or self._batches[at].last < first:
-            at += 1
+        at = self._reaching(first)
         batches, size = self._batches, len(self._batches)
         while at < size and batches[at].first <= last:
             yield batches[at]
             at += 1
+
+    def _reaching(self, offset: int) -> int:
+        """Index of the first cached batch that ends at or behind `offset`."""
+        at = bisect_right(self._firsts, offset, self._head) - 1
+        return at + 1 if at < self._head or self._batches[at].last < offset else at
 
     def pieces(self, spans: Iterable[Span]) -> Iterator[tuple[InFlightBatch, int, int]]:
         """The parts of the spans that are cached, batch by batch. Cheap for many short spans of one batch."""
@@ -102,6 +120,28 @@ class Window:
                 continue
             for batch in self.overlapping(first, last):
                 yield batch, max(first, batch.first), min(last, batch.last)
+
+    def grouped(self, spans: Sequence[Span]) -> Iterator[tuple[InFlightBatch, list[Span]]]:
+        """The cached parts of ascending, disjoint spans, batch by batch."""
+        at, size, low = 0, len(spans), -1
+        while at < size:
+            low = max(low, spans[at][0])
+            found = self._reaching(low)
+            if found == len(self._batches):
+                return
+            batch = self._batches[found]
+            low = max(low, batch.first)
+            if spans[at][1] < low:
+                at += 1
+                continue
+            stop = at + 1 if at + 1 == size else bisect_right(spans, batch.last, at + 1, key=_FIRST)
+            parts = list(spans[at:stop])
+            parts[0] = (low, parts[0][1])
+            at = stop
+            if parts[-1][1] > batch.last:
+                parts[-1] = (parts[-1][0], batch.last)
+                at, low = stop - 1, batch.last + 1
+            yield batch, parts
 
     def starting_in(self, first: int, last: int) -> list[InFlightBatch]:
         """Cached batches whose first offset is in `first`…`last` (PL-224)."""
@@ -222,20 +262,34 @@ class Window:
         self.closing += batch.closing - before
         self._hint(batch)
 
+    def settle(self, batch: InFlightBatch, spans: Sequence[Span], table: bytes) -> None:
+        """Send many short spans of the batch through a transition table, and forget owner and lock of what changed."""
+        self.closing += batch.settle(spans, table)
+        self._hint(batch)
+
     def lock(self, first: int, last: int, deadline: int) -> None:
         """Arm one lock entry for an acquired or renewed stretch."""
         self.locks.push(deadline, first, last, self.is_live)
 
+    def first_live(self, entry: Entry) -> int | None:
+        """The first cached offset of the entry that still has this very lock end (PL-303); None when there is none."""
+        deadline, first, last = entry
+        batches, size = self._batches, len(self._batches)
+        at = self._reaching(first)
+        while at < size and batches[at].first <= last:
+            live = batches[at].first_held_until(deadline, first, last)
+            if live is not None:
+                return live
+            at += 1
+        return None
+
     def is_live(self, entry: Entry) -> bool:
         """Whether some record of the entry still has this very lock end (PL-303)."""
-        deadline, first, last = entry
-        for batch in self.overlapping(first, last):
-            if batch.codes is None:
-                if batch.deadline == deadline:
-                    return True
-            elif deadline in batch.deadlines[max(first - batch.first, 0) : last - batch.first + 1]:
-                return True
-        return False
+        return self.first_live(entry) is not None
+
+    def next_lock_end(self) -> int | None:
+        """When the next lock ends (ms); None when nothing is locked."""
+        return self.locks.next_deadline(self.first_live)
 
     def remove_front(self, count: int) -> None:
         """Forget the first `count` batches."""

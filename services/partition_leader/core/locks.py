@@ -32,6 +32,10 @@ class LockHeap:
             heapq.heapify(self._entries)
             self._sweep_at = max(256, 2 * len(self._entries))
 
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `due` would find anything."""
+        return bool(self._entries) and self._entries[0][0] <= now_ms
+
     def due(self, now_ms: int) -> list[Entry]:
         """Take out every entry whose deadline has come."""
         entries = self._entries
@@ -40,11 +44,21 @@ class LockHeap:
             result.append(heapq.heappop(entries))
         return result
 
-    def next_deadline(self, is_live: Callable[[Entry], bool]) -> int | None:
-        """The earliest deadline that still matters; None when nothing is locked."""
-        while self._entries and not is_live(self._entries[0]):
-            heapq.heappop(self._entries)
-        return self._entries[0][0] if self._entries else None
+    def next_deadline(self, first_live: Callable[[Entry], int | None]) -> int | None:
+        """The earliest deadline that still matters; None when nothing is locked. `first_live` gives the first offset
+        of an entry with this very lock end. What lies below it is over for good (a new lock has an entry of its own),
+        so the entry is narrowed, and no offset is looked at twice."""
+        entries = self._entries
+        while entries:
+            deadline, first, last = entries[0]
+            live = first_live(entries[0])
+            if live is None:
+                heapq.heappop(entries)
+                continue
+            if live > first:
+                heapq.heapreplace(entries, (deadline, live, last))
+            return deadline
+        return None
 
     def clear(self) -> None:
         """Cancel everything (PL-631)."""

@@ -6,13 +6,14 @@ the write is outstanding still commits or rolls back (PL-001).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from partition_leader.core.batch import NOBODY, InFlightBatch
-from partition_leader.core.effects import Counters
+from partition_leader.core.effects import NO_COUNTERS, Counters
 from partition_leader.core.in_flight import Window
-from partition_leader.core.spans import Span
+from partition_leader.core.spans import Span, is_dense
 from partition_leader.core.transitions import COMMIT, PENDING, ROLL_BACK, ROLL_BACK_TO, STATE_MASK, released_state
 
 
@@ -27,7 +28,7 @@ class Operation:
     dlq_enabled: bool
     spans: list[Span] = field(default_factory=list)
     dead_letters: list[tuple[Span, str]] = field(default_factory=list)
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = NO_COUNTERS
     answered: bool = False
 
 
@@ -39,11 +40,16 @@ class RolledBack:
     archiving: list[Span] = field(default_factory=list)
 
 
-def commit(window: Window, spans: list[Span]) -> None:
-    """The write is durable: pending records arrive, owners and locks are forgotten (PL-412)."""
-    for batch, first, last in window.pieces(spans):
-        if window.recode(batch, first, last, COMMIT):
-            batch.hold(first, last, NOBODY, 0)
+def commit(window: Window, spans: Sequence[Span]) -> None:
+    """The write is durable: pending records of the ascending, disjoint spans arrive; owners and locks are forgotten
+    (PL-412)."""
+    for batch, parts in window.grouped(spans):
+        if is_dense(parts):
+            window.settle(batch, parts, COMMIT)
+            continue
+        for first, last in parts:
+            if window.recode(batch, first, last, COMMIT):
+                batch.hold(first, last, NOBODY, 0)
 
 
 def roll_back(window: Window, operation: Operation, now_ms: int, into: RolledBack) -> None:

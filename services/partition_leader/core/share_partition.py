@@ -86,8 +86,10 @@ class SharePartition:
             return state.retirement[1] if state.retirement else None
         if state.status is not Status.ACTIVE:
             return None
-        times = (state.window.locks.next_deadline(state.window.is_live), state.write_back.next_deadline())
-        return min((time for time in times if time is not None), default=None)
+        lock, write = state.window.next_lock_end(), state.write_back.next_deadline()
+        if lock is None or write is None:
+            return write if lock is None else lock
+        return min(lock, write)
 
     def overview(self) -> Overview:
         """The whole state, for tools and failing tests; its cost grows with what is in flight."""
@@ -176,6 +178,8 @@ class SharePartition:
 
     def _expire(self) -> None:
         state = self._state
+        if not state.window.locks.is_due(state.now_ms):
+            return
         expired = expire(state.window, state.now_ms, state.settings)
         if not expired.timed_out:
             return

@@ -24,6 +24,8 @@ from kip932.ids import (
 
 PENDING: Final = 8
 STATE_MASK: Final = 7
+# In an array of acknowledge types: nothing is said about this offset, whose code stands below the mark.
+UNTOUCHED: Final = 64
 
 TERMINAL_CODES: Final = bytes([STATE_ACKNOWLEDGED, STATE_ARCHIVED])
 PENDING_CODES: Final = bytes(
@@ -88,8 +90,14 @@ _ACKNOWLEDGED: Final = {
 
 def _type_codes(dlq_enabled: bool) -> bytes:
     pending = {ack: PENDING | state for ack, state in _ACKNOWLEDGED[dlq_enabled].items() if ack != ACK_RENEW}
-    return _table(*pending.items(), (ACK_RELEASE, PENDING | STATE_AVAILABLE), (ACK_RENEW, STATE_ACQUIRED))
+    kept = {UNTOUCHED | code: code for code in range(UNTOUCHED)}
+    return _table(
+        *pending.items(), *kept.items(), (ACK_RELEASE, PENDING | STATE_AVAILABLE), (ACK_RENEW, STATE_ACQUIRED)
+    )
 
 
-# Acknowledge type -> code of an Acquired record below the limit, for a whole array of types at once.
+# Acknowledge type -> code of an Acquired record below the limit, for a whole array of types at once; marked codes stay.
 TYPE_CODES: Final = {dlq: _type_codes(dlq) for dlq in (False, True)}
+MARK_UNTOUCHED: Final = _table(*((code, UNTOUCHED | code) for code in range(UNTOUCHED)))
+IS_TOUCHED: Final = bytes(code < UNTOUCHED for code in range(256))
+STATE_OF: Final = _table(*((code, code & STATE_MASK) for code in PENDING_CODES))  # its pending mark left out

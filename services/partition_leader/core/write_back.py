@@ -7,16 +7,17 @@ roll-back are the door's, when the result is in.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import starmap
+from operator import mul
 from typing import Final
 
-from kip932.ids import STATE_ACQUIRED, TERMINAL_STATES
+from kip932.ids import TERMINAL_STATES
 from kip932.state_batches import StateBatch
 from partition_leader.core.advance import Progress, committed, prospective
-from partition_leader.core.effects import CAUSE_CATCH_UP, CAUSE_INIT, Counters, Persist
+from partition_leader.core.effects import CAUSE_CATCH_UP, CAUSE_INIT, NO_COUNTERS, Counters, Persist, total
 from partition_leader.core.in_flight import Window
 from partition_leader.core.operations import Operation
-from partition_leader.core.spans import Span, append_merged, normalized
-from partition_leader.core.transitions import STATE_MASK
+from partition_leader.core.spans import Span, normalized
 
 CATCH_UP_MS: Final = 5_000  # PL-621
 _DIRTY_SWEEP: Final = 1_024
@@ -28,7 +29,7 @@ class Unwritten:
 
     spans: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)  # their dead-letter flow starts when the write has returned
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = NO_COUNTERS
     cause: int = 0
 
     def __bool__(self) -> bool:
@@ -37,10 +38,11 @@ class Unwritten:
 
 @dataclass(slots=True)
 class Write:
-    """The outstanding write: who waits for it and what it carries."""
+    """The outstanding write: who waits for it, the spans of those, ascending and joined, and what else it carries."""
 
     write_id: int
     operations: list[Operation]
+    spans: list[Span]
     carried: Unwritten
     progress: Progress
     is_init: bool = False
@@ -132,15 +134,17 @@ class WriteBack:
         carried, self.dirty = self.dirty, Unwritten()
         self.urgent = False
         self._unsettled_since = None
-        spans = [span for operation in operations for span in operation.spans] + carried.spans
-        carried.spans = normalized(carried.spans, window.start_offset)
-        batches, finished = _content(window, spans, progress.start_offset)
-        cause, counters = CAUSE_INIT if is_init else carried.cause, carried.counters.plus(finished)
+        spans = written = normalized([span for operation in operations for span in operation.spans], 0)
+        if carried.spans or (spans and spans[0][0] < window.start_offset):
+            carried.spans = normalized(carried.spans, window.start_offset)
+            written = normalized(spans + carried.spans, window.start_offset)
+        batches, finished = _content(window, written, progress.start_offset)
+        cause = CAUSE_INIT if is_init else carried.cause
         for operation in operations:
             cause |= operation.cause
-            counters = counters.plus(operation.counters)
+        counters = total([carried.counters, finished, *[operation.counters for operation in operations]])
         self._write_id += 1
-        self.outstanding = Write(self._write_id, operations, carried, progress, is_init)
+        self.outstanding = Write(self._write_id, operations, spans, carried, progress, is_init)
         return Persist(
             self._write_id,
             generation,
@@ -181,14 +185,23 @@ def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list
     finish. Acquired is never written: such a record was taken again since."""
     batches: list[StateBatch] = []
     max_dc = sum_dc = 0
-    for batch, low, high in window.pieces(normalized(spans, window.start_offset)):
-        for first, last, code, count in batch.runs(low, high):
-            state = code & STATE_MASK
-            if state == STATE_ACQUIRED:
-                continue
-            if state in TERMINAL_STATES:
-                max_dc = max(max_dc, count)
-                sum_dc += count * (last - first + 1)
-            if last >= start_offset:
-                append_merged(batches, max(first, start_offset), last, state, count)
+    for batch, parts in window.grouped(spans):
+        found = batch.states_to_write(parts)
+        finished = [(run[3], run[1] - run[0] + 1) for run in found if run[2] in TERMINAL_STATES]
+        if finished:
+            max_dc = max(max_dc, max(finished)[0])
+            sum_dc += sum(starmap(mul, finished))
+        if found and found[0].first_offset < start_offset:
+            found = [
+                run._replace(first_offset=max(run.first_offset, start_offset))
+                for run in found
+                if run.last_offset >= start_offset
+            ]
+        if found and batches and _continues(batches[-1], found[0]):
+            found[0] = found[0]._replace(first_offset=batches.pop().first_offset)
+        batches += found
     return batches, Counters(max_dc=max_dc, sum_dc=sum_dc)
+
+
+def _continues(left: StateBatch, right: StateBatch) -> bool:
+    return left[1] + 1 == right[0] and left[2:] == right[2:]

@@ -25,8 +25,8 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
     if write.is_init:
         state.activate()
         return
+    commit(state.window, write.spans)
     for operation in write.operations:
-        commit(state.window, operation.spans)
         state.reply(operation.op_id, None, persisted=True)
     state.wake |= bool(write.operations)
     _start_dead_letters(state, write, write.operations)
