@@ -6,11 +6,14 @@ waits for its write. Whole batches and whole arrays change at once; single recor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from kip932.errors import InvalidRecordStateError, InvalidRequestError
 from kip932.ids import (
     ACK_ACCEPT,
+    ACK_GAP,
     ACK_REJECT,
     ACK_RELEASE,
     ACK_RENEW,
@@ -18,6 +21,7 @@ from kip932.ids import (
     STATE_ARCHIVED,
     STATE_ARCHIVING,
 )
+from partition_leader.core.ack_stretch import AckStretch, gather, is_held
 from partition_leader.core.batch import InFlightBatch
 from partition_leader.core.effects import (
     CAUSE_ACK,
@@ -50,8 +54,10 @@ class Acknowledgement:
         """Apply every ack batch. Raises InvalidRequestError or InvalidRecordStateError with nothing changed but
         renewals (PL-326); an operation without spans needs no write (PL-411)."""
         try:
-            for batch in self._event.batches:
-                self._apply(batch)
+            if len(self._event.batches) == 1:
+                self._apply(self._event.batches[0])
+            else:
+                self._apply_all(self._event.batches)
         except (InvalidRequestError, InvalidRecordStateError):
             revert(self._window, self.operation)
             raise
@@ -60,6 +66,27 @@ class Acknowledgement:
             types[ACK_ACCEPT], types[ACK_RELEASE], types[ACK_REJECT], n_limit=self._limited
         )
         return self.operation
+
+    def _apply_all(self, acks: Sequence[AckBatch]) -> None:
+        at = one_by_one = 0
+        while at < len(acks):
+            stretch = gather(self._window, acks, at) if at >= one_by_one else None
+            if stretch is None:
+                self._apply(acks[at])
+                at += 1
+            elif self._apply_stretch(stretch):
+                at += stretch.acks
+            else:
+                one_by_one = at + stretch.acks
+
+    def _apply_stretch(self, stretch: AckStretch) -> bool:
+        """Many ack batches of one cached batch; False, with nothing changed, when one of them must be refused."""
+        if ACK_RENEW in stretch.types and not self._event.settings.renew_enabled:
+            return False
+        if not is_held(stretch, self._event.member_id):
+            return False
+        self._many_types(stretch.types, stretch.batch, stretch.first)
+        return True
 
     def _apply(self, ack: AckBatch) -> None:
         if ACK_RENEW in ack.types and not self._event.settings.renew_enabled:
@@ -144,7 +171,8 @@ class Acknowledgement:
         if state == STATE_ARCHIVING:
             operation.dead_letters.append(((first, last), DLQ_CLIENT_REJECT))
 
-    def _many_types(self, types: bytes, batch: InFlightBatch, first: int) -> None:
+    def _many_types(self, types: bytes | bytearray, batch: InFlightBatch, first: int) -> None:
+        """A type, or a marked code that stays, for each offset from `first` on."""
         operation = self.operation
         for ack_type in range(len(self._types)):
             self._types[ack_type] += types.count(ack_type)
@@ -153,21 +181,18 @@ class Acknowledgement:
         if ACK_RELEASE in types and batch.max_count >= operation.limit:
             self._limit_releases(types, codes, batch, first)
         if operation.dlq_enabled:
-            for low, high in _stretches(types, ACK_REJECT):
+            for low, high in _stretches(types, _REJECTED):
                 operation.dead_letters.append(((first + low, first + high), DLQ_CLIENT_REJECT))
         self._window.assign(batch, first, codes)
-        if ACK_RENEW not in types:
-            self._span(first, first + len(types) - 1)
-            return
-        for low, high in _stretches(codes, STATE_ACQUIRED):
-            self._renew(batch, first + low, first + high)
-        at = 0
-        for low, high in [*_stretches(codes, STATE_ACQUIRED), (len(codes), len(codes))]:
-            if low > at:
-                self._span(first + at, first + low - 1)
-            at = high + 1
+        if ACK_RENEW in types:
+            for low, high in _stretches(types, _RENEWED):
+                self._renew(batch, first + low, first + high)
+        written = [(first + low, first + high) for low, high in _stretches(types, _WRITTEN)]
+        if written:
+            self._span(*written[0])
+            operation.spans += written[1:]
 
-    def _limit_releases(self, types: bytes, codes: bytearray, batch: InFlightBatch, first: int) -> None:
+    def _limit_releases(self, types: bytes | bytearray, codes: bytearray, batch: InFlightBatch, first: int) -> None:
         operation = self.operation
         at = types.find(ACK_RELEASE)
         while at >= 0:
@@ -197,14 +222,16 @@ class Acknowledgement:
             spans.append((first, last))
 
 
-def _stretches(values: Sequence[int], wanted: int) -> list[tuple[int, int]]:
+def _stretches(types: bytes | bytearray, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, int]]:
     """(first, last) index of each stretch of `wanted`."""
-    result: list[tuple[int, int]] = []
-    for at, value in enumerate(values):
-        if value != wanted:
-            continue
-        if result and result[-1][1] == at - 1:
-            result[-1] = (result[-1][0], at)
-        else:
-            result.append((at, at))
-    return result
+    for found in wanted.finditer(types):
+        yield found.start(), found.end() - 1
+
+
+def _runs_of(*types: int) -> re.Pattern[bytes]:
+    return re.compile(b"[" + re.escape(bytes(types)) + b"]+")
+
+
+_REJECTED: Final = _runs_of(ACK_REJECT)
+_RENEWED: Final = _runs_of(ACK_RENEW)
+_WRITTEN: Final = _runs_of(ACK_GAP, ACK_ACCEPT, ACK_RELEASE, ACK_REJECT)

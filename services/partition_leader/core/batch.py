@@ -15,7 +15,7 @@ from typing import Final
 from kip932.ids import STATE_ACQUIRED, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
 from partition_leader.core.spans import Span, is_dense
-from partition_leader.core.transitions import CLOSING_CODES, PENDING_CODES, STATE_OF
+from partition_leader.core.transitions import CLOSING_CODES, MARK_UNTOUCHED, PENDING_CODES, STATE_OF, UNTOUCHED
 
 NOBODY: Final = ""
 Run = tuple[int, int, int, int]  # first and last offset, code, delivery count
@@ -131,6 +131,12 @@ class InFlightBatch:
         self.available += new.count(STATE_AVAILABLE) - old.count(STATE_AVAILABLE)
         self.closing += len(old.translate(None, CLOSING_CODES)) - len(new.translate(None, CLOSING_CODES))
         self.pending += len(old.translate(None, PENDING_CODES)) - len(new.translate(None, PENDING_CODES))
+
+    def marked_codes(self, first: int, last: int) -> bytearray:
+        """The codes of `first`…`last`, each marked as one of which an acknowledgement says nothing."""
+        if self.codes is None:
+            return bytearray([UNTOUCHED | self.code]) * (last - first + 1)
+        return self.codes[first - self.first : last - self.first + 1].translate(MARK_UNTOUCHED)
 
     def hold(self, first: int, last: int, member: str, deadline: int) -> None:
         """Set owner and lock end of `first`…`last`; NOBODY and 0 forget them."""
