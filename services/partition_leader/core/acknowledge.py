@@ -38,13 +38,12 @@ from partition_leader.core.transitions import BEGIN, PENDING, TYPE_CODES, acknow
 class Acknowledgement:
     """One request's acknowledgements of one share-partition while they are applied."""
 
-    __slots__ = ("_current", "_event", "_limited", "_now_ms", "_types", "_window", "operation")
+    __slots__ = ("_event", "_limited", "_now_ms", "_types", "_window", "operation")
 
     def __init__(self, window: Window, event: Acknowledge, now_ms: int) -> None:
         self._window = window
         self._event = event
         self._now_ms = now_ms
-        self._current: InFlightBatch | None = None
         settings = event.settings
         self._types = [0] * 5  # records per acknowledge type
         self._limited = 0  # released records that had reached the delivery limit
@@ -62,9 +61,7 @@ class Acknowledgement:
             revert(self._window, self.operation)
             raise
         types = self._types
-        self.operation.counters = Counters(
-            types[ACK_ACCEPT], types[ACK_RELEASE], types[ACK_REJECT], n_limit=self._limited
-        )
+        self.operation.counters = Counters(types[ACK_ACCEPT], types[ACK_RELEASE], types[ACK_REJECT], 0, self._limited)
         return self.operation
 
     def _apply_all(self, acks: Sequence[AckBatch]) -> None:
@@ -97,14 +94,14 @@ class Acknowledgement:
         window = self._window
         if ack.last_offset < window.start_offset:
             return  # PL-404
-        current = self._current
-        lowest = max(ack.first_offset, window.start_offset)
-        if current is not None and current.first <= lowest == ack.first_offset and ack.last_offset <= current.last:
-            self._apply_to(ack, current, lowest, ack.last_offset)  # many short ack batches of one cached batch
-            return
+        if ack.first_offset >= window.start_offset:
+            batch = window.floor(ack.first_offset)
+            if batch is not None and ack.last_offset <= batch.last:  # as most do
+                self._apply_to(ack, batch, ack.first_offset, ack.last_offset)
+                return
         self._check_located(ack)
+        lowest = max(ack.first_offset, window.start_offset)
         for batch in window.overlapping(lowest, ack.last_offset):
-            self._current = batch
             self._apply_to(ack, batch, max(lowest, batch.first), min(ack.last_offset, batch.last))
 
     def _check_located(self, ack: AckBatch) -> None:
@@ -187,7 +184,8 @@ class Acknowledgement:
         if ACK_RENEW in types:
             for low, high in _stretches(types, _RENEWED):
                 self._renew(batch, first + low, first + high)
-        written = [(first + low, first + high) for low, high in _stretches(types, _WRITTEN)]
+        below = first - 1
+        written = [(first + low, below + end) for low, end in map(re.Match.span, _WRITTEN.finditer(types))]
         if written:
             self._span(*written[0])
             operation.spans += written[1:]
@@ -224,8 +222,8 @@ class Acknowledgement:
 
 def _stretches(types: bytes | bytearray, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, int]]:
     """(first, last) index of each stretch of `wanted`."""
-    for found in wanted.finditer(types):
-        yield found.start(), found.end() - 1
+    for low, end in map(re.Match.span, wanted.finditer(types)):
+        yield low, end - 1
 
 
 def _runs_of(*types: int) -> re.Pattern[bytes]:

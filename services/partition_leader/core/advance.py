@@ -78,6 +78,8 @@ def _frontier(window: Window, pending_commits: bool) -> int:
 def _closed_from(window: Window, start: int) -> int:
     """Offsets ≥ `start` that are terminal or will be when the pending write commits."""
     closed = window.closing
+    if start <= window.front_offset:
+        return closed
     for batch in window.walk():
         if batch.last < start:
             closed -= batch.closing

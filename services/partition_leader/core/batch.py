@@ -7,7 +7,7 @@ Owns states, delivery counts, owners and lock deadlines of its offsets and the c
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from operator import ne
 from typing import Final
@@ -168,13 +168,14 @@ class InFlightBatch:
         at = offset - self.first
         return self.codes[at], self.counts[at], self.members[at], self.deadlines[at]
 
-    def runs(self, first: int, last: int) -> list[Run]:
-        """(first, last, code, count) of each stretch in `first`…`last` with equal code and delivery count."""
+    def runs(self, first: int, last: int) -> Iterable[Run]:
+        """(first, last, code, count) of each stretch in `first`…`last` with equal code and delivery count, as they are
+        now, whatever is changed while they are walked."""
         if self.codes is None:
-            return [(first, last, self.code, self.count)]
+            return ((first, last, self.code, self.count),)
         low, high = first - self.first, last - self.first + 1
         if first == last:
-            return [(first, last, self.codes[low], self.counts[low])]
+            return ((first, last, self.codes[low], self.counts[low]),)
         return runs_of(first, self.codes[low:high], self.counts[low:high])
 
     def states_to_write(self, spans: Sequence[Span]) -> list[StateBatch]:
@@ -183,6 +184,11 @@ class InFlightBatch:
         if codes is None:
             state = STATE_OF[self.code]
             return [StateBatch(*span, state, self.count) for span in spans] if state != STATE_ACQUIRED else []
+        if len(spans) == 1 and spans[0][0] == spans[0][1]:  # one record
+            offset = spans[0][0]
+            at = offset - self.first
+            state = STATE_OF[codes[at]]
+            return [StateBatch(offset, offset, state, self.counts[at])] if state != STATE_ACQUIRED else []
         if is_dense(spans):
             first, last = spans[0][0], spans[-1][1]
             base = first - self.first
@@ -221,16 +227,19 @@ class InFlightBatch:
         lock of what changed. By how many `closing` grew."""
         codes, members, deadlines = self.track(), self.members, self.deadlines
         closing = self.closing
-        base = low = spans[0][0] - self.first
-        high = spans[-1][1] - self.first + 1
-        old = codes[low:high]
+        start, low = self.first, spans[0][0]
+        base, high = low - start, spans[-1][1] - start + 1
+        old = codes[base:high]
         changed, new = old.translate(table), old[:]
         for first, last in spans:
-            for at in range(first - self.first, last - self.first + 1):
-                if changed[at - base] != old[at - base]:
-                    new[at - base] = changed[at - base]
-                    members[at], deadlines[at] = NOBODY, 0
-        self._replace(low, high, old, new)
+            for offset in (first,) if first == last else range(first, last + 1):
+                at = offset - low
+                if changed[at] != old[at]:
+                    new[at] = changed[at]
+                    at = offset - start
+                    members[at] = NOBODY
+                    deadlines[at] = 0
+        self._replace(base, high, old, new)
         return self.closing - closing
 
     def lock_runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int, str, int]]:
@@ -259,18 +268,17 @@ class InFlightBatch:
         return size - len(self.codes[:size].translate(None, CLOSING_CODES))
 
 
-def runs_of(first: int, codes: bytes | bytearray, counts: array[int]) -> list[Run]:
+def runs_of(first: int, codes: bytes | bytearray, counts: array[int]) -> Iterable[Run]:
     """(first, last, code, count) of each stretch of offset-tracked records from `first` on with equal code and delivery
     count. Both in one number, so that the cuts are found without a step of Python per record."""
-    keys = counts[:]
+    keys, size = counts[:], len(codes)
     memoryview(keys).cast("B")[_TOP_BYTE :: keys.itemsize] = codes
-    size = len(keys)
     if keys == keys[:1] * size:
-        return [(first, first + size - 1, codes[0], counts[0])]
-    starts = [0, *compress(range(1, size), map(ne, keys, keys[1:]))]
-    ends = [*starts[1:], size]
-    below = first - 1
-    return [(first + start, below + end, codes[start], counts[start]) for start, end in zip(starts, ends, strict=True)]
+        return ((first, first + size - 1, codes[0], counts[0]),)
+    cuts = bytes(map(ne, keys, keys[1:]))
+    begins, ends, offsets = b"\1" + cuts, cuts + b"\1", range(first, first + size)
+    spans = compress(offsets, begins), compress(offsets, ends)
+    return zip(*spans, compress(codes, begins), compress(counts, begins), strict=True)
 
 
 # A delivery count is at most an int16 (PL-104), so the top byte of its array element is free for the code.

@@ -57,7 +57,7 @@ class Counters(NamedTuple):
 
     def plus(self, other: Counters) -> Counters:
         """Both together: sums, and the larger max_dc."""
-        return total((self, other))
+        return total([self, other])
 
 
 NO_COUNTERS: Final = Counters()
@@ -65,6 +65,9 @@ NO_COUNTERS: Final = Counters()
 
 def total(counters: Iterable[Counters]) -> Counters:
     """All together: sums, and the largest max_dc."""
+    counters = [some for some in counters if some is not NO_COUNTERS]
+    if len(counters) < 2:
+        return counters[0] if counters else NO_COUNTERS
     columns = list(zip(*counters, strict=True))
     sums = [sum(column) for column in columns]
     sums[_MAX_DC] = max(columns[_MAX_DC])

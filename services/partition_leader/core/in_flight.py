@@ -83,6 +83,11 @@ class Window:
         return gap if gap is not None and gap[1] == self.end_offset and not self.is_empty else None
 
     @property
+    def front_offset(self) -> int:
+        """The first cached offset, the start offset when nothing is cached."""
+        return self._firsts[self._head] if self._head < len(self._firsts) else self.start_offset
+
+    @property
     def front_code(self) -> int:
         """The code of the first cached record that is not below the start offset; −1 when there is none."""
         if self._head == len(self._batches):

@@ -6,12 +6,14 @@ records as long as nothing in the batch has failed often.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from kip932.ids import STATE_ACQUIRED, STATE_AVAILABLE
 from partition_leader.core.batch import InFlightBatch
 from partition_leader.core.effects import AcquiredRange
 from partition_leader.core.in_flight import Window
+from partition_leader.core.spans import Span
 from partition_leader.core.transitions import ACQUIRE
 
 
@@ -45,25 +47,40 @@ def acquire_subset(window: Window, batch: InFlightBatch, now: Pass, cap: int | N
     low, high = max(batch.first, now.first_read), min(batch.last, now.last_acquirable)
     if low > high or not batch.available:
         return []
-    codes = batch.track()
+    batch.track()
     if batch.max_count >= min(now.throttle_at, now.limit - 1 if now.limit > 2 else now.throttle_at):
         return _acquire_isolated(window, batch, now, cap, (low, high))
+    if cap is None:
+        result = [
+            _new_range(AcquiredRange, (first, last, count + 1))
+            for first, last, code, count in batch.runs(low, high)
+            if code == STATE_AVAILABLE
+        ]
+    else:
+        result = _first_available(batch, cap, (low, high))
+    _take(window, batch, now, result)
+    return result
+
+
+def _first_available(batch: InFlightBatch, cap: int, bounds: Span) -> list[AcquiredRange]:
+    """The first `cap` Available records within `bounds`; looks no further."""
+    low, high = bounds
+    codes, counts = batch.track(), batch.counts
     result: list[AcquiredRange] = []
     taken = 0
     at, end = low - batch.first, high - batch.first + 1
-    while cap is None or taken < cap:
+    while taken < cap:
         at = codes.find(STATE_AVAILABLE, at, end)
         if at < 0:
             break
-        count = batch.counts[at]
+        count = counts[at]
         stop = at + 1
-        bound = end if cap is None else min(end, at + cap - taken)
-        while stop < bound and codes[stop] == STATE_AVAILABLE and batch.counts[stop] == count:
+        bound = min(end, at + cap - taken)
+        while stop < bound and codes[stop] == STATE_AVAILABLE and counts[stop] == count:
             stop += 1
-        _append(result, batch.first + at, batch.first + stop - 1, count + 1)
+        result.append(AcquiredRange(batch.first + at, batch.first + stop - 1, count + 1))
         taken += stop - at
         at = stop
-    _take(window, batch, now, result)
     return result
 
 
@@ -96,20 +113,24 @@ def _acquire_isolated(
 
 def _take(window: Window, batch: InFlightBatch, now: Pass, ranges: list[AcquiredRange]) -> None:
     """T3 for each range: Acquired, counted, owned; one lock entry per range (PL-302)."""
+    codes, counts, members, deadlines = batch.track(), batch.counts, batch.members, batch.deadlines
+    member, deadline = now.member, now.deadline
+    singles = 0
     for first, last, count in ranges:
-        if first == last and batch.codes is not None:  # single records are many: skip the slices
+        if first == last:  # single records are many: skip the slices
             at = first - batch.first
-            batch.codes[at] = STATE_ACQUIRED
-            batch.available -= 1
-            batch.counts[at] = count
-            batch.members[at] = now.member
-            batch.deadlines[at] = now.deadline
-            batch.max_count = max(batch.max_count, count)
+            codes[at] = STATE_ACQUIRED
+            counts[at] = count
+            members[at] = member
+            deadlines[at] = deadline
+            singles += 1
         else:
             window.recode(batch, first, last, ACQUIRE)
             batch.set_counts(first, last, count)
-            batch.hold(first, last, now.member, now.deadline)
+            batch.hold(first, last, member, deadline)
+    batch.available -= singles
     if ranges:
+        batch.max_count = max(batch.max_count, max(ranges, key=_COUNT)[2])
         window.lock(ranges[0][0], ranges[-1][1], now.deadline)
 
 
@@ -118,3 +139,7 @@ def _append(ranges: list[AcquiredRange], first: int, last: int, count: int) -> N
         ranges[-1] = AcquiredRange(ranges[-1][0], last, count)
     else:
         ranges.append(AcquiredRange(first, last, count))
+
+
+_COUNT: Final = itemgetter(2)
+_new_range = tuple.__new__  # AcquiredRange(…) of a tuple of its fields; this many deserve the short way

@@ -14,16 +14,18 @@ _DENSE: Final = 16
 def normalized(spans: Iterable[Span], floor: int) -> list[Span]:
     """Sorted, disjoint, touching ones joined, nothing below `floor`."""
     result: list[Span] = []
-    start, end = floor, floor - 1  # the span being joined; empty as long as it ends before it starts
-    for first, last in sorted(spans):
-        if first > end + 1:
-            if end >= start:
-                result.append((start, end))
-            start, end = first, last
-        elif last > end:
+    end = floor - 2  # of the last span in the result; nothing touches it yet
+    for span in sorted(spans):
+        first, last = span
+        if first > end + 1 and first >= floor:
+            result.append(span)
             end = last
-    if end >= start:
-        result.append((start, end))
+        elif last > end and last >= floor:
+            if result:
+                result[-1] = (result[-1][0], last)
+            else:
+                result.append((floor, last))
+            end = last
     return result
 
 

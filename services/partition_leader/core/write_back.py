@@ -7,8 +7,6 @@ roll-back are the door's, when the result is in.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import starmap
-from operator import mul
 from typing import Final
 
 from kip932.ids import TERMINAL_STATES
@@ -187,10 +185,10 @@ def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list
     max_dc = sum_dc = 0
     for batch, parts in window.grouped(spans):
         found = batch.states_to_write(parts)
-        finished = [(run[3], run[1] - run[0] + 1) for run in found if run[2] in TERMINAL_STATES]
-        if finished:
-            max_dc = max(max_dc, max(finished)[0])
-            sum_dc += sum(starmap(mul, finished))
+        for first, last, state, count in found:
+            if state in TERMINAL_STATES:
+                sum_dc += count * (last - first + 1)
+                max_dc = max(max_dc, count)
         if found and found[0].first_offset < start_offset:
             found = [
                 run._replace(first_offset=max(run.first_offset, start_offset))
@@ -200,7 +198,7 @@ def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list
         if found and batches and _continues(batches[-1], found[0]):
             found[0] = found[0]._replace(first_offset=batches.pop().first_offset)
         batches += found
-    return batches, Counters(max_dc=max_dc, sum_dc=sum_dc)
+    return batches, Counters(0, 0, 0, 0, 0, max_dc, sum_dc) if sum_dc else NO_COUNTERS
 
 
 def _continues(left: StateBatch, right: StateBatch) -> bool:
