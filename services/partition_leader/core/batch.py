@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from itertools import chain, compress
 from operator import ne
 from typing import Final
 
@@ -87,7 +87,10 @@ class InFlightBatch:
 
     def recode(self, first: int, last: int, table: bytes) -> bool:
         """Send the codes of `first`…`last` (inside the batch) through a transition table; whether any changed."""
-        if self.codes is None:
+        if self.codes is not None:
+            if first == last:  # single records are many: no slices
+                return self._recode_one(first - self.first, table)
+        else:
             code = table[self.code]
             if code == self.code:
                 return False
@@ -97,8 +100,6 @@ class InFlightBatch:
                 return True
         codes = self.track()
         low, high = first - self.first, last - self.first + 1
-        if first == last:  # single records are many: no slices
-            return self._recode_one(low, table)
         old = codes[low:high]
         new = old.translate(table)
         if new == old:
@@ -107,7 +108,8 @@ class InFlightBatch:
         return True
 
     def _recode_one(self, at: int, table: bytes) -> bool:
-        codes = self.track()
+        codes = self.codes
+        assert codes is not None
         old = codes[at]
         new = table[old]
         if new == old:
@@ -179,35 +181,35 @@ class InFlightBatch:
         return runs_of(first, self.codes[low:high], self.counts[low:high])
 
     def states_to_write(self, spans: Sequence[Span]) -> list[StateBatch]:
-        """What a write says of ascending spans: states without pending marks, Acquired left out, equal ones joined."""
-        codes = self.codes
+        """What a write says of ascending spans that do not touch each other: states without pending marks, Acquired
+        left out, equal ones joined."""
+        codes, start = self.codes, self.first
         if codes is None:
             state = STATE_OF[self.code]
             return [StateBatch(*span, state, self.count) for span in spans] if state != STATE_ACQUIRED else []
-        if len(spans) == 1 and spans[0][0] == spans[0][1]:  # one record
-            offset = spans[0][0]
-            at = offset - self.first
-            state = STATE_OF[codes[at]]
-            return [StateBatch(offset, offset, state, self.counts[at])] if state != STATE_ACQUIRED else []
-        if is_dense(spans):
-            first, last = spans[0][0], spans[-1][1]
-            base = first - self.first
-            states = bytearray([STATE_ACQUIRED]) * (last - first + 1)
-            for low, high in spans:
-                if low == high:
-                    states[low - first] = codes[low - self.first]
-                else:
-                    states[low - first : high - first + 1] = codes[low - self.first : high - self.first + 1]
-            parts = [(first, states, self.counts[base : base + len(states)])]
+        firsts, lasts = zip(*spans, strict=True)
+        if firsts == lasts:  # single records: each stands for itself
+            places = [offset - start for offset in firsts]
+            states = bytes(map(codes.__getitem__, places)).translate(STATE_OF)
+            runs: Iterable[Run] = zip(firsts, firsts, states, map(self.counts.__getitem__, places), strict=True)
+        elif is_dense(spans):
+            low, high = firsts[0] - start, lasts[-1] - start + 1
+            runs = runs_of(firsts[0], self._states_in(spans), self.counts[low:high])
         else:
-            cuts = [(low - self.first, high - self.first + 1) for low, high in spans]
-            parts = [(self.first + low, codes[low:high], self.counts[low:high]) for low, high in cuts]
-        return [
-            _new_state_batch(StateBatch, run)
-            for first, states, counts in parts
-            for run in runs_of(first, states.translate(STATE_OF), counts)
-            if run[2] != STATE_ACQUIRED
-        ]
+            cuts = [(first, first - start, last - start + 1) for first, last in spans]
+            runs = chain.from_iterable(
+                runs_of(first, codes[low:high].translate(STATE_OF), self.counts[low:high]) for first, low, high in cuts
+            )
+        return [_new_state_batch(StateBatch, run) for run in runs if run[2] != STATE_ACQUIRED]
+
+    def _states_in(self, spans: Sequence[Span]) -> bytearray:
+        """The states from the first of the spans to the last; Acquired, which is never written, between them."""
+        low, codes = spans[0][0] - self.first, self.track()
+        states = bytearray([STATE_ACQUIRED]) * (spans[-1][1] - spans[0][0] + 1)
+        for first, last in spans:
+            at, end = first - self.first, last - self.first + 1
+            states[at - low : end - low] = codes[at:end]
+        return states.translate(STATE_OF)
 
     def first_held_until(self, deadline: int, first: int, last: int) -> int | None:
         """The first offset of the batch in `first`…`last` whose lock ends at `deadline`."""
