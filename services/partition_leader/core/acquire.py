@@ -145,9 +145,9 @@ class AcquirePass:
         if not full or batch.codes is not None or throttled or (self._record_limit and size > room):
             if batch.codes is None and not batch.available:
                 return 0
-            got = acquire_subset(window, batch, now, room if self._record_limit else None)
-            self.ranges += got
-            return sum(last - first + 1 for first, last, _ in got)
+            before = batch.available
+            self.ranges += acquire_subset(window, batch, now, room if self._record_limit else None)
+            return before - batch.available
         if not batch.available:
             return 0
         count = batch.count + 1

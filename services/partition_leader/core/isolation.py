@@ -130,7 +130,7 @@ def _take(window: Window, batch: InFlightBatch, now: Pass, ranges: list[Acquired
             batch.hold(first, last, member, deadline)
     batch.available -= singles
     if ranges:
-        batch.max_count = max(batch.max_count, max(ranges, key=_COUNT)[2])
+        batch.max_count = max(batch.max_count, *map(_COUNT, ranges))
         window.lock(ranges[0][0], ranges[-1][1], now.deadline)
 
 

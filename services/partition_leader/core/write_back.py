@@ -6,7 +6,9 @@ roll-back are the door's, when the result is in.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from kip932.ids import TERMINAL_STATES
@@ -19,6 +21,8 @@ from partition_leader.core.spans import Span, normalized
 
 CATCH_UP_MS: Final = 5_000  # PL-621
 _DIRTY_SWEEP: Final = 1_024
+_LAST_OFFSET: Final = itemgetter(1)
+_DELIVERY_COUNT: Final = itemgetter(3)
 
 
 @dataclass(slots=True)
@@ -185,16 +189,14 @@ def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list
     max_dc = sum_dc = 0
     for batch, parts in window.grouped(spans):
         found = batch.states_to_write(parts)
-        for first, last, state, count in found:
-            if state in TERMINAL_STATES:
-                sum_dc += count * (last - first + 1)
-                max_dc = max(max_dc, count)
+        finished = [run for run in found if run[2] in TERMINAL_STATES]
+        if finished:
+            max_dc = max(max_dc, *map(_DELIVERY_COUNT, finished))
+            sum_dc += sum([count * (last - first + 1) for first, last, _, count in finished])
         if found and found[0].first_offset < start_offset:
-            found = [
-                run._replace(first_offset=max(run.first_offset, start_offset))
-                for run in found
-                if run.last_offset >= start_offset
-            ]
+            found = found[bisect_left(found, start_offset, key=_LAST_OFFSET) :]
+            if found and found[0].first_offset < start_offset:
+                found[0] = found[0]._replace(first_offset=start_offset)
         if found and batches and _continues(batches[-1], found[0]):
             found[0] = found[0]._replace(first_offset=batches.pop().first_offset)
         batches += found
