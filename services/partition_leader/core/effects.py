@@ -93,8 +93,7 @@ class Persist:
     speo: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Answer an Acknowledge or Release. `persisted` False: no write backs it, so the lease gate of PL-411 applies."""
 
     op_id: int
