@@ -163,6 +163,9 @@ def flag_settings(arguments: Sequence[str], environ: Mapping[str, str], roles: s
 
 def main(role: str, arguments: Sequence[str]) -> int:
     """`python -m group_coordinator` and its like: one role, on a store that has a cluster."""
+    if {"--help", "-h"} & set(arguments):
+        print(f"python -m {role} NAME=VALUE …, at least store.url=redis://HOST:PORT; see docs/reference/settings.md")
+        return 0
     with_parent = WITH_PARENT in arguments
     try:
         settings = flag_settings([word for word in arguments if word != WITH_PARENT], os.environ, role)

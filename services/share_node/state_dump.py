@@ -81,11 +81,20 @@ def state() -> None:
 
 
 @state.command()
-@click.option("--store", metavar="URL", help="The store; by default the embedded one of --data.")
-@click.option("--data", type=click.Path(path_type=Path), help="Data directory of a running `sharegroups up`.")
+@click.option("--store", metavar="URL", help="The store.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Or the data directory of a running `sharegroups up`.",
+)
 @click.option("--kind", type=click.Choice(sorted(_MESSAGES)), required=True,
               help="gc: group log, sgs: share-partition state, tp: topic log.")  # fmt: skip
-@click.option("--shard", required=True, metavar="NAME", help="A number for gc and sgs; TOPIC_ID:PARTITION for tp.")
+@click.option(
+    "--shard",
+    required=True,
+    metavar="NAME",
+    help="A number for gc and sgs; TOPIC_ID:PARTITION for tp.",
+)
 def dump(store: str | None, data: Path | None, kind: str, shard: str) -> None:
     """Print the entries of one shard, one JSON document a line, oldest first."""
     if (store is None) == (data is None):

@@ -45,6 +45,8 @@ class Cluster:
         self.topics: dict[str, Topic] = {}
         self.names: dict[bytes, str] = {}
         self.errors: dict[str, KafkaError] = {}
+        #: Why the last refresh failed, "" when it did not.
+        self.trouble = ""
         self.cluster_id = ""
         self._config = config
         self._bootstrap = config.bootstrap
@@ -240,8 +242,11 @@ class Cluster:
             self._urgent.clear()
             try:
                 await self.fetch_metadata(sorted(self._wanted), sorted(self._wanted_ids))
-            except (KafkaError, TransportError):
+            except (KafkaError, TransportError) as error:
+                self.trouble = str(error)
                 self._refresh.set()
+            else:
+                self.trouble = ""
             async with self._refreshed:
                 self._rounds += 1
                 self._refreshed.notify_all()

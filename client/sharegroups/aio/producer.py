@@ -18,6 +18,7 @@ from kip932.errors import (
     InvalidRequestError,
     KafkaError,
     MessageTooLargeError,
+    NetworkError,
     UnknownTopicOrPartitionError,
 )
 from kip932.rpc.transport import Transport
@@ -191,6 +192,11 @@ class Producer:
                         raise error
         except TimeoutError:
             self.cluster.forget([topic])
+            if self.cluster.trouble:
+                raise NetworkError(
+                    f"topic {topic!r} could not be looked up: {self.cluster.trouble}. "
+                    "Is the cluster up (sharegroups up), and is bootstrap.servers right?"
+                ) from None
             raise UnknownTopicOrPartitionError(
                 f"topic {topic!r} was not found within {self._config['max.block.ms']} ms; "
                 f"create it first, for example with: sharegroups topics create {topic}"

@@ -59,7 +59,8 @@ def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence
     """Client settings of file and options; later ones win. Raises UsageFailure for a line that is not name=value."""
     lines = command_config.read_text(encoding="utf-8").splitlines() if command_config is not None else []
     wanted = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("#", "!"))]
-    return {"bootstrap.servers": bootstrap_server} | pairs([*wanted, *extra])
+    # A person at a terminal is told sooner than a program that nobody answers.
+    return {"bootstrap.servers": bootstrap_server, "default.api.timeout.ms": "10000"} | pairs([*wanted, *extra])
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:

@@ -84,7 +84,8 @@ async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
             [
                 Finding(
                     "unreachable",
-                    f"store: no connection within {wait_ms} ms: {cause}. Expected a Redis 7+ or Valkey server there. "
+                    f"store: no connection within {wait_ms} ms: {cause.rstrip('.')}. "
+                    "Expected a Redis 7+ or Valkey server there. "
                     "Start one (`valkey-server --appendonly yes --appendfsync always`), correct --store, or leave "
                     "--store out: `sharegroups up` then starts its own",
                 )

@@ -99,7 +99,7 @@ class StoreClusterStore:
         if reply[0] == b"TAKEN":
             raise LogError(
                 f"node name {name}: it is held by incarnation {reply[2].decode()} (node {reply[1].decode()}) for "
-                f"another {int(reply[3])} ms; stop that process, wait, or start this one under another --node-name"
+                f"another {int(reply[3])} ms; stop that process, wait, or give this one another node.name"
             )
         return _with(record, int(reply[1]), incarnation)
 

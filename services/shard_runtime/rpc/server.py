@@ -51,7 +51,7 @@ class RpcOptions:
             ("grpc.keepalive_timeout_ms", self.keepalive_timeout_ms),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", self.keepalive_ms // 2),
+            ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_ms // 2),
             ("grpc.max_connection_age_ms", self.connection_age_ms),
         ]
 
@@ -130,7 +130,7 @@ class RpcServer:
         if self._credentials is None and not self._options.allow_plaintext and not is_loopback(self.host):
             raise ListenError(
                 f"listening on {self.host} without TLS would let anyone on the network read and write records. "
-                "Give a certificate, listen on 127.0.0.1, or allow it with allow.plaintext=true."
+                "Give a certificate, listen on 127.0.0.1, or allow it with the setting allow.plaintext=true."
             )
         if self._credentials is None and not is_loopback(self.host):
             log.warning("listening without TLS on a reachable address", host=self.host)

@@ -14,6 +14,7 @@ from share_node.demo.cluster import temporary_cluster
 from share_node.demo.jobs import InputError, Job, job_for
 from share_node.demo.report import ProgressBar, as_json, print_outcome
 from share_node.demo.run import Demo, DemoError, Outcome
+from sharegroups import KafkaError
 
 
 @click.command()
@@ -31,7 +32,7 @@ def demo(input_path: str | None, workers: int, bootstrap_server: str | None, out
         job = job_for(input_path)
         with _cluster(bootstrap_server, console) as bootstrap:
             outcome = _run(console, bootstrap, job, workers, input_path)
-    except (DemoError, InputError) as error:
+    except (DemoError, InputError, KafkaError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(1)
     if output == "json":
