@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, compress
+from itertools import compress, repeat
 from operator import ne
 from typing import Final
 
@@ -188,19 +188,19 @@ class InFlightBatch:
             state = STATE_OF[self.code]
             return [StateBatch(*span, state, self.count) for span in spans] if state != STATE_ACQUIRED else []
         firsts, lasts = zip(*spans, strict=True)
+        states: bytes | bytearray
         if firsts == lasts:  # single records: each stands for itself
             places = [offset - start for offset in firsts]
             states = bytes(map(codes.__getitem__, places)).translate(STATE_OF)
             runs: Iterable[Run] = zip(firsts, firsts, states, map(self.counts.__getitem__, places), strict=True)
-        elif is_dense(spans):
-            low, high = firsts[0] - start, lasts[-1] - start + 1
-            runs = runs_of(firsts[0], self._states_in(spans), self.counts[low:high])
+        elif len(spans) == 1 or is_dense(spans):
+            states = self._states_in(spans)
+            runs = runs_of(firsts[0], states, self.counts[firsts[0] - start : lasts[-1] - start + 1])
         else:
-            cuts = [(first, first - start, last - start + 1) for first, last in spans]
-            runs = chain.from_iterable(
-                runs_of(first, codes[low:high].translate(STATE_OF), self.counts[low:high]) for first, low, high in cuts
-            )
-        return [_new_state_batch(StateBatch, run) for run in runs if run[2] != STATE_ACQUIRED]
+            return [run for span in spans for run in self.states_to_write((span,))]
+        if STATE_ACQUIRED in states:
+            runs = (run for run in runs if run[2] != STATE_ACQUIRED)
+        return list(map(_new_state_batch, repeat(StateBatch), runs))
 
     def _states_in(self, spans: Sequence[Span]) -> bytearray:
         """The states from the first of the spans to the last; Acquired, which is never written, between them."""
@@ -234,7 +234,7 @@ class InFlightBatch:
         old = codes[base:high]
         changed, new = old.translate(table), old[:]
         for first, last in spans:
-            for offset in (first,) if first == last else range(first, last + 1):
+            for offset in range(first, last + 1):
                 at = offset - low
                 if changed[at] != old[at]:
                     new[at] = changed[at]

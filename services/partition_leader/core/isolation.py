@@ -6,6 +6,7 @@ records as long as nothing in the batch has failed often.
 
 from __future__ import annotations
 
+from itertools import filterfalse
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -53,8 +54,7 @@ def acquire_subset(window: Window, batch: InFlightBatch, now: Pass, cap: int | N
     if cap is None:
         result = [
             _new_range(AcquiredRange, (first, last, count + 1))
-            for first, last, code, count in batch.runs(low, high)
-            if code == STATE_AVAILABLE
+            for first, last, _, count in filterfalse(_CODE, batch.runs(low, high))
         ]
     else:
         result = _first_available(batch, cap, (low, high))
@@ -141,5 +141,6 @@ def _append(ranges: list[AcquiredRange], first: int, last: int, count: int) -> N
         ranges.append(AcquiredRange(first, last, count))
 
 
-_COUNT: Final = itemgetter(2)
+_CODE: Final = itemgetter(2)  # of a run; false for Available, and for nothing else
+_COUNT: Final = itemgetter(2)  # of an acquired range
 _new_range = tuple.__new__  # AcquiredRange(…) of a tuple of its fields; this many deserve the short way
