@@ -1,0 +1,310 @@
+"""What happened in one simulated run: frozen events in the order in which they happened, nothing else.
+
+Three kinds of witness write here: clients (what an application saw), observers at the edge of every service (what a
+process was asked, and what left it as an answer), and the world (processes, faults, samples of served state). Checkers
+read it, the story prints it, and the same seed gives the same text byte for byte. Times are virtual milliseconds since
+the start of the run. A topic is named by its id in hexadecimal digits, because names come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, NamedTuple, TypeVar
+
+
+class Place(NamedTuple):
+    """Where a record lies."""
+
+    topic_id: str
+    partition: int
+    offset: int
+
+
+class Share(NamedTuple):
+    """A share-partition: a group's view of one topic-partition."""
+
+    group_id: str
+    topic_id: str
+    partition: int
+
+
+#: (first offset, last offset, state, delivery count), as persisted.
+StateBatchSeen = tuple[int, int, int, int]
+#: (first offset, last offset, acknowledge types: one for all, or one per offset), as asked.
+AckBatchSeen = tuple[int, int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at `at_ms` in the process `process` (a node's name, or a client's)."""
+
+    at_ms: int
+    process: str
+
+
+# ---- what clients saw
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceSent(Event):
+    """A producer was given a record; every value of a run is different."""
+
+    topic: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Produced(Event):
+    """A producer was told NONE: the record lies at `place`."""
+
+    value: bytes
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceFailed(Event):
+    """A producer gave up; the record may lie in the log or not."""
+
+    value: bytes
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered(Event):
+    """A consumer's application was given a record."""
+
+    member_id: str
+    group_id: str
+    place: Place
+    delivery_count: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settled(Event):
+    """An application was told the outcome of its acknowledgement; `error` is "" for NONE, UNKNOWN when not answered."""
+
+    member_id: str
+    group_id: str
+    place: Place
+    type: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFailed(Event):
+    """A call of a client ended with an error that its application saw."""
+
+    call: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LagSeen(Event):
+    """DescribeShareGroupOffsets answered this for a share-partition. -1: not known."""
+
+    share: Share
+    start_offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Administered(Event):
+    """An admin call was answered: `call` is its RPC name, `target` a topic name or group, `detail` what was asked."""
+
+    call: str
+    target: str
+    detail: str
+    error: str
+
+
+# ---- what left the services
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAsked(Event):
+    """A ShareFetch or ShareAcknowledge arrived; `request` numbers it within its process, for its answer."""
+
+    incarnation: int
+    request: int
+    call: str
+    group_id: str
+    member_id: str
+    connection: str
+    session_epoch: int
+    acks: tuple[tuple[str, int, AckBatchSeen], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAnswered(Event):
+    """A ShareFetch or ShareAcknowledge was answered with this top-level code."""
+
+    incarnation: int
+    request: int
+    asked_ms: int
+    call: str
+    group_id: str
+    member_id: str
+    session_epoch: int
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class AckAnswered(Event):
+    """One partition's acknowledgements of a request, and the code that they were answered with."""
+
+    incarnation: int
+    request: int
+    asked_ms: int
+    share: Share
+    member_id: str
+    leader_epoch: int
+    #: Names the share-partition object that answered; a process makes a new one whenever it drops one. 0: unknown.
+    object_id: int
+    batches: tuple[AckBatchSeen, ...]
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired(Event):
+    """A range that a ShareFetch answered as acquired."""
+
+    incarnation: int
+    request: int
+    share: Share
+    member_id: str
+    leader_epoch: int
+    object_id: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    lock_ms: int
+    #: The offsets that the record data beside it covers: first and last of each batch.
+    data: tuple[tuple[int, int], ...]
+    #: What the leader had then: the partition's start offset of the group, its log's start offset and high watermark.
+    start_offset: int
+    log_start_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered(Event):
+    """A ShareGroupHeartbeat was answered. `assignment` is None where the answer leaves it unchanged."""
+
+    incarnation: int
+    group_id: str
+    member_id: str
+    sent_epoch: int
+    member_epoch: int
+    assignment: tuple[tuple[str, int], ...] | None
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateAnswered(Event):
+    """A state RPC of the share coordinator was answered for one share-partition; call is Initialize, Read, Write …"""
+
+    incarnation: int
+    call: str
+    share: Share
+    leader_epoch: int
+    state_epoch: int
+    start_offset: int
+    batches: tuple[StateBatchSeen, ...]
+    code: int
+
+
+# ---- what the world did and saw
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessChanged(Event):
+    """A process started, stopped, was killed, paused or resumed."""
+
+    what: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultStruck(Event):
+    """A fault began (or, with `ended`, was over); `fault` says it in words."""
+
+    fault: str
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateSeen(Event):
+    """A share-partition's state as a coordinator that may answer holds it, with nothing unconfirmed."""
+
+    share: Share
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatchSeen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSeen(Event):
+    """A group as its coordinator holds it: epochs, members and target assignment."""
+
+    group_id: str
+    group_epoch: int
+    assignment_epoch: int
+    members: tuple[tuple[str, int], ...]
+    target: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SizesSeen(Event):
+    """How long queues, caches and windows of a process are: (name, length, bound)."""
+
+    sizes: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseBegan(Event):
+    """The run goes on to "work", "calm" (no fault any more), "drain" or "rest"."""
+
+    phase: str
+
+
+E = TypeVar("E", bound=Event)
+
+
+@dataclass
+class History:
+    """The events of one run. `operations` counts what clients asked: records produced, fetches, acknowledgements, admin
+    calls; heartbeats and retries below a client do not count."""
+
+    OPERATIONS: ClassVar = (ProduceSent, SessionAnswered, Administered)
+
+    seed: int
+    now_ms: Callable[[], int]
+    events: list[Event] = field(default_factory=list)
+
+    def add(self, event: Event) -> None:
+        """Record an event."""
+        self.events.append(event)
+
+    def of(self, *kinds: type[E]) -> Iterator[E]:
+        """The events of some kinds, in order."""
+        return (event for event in self.events if isinstance(event, kinds))
+
+    @property
+    def operations(self) -> int:
+        """How many operations of clients the run had."""
+        return sum(isinstance(event, self.OPERATIONS) for event in self.events)
+
+    def text(self) -> str:
+        """One line per event: what two runs of one seed are compared by."""
+        return "\n".join(map(line, self.events))
+
+
+def line(event: Event) -> str:
+    """An event as one line."""
+    names = [each.name for each in fields(event)][2:]
+    said = " ".join(f"{name}={getattr(event, name)!r}" for name in names)
+    return f"{event.at_ms:>8} {event.process:<10} {type(event).__name__} {said}"
