@@ -1,0 +1,321 @@
+"""The planted bugs, each a mistake that somebody could make in this very code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutants.mutant import Edit, Mutant
+
+MUTANTS: Final = (
+    Mutant(
+        "skip-fencing",
+        "the share coordinator lets leaders with a lower epoch or generation pass",
+        ("INV-12", "INV-4", "INV-5", "INV-9"),
+        (Edit("share_coordinator.core.checks", "    if state.fence > pair:", "    if state.fence > pair and False:"),),
+    ),
+    Mutant(
+        "answer-before-write",
+        "coordinators answer when a command is decided, before its records are durable",
+        ("INV-11", "INV-4", "INV-1", "INV-12", "INV-16"),
+        (
+            Edit(
+                "shard_runtime.shard_host",
+                "        holding.pending.append(operation)\n",
+                "        operation.settle(True)\n        holding.pending.append(operation)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "produce-before-write",
+        "the topic log answers a producer before its batch is durable",
+        ("INV-1", "INV-2", "CM-43"),
+        (
+            Edit(
+                "partition_leader.topic_log_writer",
+                "            self.in_flight = draft\n            try:\n",
+                "            self.in_flight = draft\n            for operation in draft.operations:\n"
+                "                operation.answer(operation.outcome)\n            try:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "forget-rollback",
+        "after a state write that failed its records stay pending for ever",
+        ("INV-19", "INV-1", "INV-6", "INV-9", "INV-17"),
+        (
+            Edit(
+                "partition_leader.core.write_results",
+                "        _want_read_back(state, write.operations)\n"
+                "    else:\n        state.roll_back(write.operations)\n",
+                "        _want_read_back(state, write.operations)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "believe-unknown-outcome",
+        "a state write with unknown outcome counts as failed, without reading back what is stored",
+        ("INV-5", "INV-4", "INV-6", "INV-13", "INV-1"),
+        (
+            Edit(
+                "partition_leader.core.write_results",
+                "    if event.outcome_unknown and write.operations and state.status is Status.ACTIVE:",
+                "    if event.outcome_unknown and write.operations and state.status is None:",
+            ),
+        ),
+    ),
+    Mutant(
+        "reset-delivery-count",
+        "a record that is given again counts as given for the first time",
+        ("INV-7", "INV-8"),
+        (
+            Edit(
+                "partition_leader.core.acquire",
+                "        count = batch.count + 1\n",
+                "        count = 1\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "replay-before-claim",
+        "a new owner serves what was in the log a moment before its claim, without its last page",
+        ("INV-11", "INV-13", "INV-4", "INV-1", "INV-12"),
+        (
+            Edit(
+                "shard_runtime.loading",
+                "        for entry in page:\n            _replay_entry(",
+                "        for entry in page[:-2] if len(page) < page_entries else page:\n            _replay_entry(",
+            ),
+        ),
+    ),
+    Mutant(
+        "reuse-ids",
+        "a flush with unknown outcome counts as refused: its ids are used again for other records",
+        ("INV-11", "INV-13", "INV-1", "INV-2", "INV-4", "CM-43", "INV-19"),
+        (
+            Edit(
+                "shard_runtime.redis.flush",
+                "        self._phase, self._ever_unknown = Phase.UNKNOWN, True\n        self._held.checked_on = None\n",
+                '        self.fail(AppendRefusedError("taken for refused"))\n        self._held.checked_on = None\n',
+            ),
+        ),
+    ),
+    Mutant(
+        "ignore-wait",
+        "a flush counts as committed though too few replicas have it",
+        ("INV-1", "INV-11", "INV-4", "INV-13", "INV-12", "INV-9"),
+        (
+            Edit(
+                "shard_runtime.redis.flush",
+                "        if turn.acked < self.wait:\n",
+                "        if turn.acked < 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "expire-pending-lock",
+        "a lock that runs out frees a record whose acknowledgement is being written",
+        ("INV-4", "INV-3", "INV-6", "INV-5"),
+        (
+            Edit(
+                "partition_leader.core.expiry",
+                "                if code != STATE_ACQUIRED or deadline > now_ms:\n",
+                "                if deadline > now_ms or code == 0 or deadline == 0:\n",
+            ),
+            Edit(
+                "partition_leader.core.expiry",
+                "    window.recode(batch, first, last, EXPIRE_TO[state])\n    batch.hold(first, last, NOBODY, 0)\n"
+                "    result.timed_out",
+                "    window.recode(batch, first, last, ROLL_BACK_TO[state])\n"
+                "    window.recode(batch, first, last, EXPIRE_TO[state])\n    batch.hold(first, last, NOBODY, 0)\n"
+                "    result.timed_out",
+            ),
+            Edit(
+                "partition_leader.core.expiry",
+                "import BEGIN, EXPIRE_TO, released_state",
+                "import BEGIN, EXPIRE_TO, ROLL_BACK_TO, released_state",
+            ),
+        ),
+    ),
+    Mutant(
+        "lower-start-offset",
+        "a snapshot of the share coordinator forgets the last step of the start offset",
+        ("INV-9", "INV-13", "INV-17"),
+        (
+            Edit(
+                "share_coordinator.core.share_state",
+                "            start_offset=self.start_offset,\n            delivery_complete_count"
+                "=self.delivery_complete_count,\n            create_ms=create_ms,",
+                "            start_offset=max(0, self.start_offset - 1),\n            delivery_complete_count"
+                "=self.delivery_complete_count,\n            create_ms=create_ms,",
+            ),
+        ),
+    ),
+    Mutant(
+        "drop-wake-up",
+        "the writer to the store is not told of work that arrives while it sleeps",
+        ("INV-19",),
+        (
+            Edit(
+                "shard_runtime.redis.writer",
+                "        self._queue.append(job)\n        self._wake.set()\n",
+                "        self._queue.append(job)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "double-lock-timer",
+        "the timer of an earlier lock ends the present one",
+        ("INV-3", "INV-6"),
+        (
+            Edit(
+                "partition_leader.core.expiry",
+                "                if code != STATE_ACQUIRED or deadline > now_ms:\n",
+                "                if code != STATE_ACQUIRED:\n",
+            ),
+            Edit(
+                "partition_leader.core.locks",
+                "            if live is None:\n",
+                "            if live is None and False:\n",
+            ),
+            Edit(
+                "partition_leader.core.locks",
+                "            if live > first:\n",
+                "            if live is not None and live > first:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "long-lock",
+        "a lock lasts twice as long as the member was told",
+        ("INV-6", "INV-19", "INV-3"),
+        (
+            Edit(
+                "partition_leader.core.acquire",
+                "            now_ms + settings.lock_ms,\n",
+                "            now_ms + 2 * settings.lock_ms,\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "accept-from-non-holder",
+        "a member may acknowledge what another one holds",
+        ("INV-6", "INV-5", "INV-3"),
+        (
+            Edit(
+                "partition_leader.core.acknowledge",
+                "            if batch.code == STATE_ACQUIRED and batch.member == caller:\n",
+                "            if batch.code == STATE_ACQUIRED:\n",
+            ),
+            Edit(
+                "partition_leader.core.operations",
+                '    return None if member == caller else "another member holds it"\n',
+                "    return None\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "serve-past-the-lease",
+        "an owner answers though its lease has run out",
+        ("INV-12", "INV-4", "INV-3", "INV-11", "INV-1", "INV-6"),
+        (
+            Edit(
+                "shard_runtime.lease",
+                "        return not self._revoked and self._clock.now_ms() < self._deadline_ms\n",
+                "        return not self._revoked\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "keep-session-epoch",
+        "a share session takes the same epoch twice",
+        ("INV-14",),
+        (
+            Edit(
+                "partition_leader.core.session",
+                "        session.epoch = next_epoch(request.epoch)\n",
+                "        session.epoch = request.epoch\n",
+            ),
+            Edit(
+                "partition_leader.core.session",
+                "        if request.epoch not in (session.epoch, CLOSING_EPOCH):\n",
+                "        if request.epoch not in (session.epoch, session.epoch + 1, CLOSING_EPOCH):\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-delivery-too-many",
+        "the delivery limit is looked at one delivery too late",
+        ("INV-7", "INV-8"),
+        (
+            Edit(
+                "partition_leader.core.transitions",
+                "    if delivery_count < limit:\n",
+                "    if delivery_count <= limit:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "store-retries",
+        "the topic log does not see that a produced batch is a repetition",
+        ("CM-43", "INV-2"),
+        (
+            Edit(
+                "partition_leader.log_core.producers",
+                "            if one.base_sequence == batch.base_sequence and one.record_count == batch.record_count:\n"
+                "                return one\n",
+                "            if one.base_sequence == batch.base_sequence and one.record_count == batch.record_count:\n"
+                "                return None\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "forget-new-state",
+        "a state write that moves the start offset loses its first state batch behind it",
+        ("INV-13", "INV-4", "INV-1", "INV-9", "INV-17", "INV-7"),
+        (
+            Edit(
+                "partition_leader.core.write_back",
+                "            found = found[bisect_left(found, start_offset, key=_LAST_OFFSET) :]\n",
+                "            found = found[bisect_left(found, start_offset, key=_LAST_OFFSET) + 1 :]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "trim-too-far",
+        "compaction trims the stream behind the oldest copy that is still needed",
+        ("INV-13", "INV-1", "INV-11", "INV-4", "INV-19", "INV-17"),
+        (
+            Edit(
+                "shard_runtime.compaction",
+                "        return next(iter(self._newest.values()), Position(max(self._entries - 1, 0), self._last))\n",
+                "        return Position(max(self._entries - 1, 0), self._last)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "assign-to-nobody",
+        "the assignor leaves the last partition without a member",
+        ("INV-16", "INV-19"),
+        (
+            Edit(
+                "group_coordinator.core.assignor",
+                "        for partition, holders in self.holders.items():\n"
+                "            while len(holders) < self.sharing and candidates:\n",
+                "        for partition, holders in list(self.holders.items())[: max(1, len(self.holders) - 1)]:\n"
+                "            while len(holders) < self.sharing and candidates:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "trust-any-member-epoch",
+        "the group coordinator takes heartbeats with any member epoch",
+        ("INV-16",),
+        (
+            Edit(
+                "group_coordinator.core.heartbeat",
+                "    if epoch > member.epoch or (0 < epoch < member.epoch and epoch != member.previous_epoch):\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+)
