@@ -8,7 +8,9 @@ from pathlib import Path
 
 import click
 
+from sharegroups.cli import clients
 from sharegroups.cli.formatting import Formatter, document
+from sharegroups.cli.lookout import Lookout, find_trouble, warn
 from sharegroups.cli.output import UsageFailure, connection_options, failures, finish, output_option, pairs, settings
 from sharegroups.consumer import ShareConsumer
 from sharegroups.errors import DeserializationError
@@ -52,7 +54,11 @@ def consume(
     command_config: Path | None,
     output: str,
 ) -> None:
-    """Write the records of a topic as a member of a share group, one per line, and acknowledge each."""
+    """Write the records of a topic as a member of a share group, one per line, and acknowledge each.
+
+    While the cluster or the topic is not there, it says so on standard error and waits. Exit codes: 0 done, 1 an error,
+    also when --timeout-ms is over and the cluster or the topic is still not there, 130 interrupted.
+    """
     if reject and release:
         raise UsageFailure('Option "[reject]" can\'t be used with option "[release]"')
     formatter = Formatter(pairs(properties))
@@ -60,10 +66,11 @@ def consume(
     given = _with_group(settings(bootstrap_server, command_config, extra), group)
     done = AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
     console = _Console(write, done, reject_message_on_error, max_messages)
+    lookout = Lookout(lambda: find_trouble(given, topic), warn, time.monotonic())
     try:
-        with failures("Consuming"), ShareConsumer(given) as consumer:
+        with failures("Consuming"), clients.open_client(ShareConsumer, given) as consumer:
             consumer.subscribe([topic])
-            console.run(consumer, timeout_ms)
+            console.run(consumer, timeout_ms, lookout)
     finally:
         click.echo(f"Processed a total of {console.processed} messages", err=True)
         if enable_systest_events:
@@ -84,16 +91,22 @@ class _Console:
         self._reject_on_error = reject_on_error
         self._limit = limit
 
-    def run(self, consumer: ShareConsumer, timeout_ms: int | None) -> None:
+    def run(self, consumer: ShareConsumer, timeout_ms: int | None, lookout: Lookout) -> None:
+        """Until there is enough, or nothing came for `timeout_ms`. Raises KafkaError."""
         patience_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         last = time.monotonic()
         while self._goes_on and time.monotonic() - last < patience_s:
             messages = consumer.poll(min(1.0, max(0.0, patience_s - (time.monotonic() - last))))
             if messages:
                 last = time.monotonic()
+                lookout.heard(last)
+            elif self._goes_on:
+                lookout.silent(time.monotonic())
             for message in messages:
                 self._handle(consumer, message)
         consumer.commit_sync()
+        if self._goes_on and lookout.gave_up():
+            self.ok = False
 
     @property
     def _goes_on(self) -> bool:

@@ -12,6 +12,7 @@ from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import TopicPartition
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ShareGroupDescription, ShareGroupOffset
+from sharegroups.cli import clients
 from sharegroups.cli.output import (
     UsageFailure,
     connection_options,
@@ -40,7 +41,7 @@ def _timeout_option(function: Any) -> Any:
 
 
 def _admin(bootstrap_server: str, command_config: Path | None, timeout: int) -> Admin:
-    return Admin(settings(bootstrap_server, command_config) | {"default.api.timeout.ms": timeout})
+    return clients.open_client(Admin, settings(bootstrap_server, command_config) | {"default.api.timeout.ms": timeout})
 
 
 @groups.command("list")

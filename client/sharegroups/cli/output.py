@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from sharegroups.errors import ConfigError, KafkaError
+from sharegroups.errors import BufferFullError, ConfigError, KafkaError, RequestTimedOutError
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
@@ -122,7 +122,9 @@ def failures(what: str, show_trace: bool = False) -> Iterator[None]:
     try:
         yield
     except (KafkaError, ConfigError) as error:
-        click.echo(f"Error: {what} failed due to {error}", err=not show_trace)
+        silent = isinstance(error, RequestTimedOutError) and not isinstance(error, BufferFullError)
+        hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent else ""
+        click.echo(f"Error: {what} failed due to {error}{hint}", err=not show_trace)
         if show_trace:
             traceback.print_exc()
         sys.exit(1)

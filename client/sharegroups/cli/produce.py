@@ -9,6 +9,8 @@ from typing import IO
 import click
 
 from kip932.errors import KafkaError
+from sharegroups.cli import clients
+from sharegroups.cli.lookout import find_trouble, warn
 from sharegroups.cli.output import (
     UsageFailure,
     connection_options,
@@ -62,10 +64,17 @@ def produce(
     command_config: Path | None,
     output: str,
 ) -> None:
-    """Send every line of standard input as a record to TOPIC."""
+    """Send every line of standard input as a record to TOPIC.
+
+    When the cluster or the topic is not there, it says so and waits for it, for max.block.ms (60 s). Exit codes: 0 all
+    records were delivered, 1 an error, 130 interrupted.
+    """
     pairs = [_header(text) for text in headers]
     outcome = _Outcome(output)
-    with failures("Producing"), Producer(settings(bootstrap_server, command_config, extra)) as producer:
+    given = settings(bootstrap_server, command_config, extra)
+    with failures("Producing"), clients.open_client(Producer, given) as producer:
+        if (found := find_trouble(given, topic)) is not None:
+            warn(found.text)
         for line in source:
             key, value = _split(line.rstrip(b"\r\n"), key_separator)
             producer.produce(topic, value, key, partition, outcome.report, headers=pairs)

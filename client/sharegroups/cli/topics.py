@@ -9,6 +9,7 @@ import click
 from kip932.ids import topic_id_text
 from sharegroups.admin import Admin
 from sharegroups.admin_values import NewTopic, TopicDescription
+from sharegroups.cli import clients
 from sharegroups.cli.output import (
     connection_options,
     failures,
@@ -25,6 +26,10 @@ from sharegroups.cli.output import (
 @click.group()
 def topics() -> None:
     """Create, change and look at topics."""
+
+
+def _admin(bootstrap_server: str, command_config: Path | None) -> Admin:
+    return clients.open_client(Admin, settings(bootstrap_server, command_config))
 
 
 @topics.command()
@@ -45,7 +50,7 @@ def create(
     output: str,
 ) -> None:
     """Create topics."""
-    with failures("Creating topics"), Admin(settings(bootstrap_server, command_config)) as admin:
+    with failures("Creating topics"), _admin(bootstrap_server, command_config) as admin:
         errors = admin.create_topics([NewTopic(name, partitions, pairs(configs)) for name in names])
     if if_not_exists:
         errors = {
@@ -62,7 +67,7 @@ def create(
 @output_option
 def alter(name: str, partitions: int, bootstrap_server: str, command_config: Path | None, output: str) -> None:
     """Give a topic more partitions."""
-    with failures("Altering the topic"), Admin(settings(bootstrap_server, command_config)) as admin:
+    with failures("Altering the topic"), _admin(bootstrap_server, command_config) as admin:
         errors = admin.create_partitions({name: partitions})
     finish(print_errors(errors, "Altered topic", output))
 
@@ -73,7 +78,7 @@ def alter(name: str, partitions: int, bootstrap_server: str, command_config: Pat
 @output_option
 def delete(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
     """Delete topics with their records."""
-    with failures("Deleting topics"), Admin(settings(bootstrap_server, command_config)) as admin:
+    with failures("Deleting topics"), _admin(bootstrap_server, command_config) as admin:
         errors = admin.delete_topics(names)
     finish(print_errors(errors, "Deleted topic", output))
 
@@ -83,7 +88,7 @@ def delete(names: tuple[str, ...], bootstrap_server: str, command_config: Path |
 @output_option
 def list_(bootstrap_server: str, command_config: Path | None, output: str) -> None:
     """List the names of all topics."""
-    with failures("Listing topics"), Admin(settings(bootstrap_server, command_config)) as admin:
+    with failures("Listing topics"), _admin(bootstrap_server, command_config) as admin:
         names = sorted(admin.list_topics())
     if output == "json":
         print_json(names)
@@ -98,7 +103,7 @@ def list_(bootstrap_server: str, command_config: Path | None, output: str) -> No
 @output_option
 def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
     """Describe topics, all of them without names: ids, partitions, leaders."""
-    with failures("Describing topics"), Admin(settings(bootstrap_server, command_config)) as admin:
+    with failures("Describing topics"), _admin(bootstrap_server, command_config) as admin:
         found = sorted(admin.list_topics(names or None).values(), key=lambda topic: topic.name)
     if output == "json":
         print_json([_document(topic) for topic in found])
@@ -115,7 +120,8 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
             for topic in good
             for part in topic.partitions
         ]
-        print_table(("TOPIC", "TOPIC-ID", "PARTITION", "LEADER", "LEADER-EPOCH"), rows, (15, 22, 10, 10, 12))
+        if rows or not names:
+            print_table(("TOPIC", "TOPIC-ID", "PARTITION", "LEADER", "LEADER-EPOCH"), rows, (15, 22, 10, 10, 12))
     for topic in found:
         if topic.error is not None:
             click.echo(f"Error: {topic.name}: {topic.error.name}: {topic.error.message}", err=True)

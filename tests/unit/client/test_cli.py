@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from sharegroups import admin as admin_module
-from sharegroups import consumer as consumer_module
-from sharegroups import producer as producer_module
-from sharegroups.cli import consume as consume_tool
-from sharegroups.cli import groups as groups_tool
-from sharegroups.cli import produce as produce_tool
-from sharegroups.cli import topics as topics_tool
+from sharegroups.cli import clients
 from sharegroups.cli.main import main
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.stories import produce
@@ -25,13 +18,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     cluster = FakeCluster()
     cluster.add_topic("t", 2)
 
-    def over(client: Any) -> Any:
-        return lambda settings: client(settings, transport=cluster.transport())
-
-    monkeypatch.setattr(topics_tool, "Admin", over(admin_module.Admin))
-    monkeypatch.setattr(groups_tool, "Admin", over(admin_module.Admin))
-    monkeypatch.setattr(consume_tool, "ShareConsumer", over(consumer_module.ShareConsumer))
-    monkeypatch.setattr(produce_tool, "Producer", over(producer_module.Producer))
+    monkeypatch.setattr(clients, "open_client", lambda kind, settings: kind(settings, transport=cluster.transport()))
     return cluster
 
 
@@ -50,7 +37,17 @@ def test_topics_are_created_listed_and_described(fake: FakeCluster) -> None:
     assert sharegroups("topics", "list").output == "new\nt\n"
     described = json.loads(sharegroups("topics", "describe", "new", "--output", "json").output)
     assert [part["partition"] for part in described[0]["partitions"]] == [0, 1, 2]
-    assert sharegroups("topics", "describe", "nope").exit_code == 1
+
+
+@pytest.mark.rule("CM-72")
+def test_describing_a_topic_that_is_not_there_is_an_error_without_a_table(fake: FakeCluster) -> None:
+    result = sharegroups("topics", "describe", "nope")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "Error: nope: UNKNOWN_TOPIC_OR_PARTITION" in result.stderr
+    both = sharegroups("topics", "describe", "nope", "t")
+    assert both.exit_code == 1
+    assert [line.split()[0] for line in both.stdout.splitlines()[1:]] == ["TOPIC", "t", "t"]
 
 
 @pytest.mark.rule("CM-72", "CT-30", "CT-31")
