@@ -111,12 +111,18 @@ class LagSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class Administered(Event):
-    """An admin call was answered: `call` is its RPC name, `target` a topic name or group, `detail` what was asked."""
+    """An admin call ended: `call` is its RPC name, `target` a topic name or group, `detail` what was asked.
+
+    Details: CreateTopics, DeleteTopics `<topic id>`; CreatePartitions `<topic id> <count>`; IncrementalAlterConfigs
+    `<config>=<value>`; DeleteRecords `<topic id>/<partition> <first offset that stays>`. With REQUEST_TIMED_OUT or
+    NETWORK_EXCEPTION it may have been done. It was done at some time since `asked_ms`, if it was.
+    """
 
     call: str
     target: str
     detail: str
     error: str
+    asked_ms: int = 0
 
 
 # ---- what left the services
