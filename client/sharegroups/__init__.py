@@ -3,45 +3,71 @@
     from sharegroups import Producer, ShareConsumer
 
 Blocking clients stand here; `sharegroups.aio` holds the same ones for asyncio. It needs grpcio and protobuf only.
+Every error of `sharegroups.errors` can be imported from here.
+
+Other names are imported when somebody first asks for them: gRPC takes most of the start of a command, and what is
+imported before `sharegroups.cli.run` cannot answer Ctrl-C in good order.
 """
 
-from kip932.ids import TopicPartition
-from sharegroups.admin import Admin
-from sharegroups.admin_values import AlterConfig, ConfigResource, NewTopic
-from sharegroups.consumer import ShareConsumer
-from sharegroups.errors import (
-    BufferFullError,
-    ConcurrentModificationError,
-    ConfigError,
-    DeserializationError,
-    IllegalStateError,
-    KafkaError,
-    RetriableError,
-    WakeupError,
-)
-from sharegroups.messages import AcknowledgeType, Message, Messages, TopicIdPartition
-from sharegroups.producer import Producer
-from sharegroups.reports import DeliveryReport
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from sharegroups import errors
+from sharegroups.errors import *  # noqa: F403 - every error a method may raise or return; errors.__all__ is the list
+
+if TYPE_CHECKING:
+    from kip932.ids import TopicPartition
+    from sharegroups import aio
+    from sharegroups.admin import Admin
+    from sharegroups.admin_values import AlterConfig, ConfigResource, NewTopic
+    from sharegroups.consumer import ShareConsumer
+    from sharegroups.messages import AcknowledgeType, Message, Messages, TopicIdPartition
+    from sharegroups.producer import Producer
+    from sharegroups.reports import DeliveryReport
 
 __all__ = [
     "AcknowledgeType",
     "Admin",
     "AlterConfig",
-    "BufferFullError",
-    "ConcurrentModificationError",
-    "ConfigError",
     "ConfigResource",
     "DeliveryReport",
-    "DeserializationError",
-    "IllegalStateError",
-    "KafkaError",
     "Message",
     "Messages",
     "NewTopic",
     "Producer",
-    "RetriableError",
     "ShareConsumer",
     "TopicIdPartition",
     "TopicPartition",
-    "WakeupError",
+    "aio",
 ]
+__all__ += errors.__all__
+
+_HOMES: Final = {
+    "AcknowledgeType": "sharegroups.messages",
+    "Admin": "sharegroups.admin",
+    "AlterConfig": "sharegroups.admin_values",
+    "ConfigResource": "sharegroups.admin_values",
+    "DeliveryReport": "sharegroups.reports",
+    "Message": "sharegroups.messages",
+    "Messages": "sharegroups.messages",
+    "NewTopic": "sharegroups.admin_values",
+    "Producer": "sharegroups.producer",
+    "ShareConsumer": "sharegroups.consumer",
+    "TopicIdPartition": "sharegroups.messages",
+    "TopicPartition": "kip932.ids",
+}
+
+if not TYPE_CHECKING:  # a checker that saw it would take any name for good
+
+    def __getattr__(name: str) -> Any:
+        if name == "aio":
+            return import_module("sharegroups.aio")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'sharegroups' has no attribute {name!r}")
+        found = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,12 +6,20 @@ import sys
 
 
 def run() -> None:
-    """Entry point of the command: one line that names what to install when click is missing (CM-73)."""
+    """Entry point of the command: one line that names what to install when click is missing (CM-73).
+
+    Exit status 130 after Ctrl-C, also while the command is still starting.
+    """
     try:
-        from sharegroups.cli.main import main  # noqa: PLC0415 - only here click may be missing
+        from sharegroups.cli.interrupts import leaving_at_once  # noqa: PLC0415 - inside the try, for Ctrl-C
+
+        with leaving_at_once():
+            from sharegroups.cli.main import main  # noqa: PLC0415 - only here click may be missing
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
         print("The sharegroups command needs more packages: pip install 'sharegroups[cli]'", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
     main(prog_name="sharegroups")

@@ -9,6 +9,7 @@ import click
 
 from sharegroups.cli.consume import consume
 from sharegroups.cli.groups import groups
+from sharegroups.cli.interrupts import INTERRUPTED, leaving_at_once
 from sharegroups.cli.produce import produce
 from sharegroups.cli.topics import topics
 
@@ -16,7 +17,13 @@ _SERVER_COMMANDS = ("up", "demo")
 
 
 class _Commands(click.Group):
-    """Loads commands of other packages only when they are asked for."""
+    """Loads commands of other packages only when they are asked for; Ctrl-C ends any of them with status 130."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would say "Aborted!" and exit with 1
+            ctx.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *(found.name for found in _offered())})
@@ -39,7 +46,8 @@ def _offered() -> list[EntryPoint]:
 
 def _load(found: EntryPoint) -> click.Command:
     try:
-        command: Any = found.load()
+        with leaving_at_once():
+            command: Any = found.load()
     except ModuleNotFoundError as error:
         raise click.ClickException(
             f"'{found.name}' needs the package {error.name!r}: pip install 'sharegroups[server]'"

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from sharegroups.cli.interrupts import INTERRUPTED
 from sharegroups.errors import BufferFullError, ConfigError, KafkaError, RequestTimedOutError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -129,4 +130,4 @@ def failures(what: str, show_trace: bool = False) -> Iterator[None]:
             traceback.print_exc()
         sys.exit(1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
