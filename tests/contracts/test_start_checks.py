@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 
@@ -12,7 +13,7 @@ from shard_runtime.redis.checks import StoreCheckError, check_store
 from shard_runtime.redis.connection import ConnectionLostError
 from shard_runtime.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store
 
-from .deployment import Server, free_port
+from .deployment import BOUND_S, Server, free_port
 
 
 @pytest_asyncio.fixture
@@ -75,6 +76,51 @@ async def test_an_absent_store_is_reported_within_the_wait_with_what_to_do() -> 
 
 
 @pytest.mark.asyncio
+@pytest.mark.rule("CM-20")
+@pytest.mark.parametrize(
+    ("credentials", "cause"),
+    [
+        ("", "wants a password and was given none (NOAUTH)"),
+        (":wrong@", "refuses the user or the password it was given (WRONGPASS)"),
+        ("nobody:secret@", "refuses the user or the password it was given (WRONGPASS)"),
+    ],
+)
+async def test_refused_credentials_are_told_at_once(server: Server, credentials: str, cause: str) -> None:
+    await server.run(("CONFIG", "SET", "requirepass", "secret"))
+    store = open_store(f"redis://{credentials}127.0.0.1:{server.port}")
+    with pytest.raises(StoreCheckError) as refused:
+        await asyncio.wait_for(check_store(store, None, 0, wait_ms=600_000), BOUND_S)
+    message = str(refused.value)
+    for words in (f"127.0.0.1:{server.port} {cause}", "redis://USER:PASSWORD@HOST:PORT", "[credentials]"):
+        assert words in message
+    assert "wrong" not in message
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-20")
+async def test_a_cluster_that_refuses_the_credentials_is_told_at_once(server: Server) -> None:
+    await server.run(("CONFIG", "SET", "requirepass", "secret"))
+    store = open_store(f"redis+cluster://:wrong@127.0.0.1:{server.port},127.0.0.1:{free_port()}")
+    with pytest.raises(StoreCheckError, match=r"no cluster node gives a slot map: .*WRONGPASS"):
+        await asyncio.wait_for(check_store(store, None, 0, wait_ms=600_000), BOUND_S)
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-20")
+async def test_a_user_that_may_not_ask_is_told_so(server: Server) -> None:
+    await server.run(("ACL", "SETUSER", "few", "on", ">secret", "~*", "+@connection"))
+    with pytest.raises(StoreCheckError, match=r"INFO is refused: .*no permissions.* \[credentials\]"):
+        await check_store(open_store(f"redis://few:secret@127.0.0.1:{server.port}"), None, 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-20")
+async def test_a_wiped_store_cannot_be_allowed_by_name(server: Server) -> None:
+    with pytest.raises(StoreCheckError, match="no cluster id"):
+        await check_store(open_store(url(server)), "c1", 0, allow={"cluster-id"})
+
+
+@pytest.mark.asyncio
 @pytest.mark.rule("CM-19")
 async def test_sentinels_lead_to_the_master(server: Server) -> None:
     sentinel = Server()
@@ -111,8 +157,26 @@ def test_a_url_says_what_kind_of_store_it_is(text: str, kind: type) -> None:
     assert isinstance(open_store(text), kind)
 
 
+@pytest.mark.rule("CM-10")
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("localhost:6379", "try redis://localhost:6379"),
+        ("127.0.0.1:6379", "try redis://127.0.0.1:6379"),
+        ("redis://h:port", "store URL redis://h:port: "),
+    ],
+)
+def test_a_url_that_cannot_be_is_named_with_what_to_try(text: str, advice: str) -> None:
+    with pytest.raises(ValueError, match="store URL") as refused:
+        open_store(text)
+    assert advice in str(refused.value)
+
+
 @pytest.mark.rule("CM-61")
-@pytest.mark.parametrize("text", ["http://h", "redis+other://u:secret@h", "redis+sentinel://u:secret@h:1"])
+@pytest.mark.parametrize(
+    "text",
+    ["http://h", "redis+other://u:secret@h", "redis+sentinel://u:secret@h:1", "u:secret@h:1", "redis://:secret@h:x"],
+)
 def test_a_bad_url_is_refused_without_showing_its_secret(text: str) -> None:
     with pytest.raises(ValueError, match="store URL") as refused:
         open_store(text)

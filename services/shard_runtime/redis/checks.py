@@ -10,12 +10,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .connection import Command, ConnectionLostError, ErrorReply, Reply, Store, StoreConnection
+from .connection import Command, ConnectionLostError, ErrorReply, Reply, Store, StoreAccessError, StoreConnection
 from .keys import META_CLUSTER_ID, META_LOG
 
 _ASK_MS: Final = 5_000
 _PAUSE_MS: Final = 100
 _VERSION_MIN: Final = 7
+#: The findings that an operator may accept by name; the others no process can do anything with.
+ALLOWABLE: Final = ("appendonly", "maxmemory-policy", "replicas", "version")
 
 
 class StoreCheckError(Exception):
@@ -28,7 +30,7 @@ class StoreCheckError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it must be. `name` is what a flag allows it by."""
+    """One thing that is not as it must be. `name` is what a flag allows it by, when it is one of ALLOWABLE."""
 
     name: str
     message: str
@@ -48,7 +50,8 @@ async def check_store(
 ) -> list[Finding]:
     """Require a usable store within a bounded wait. Returns what was found but allowed.
 
-    Raises StoreCheckError. `cluster_id` None: not looked at (`init`, and `up` on a new data directory).
+    Raises StoreCheckError; for refused credentials at once. `cluster_id` None: not looked at (`init`, and `up` on a new
+    data directory).
     """
     connection, node = await _reach(store, wait_ms)
     try:
@@ -60,7 +63,8 @@ async def check_store(
         await connection.close()
     if cluster_id is not None:
         findings += await _check_cluster(store, cluster_id)
-    refused = [finding for finding in findings if finding.name not in allow]
+    accepted = set(allow) & set(ALLOWABLE)
+    refused = [finding for finding in findings if finding.name not in accepted]
     if refused:
         raise StoreCheckError(refused)
     return findings
@@ -76,6 +80,8 @@ async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
                     await store.refresh()
                     node = store.node_of(META_LOG) or ""
                     return await store.connect(node), node
+                except StoreAccessError as error:
+                    raise StoreCheckError([_credentials(error)]) from error
                 except ConnectionLostError as error:
                     cause = str(error)
                 await asyncio.sleep(_PAUSE_MS / 1000)
@@ -93,12 +99,24 @@ async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
         ) from None
 
 
+def _credentials(error: StoreAccessError) -> Finding:
+    return Finding(
+        "credentials",
+        f"store: {error}. Correct --store: redis://USER:PASSWORD@HOST:PORT, or redis://:PASSWORD@HOST:PORT for the "
+        "default user; write characters such as @, / and # as %40, %2F and %23",
+    )
+
+
 async def _facts(connection: StoreConnection, node: str) -> _Facts:
     config: dict[str, str] = {}
     settings = ("appendonly", "maxmemory-policy", "maxmemory")
     commands: list[Command] = [("INFO", "server"), ("INFO", "replication")]
     commands += [("CONFIG", "GET", name) for name in settings]
     server, replication, *answers = await connection.run(commands, _ASK_MS)
+    for refused in (server, replication):
+        if isinstance(refused, ErrorReply):
+            message = f"store {node}: INFO is refused: {refused.message}. Give this user of the store all its commands"
+            raise StoreCheckError([Finding("credentials", message)])
     for name, reply in zip(settings, answers, strict=True):
         value = reply.get(name.encode()) if isinstance(reply, dict) else _second(reply)
         if isinstance(value, bytes):

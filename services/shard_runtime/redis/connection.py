@@ -20,6 +20,10 @@ class ConnectionLostError(Exception):
     """The connection broke or did not answer in time: what was sent on it may or may not have been executed."""
 
 
+class StoreAccessError(ConnectionLostError):
+    """The store refuses the credentials, or wants some: trying again with the same ones is of no use."""
+
+
 class ErrorReply(NamedTuple):
     """An error the store answered, as a value: the other replies of its pipeline still count."""
 

@@ -16,6 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
+    AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
     ExecAbortError,
@@ -29,7 +30,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from .connection import Command, ConnectionLostError, ErrorReply, Reply
+from .connection import Command, ConnectionLostError, ErrorReply, Reply, StoreAccessError
 
 _CODES: Final[Mapping[type[Exception], str]] = {
     MovedError: "MOVED",
@@ -124,7 +125,10 @@ class Endpoint:
         return Endpoint(kind, {**options, "host": host, "port": port}, self._connect_ms)
 
     async def connect(self) -> RespConnection:
-        """Open a connection, handshake included. Raises ConnectionLostError that names the address and the cause."""
+        """Open a connection, handshake included.
+
+        Raises ConnectionLostError that names the address and the cause; StoreAccessError for refused credentials.
+        """
         connection = self._kind(
             **self._options,
             socket_timeout=None,
@@ -136,9 +140,16 @@ class Endpoint:
                 await connection.connect()  # type: ignore[no-untyped-call]
         except (TimeoutError, RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
+            if isinstance(error, AuthenticationError):
+                raise StoreAccessError(self._refusal(error)) from error
             cause = "is still loading its data" if isinstance(error, BusyLoadingError) else str(error) or "no answer"
             raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
         return RespConnection(connection, self.address)
+
+    def _refusal(self, error: AuthenticationError) -> str:
+        if self._options.get("password") or self._options.get("username"):
+            return f"{self.address} refuses the user or the password it was given (WRONGPASS): {error}"
+        return f"{self.address} wants a password and was given none (NOAUTH)"

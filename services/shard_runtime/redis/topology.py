@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from redis.asyncio.connection import Connection, parse_url
 
-from .connection import ConnectionLostError, ErrorReply, Reply, Store, StoreConnection
+from .connection import ConnectionLostError, ErrorReply, Reply, Store, StoreAccessError, StoreConnection
 from .keys import slot_of
 from .resp import Endpoint
 
@@ -26,6 +26,8 @@ _ASK_MS: Final = 2_000
 def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
     """The store behind a URL. Connects to nothing yet. Raises ValueError for a URL it cannot make sense of."""
     parts = urlsplit(url)
+    if "://" not in url:
+        raise ValueError(f"store URL {_without_secret(url)}: it has no scheme; try redis://{_without_secret(url)}")
     scheme, _, mode = parts.scheme.partition("+")
     query = dict(parse_qsl(parts.query))
     cluster = mode == "cluster" or query.pop("cluster", "").lower() in ("1", "true", "yes")
@@ -34,8 +36,11 @@ def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
             f"store URL {_without_secret(url)}: scheme {parts.scheme!r} is not known; "
             "use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
         )
-    base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
-    others = _addresses(parts.netloc)
+    try:
+        base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
+        others = _addresses(parts.netloc)
+    except ValueError as error:  # of redis-py, and of a port that is no number
+        raise ValueError(f"store URL {_without_secret(url)}: {error}") from None
     if mode == "sentinel":
         service = parts.path.strip("/")
         if not service:
@@ -48,6 +53,8 @@ def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
 
 def _without_secret(url: str) -> str:
     """The URL as it may be shown: without a password."""
+    if "://" not in url:
+        return url.rpartition("@")[2]
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -111,11 +118,13 @@ class SentinelStore:
     async def connect(self, node: str) -> StoreConnection:
         """Ask Sentinels in turn, the one that answered last first; then connect to the master they name."""
         causes: list[str] = []
+        kind = ConnectionLostError
         for host, port in list(self._sentinels):
             try:
                 reply = await self._ask(host, port)
             except ConnectionLostError as error:
                 causes.append(str(error))
+                kind = _worse(kind, error)
                 continue
             if not isinstance(reply, list):
                 causes.append(f"Sentinel {host}:{port} knows no service {self._service}")
@@ -123,7 +132,7 @@ class SentinelStore:
             self._sentinels.remove((host, port))
             self._sentinels.insert(0, (host, port))
             return await self._base.at(reply[0].decode(), int(reply[1])).connect()
-        raise ConnectionLostError(f"no Sentinel names a master of {self._service}: {'; '.join(causes)}")
+        raise kind(f"no Sentinel names a master of {self._service}: {'; '.join(causes)}")
 
     async def _ask(self, host: str, port: int) -> Reply:
         connection = await self._base.at(host, port).connect()
@@ -151,6 +160,7 @@ class ClusterStoreMap:
         """Ask known masters, then the seeds, for the slot map."""
         known = [_split(node) for node in dict.fromkeys(filter(None, self._slots))]
         causes: list[str] = []
+        kind = ConnectionLostError
         for host, port in dict.fromkeys([*known, *self._seeds]):
             try:
                 connection = await self._base.at(host, port).connect()
@@ -160,6 +170,7 @@ class ClusterStoreMap:
                     await connection.close()
             except ConnectionLostError as error:
                 causes.append(str(error))
+                kind = _worse(kind, error)
                 continue
             if isinstance(reply, ErrorReply):
                 causes.append(f"{host}:{port}: {reply}")
@@ -169,7 +180,7 @@ class ClusterStoreMap:
                 self._slots = slots
                 return
             causes.append(f"{host}:{port} knows no slots yet")
-        raise ConnectionLostError(f"no cluster node gives a slot map: {'; '.join(causes)}")
+        raise kind(f"no cluster node gives a slot map: {'; '.join(causes)}")
 
     async def connect(self, node: str) -> StoreConnection:
         """Connect to a node."""
@@ -182,6 +193,11 @@ class ClusterStoreMap:
 def _split(node: str) -> tuple[str, int]:
     host, _, port = node.rpartition(":")
     return host, int(port)
+
+
+def _worse(kind: type[ConnectionLostError], error: ConnectionLostError) -> type[ConnectionLostError]:
+    """Of several nodes' failures the one to report: refused credentials are not mended by waiting."""
+    return StoreAccessError if isinstance(error, StoreAccessError) else kind
 
 
 def _slot_map(reply: Reply, asked: str) -> list[str | None]:
