@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
+from typing import Protocol
 
 from shard_runtime.clock import Clock
 from shard_runtime.redis.cluster_store import StoreClusterStore
@@ -50,6 +52,18 @@ class FaultPoint:
 Hook = Callable[[FaultPoint], Awaitable[None]]
 
 
+class Road(Protocol):
+    """The way of a client's pipelines to the store and back: it may take time or lose them (ConnectionLostError)."""
+
+    async def sent(self, client: str, commands: Sequence[Command]) -> None:
+        """A pipeline has left its client; returns when it arrives."""
+        ...
+
+    async def answered(self, client: str, commands: Sequence[Command]) -> None:
+        """A pipeline is executed; returns when its replies arrive."""
+        ...
+
+
 class MemoryStore:
     """A deployment of one master. All faults are methods or attributes; nothing happens by chance."""
 
@@ -58,6 +72,9 @@ class MemoryStore:
         self.rng = rng or Random(0)
         self.master = MemoryServer(clock, self.rng)
         self.hook: Hook | None = None
+        self.road: Road | None = None
+        #: The context that pipelines are executed in: the server's, not their clients'.
+        self.context: Context | None = None
         self.reachable = True
         self._routes: dict[str, MemoryServer] = {}
         self._cut_off: set[str] = set()
@@ -112,7 +129,7 @@ class MemoryStore:
 
     def heal(self) -> None:
         """End every split and cut: former masters lose their connections."""
-        for server in set(self._routes.values()):
+        for server in dict.fromkeys(self._routes.values()):
             server.role = "slave"
             server.cut_sessions()
         self._routes.clear()
@@ -122,7 +139,15 @@ class MemoryStore:
     def cut_off(self, name: str) -> None:
         """A client loses its connections and gets no new ones, until `heal`."""
         self._cut_off.add(name)
-        for server in {self.master, *self._routes.values()}:
+        self.end_sessions(name)
+
+    def mend(self, name: str) -> None:
+        """A client that was cut off gets connections again."""
+        self._cut_off.discard(name)
+
+    def end_sessions(self, name: str) -> None:
+        """A client's connections end on its side, as those of a killed process do: what it sent is executed."""
+        for server in dict.fromkeys((self.master, *self._routes.values())):
             for session in [session for session in server.sessions if session.name == name]:
                 server.sessions.remove(session)
                 session.end(dead=False)
@@ -148,7 +173,9 @@ class MemoryStore:
 
     async def deliver(self, session: Session, commands: Sequence[Command]) -> list[Reply]:
         """Execute a pipeline for a session, with the hook at each stage."""
-        hook = self.hook
+        hook, road = self.hook, self.road
+        if road is not None:
+            await road.sent(session.name, commands)
         if hook is not None:
             await hook(FaultPoint(session.name, Stage.SEND, commands))
         replies: list[Reply] = []
@@ -160,11 +187,14 @@ class MemoryStore:
             replies.append(await session.server.execute(session, command))
         if hook is not None:
             await hook(FaultPoint(session.name, Stage.REPLY, commands))
+        if road is not None:
+            await road.answered(session.name, commands)
         return replies
 
     def start(self, session: Session, commands: Sequence[Command]) -> asyncio.Task[list[Reply]]:
         """Execute a pipeline in a task of its own, which outlives its client."""
-        task = asyncio.get_running_loop().create_task(self.deliver(session, commands))
+        context = self.context.copy() if self.context is not None else None
+        task = asyncio.get_running_loop().create_task(self.deliver(session, commands), context=context)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task

@@ -1,0 +1,323 @@
+"""What runs on a simulated connection: unary calls and duplex streams, with a client's and a server's end each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+from google.protobuf.message import Message
+
+from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
+from shard_runtime.rpc.binding import BoundMethod, CallContext
+from shard_runtime.rpc.status import expected, failure_status
+from tests.simulation.clock import SimTask, context_of
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Connection
+
+log = structlog.get_logger(__name__)
+
+#: Messages of one direction of a stream that nobody has read yet; further writes wait.
+STREAM_MESSAGES_MAX: Final = 1_024
+
+
+class Running(Protocol):
+    """Something that runs on a connection."""
+
+    def fail(self, status: TransportStatus, why: str) -> None:
+        """The client's end learns that it broke."""
+        ...
+
+    def abandoned(self) -> None:
+        """The server's end learns that its client is gone."""
+        ...
+
+
+class Call:
+    """One unary call; a duplicate of it is served too, and answers nobody."""
+
+    def __init__(self, connection: Connection, method: Method[Any, Any], data: bytes, timeout_s: float) -> None:
+        self._connection = connection
+        self._network = connection.network
+        self._method = method
+        self._data = data
+        self._timeout_s = timeout_s
+        self._until_s = self._network.loop.time() + timeout_s
+        self._answer = self._network.loop.create_future()
+        self._handlers: list[SimTask] = []
+        self._abandoned = False
+        connection.running[self] = None
+
+    @property
+    def _address(self) -> str:
+        return self._connection.served.address
+
+    async def answer(self) -> bytes:
+        """Send the request and wait for the answer. Raises TransportError."""
+        timer = self._network.loop.call_at(self._until_s, self._expire)
+        for _ in range(2 if self._network.duplicate and self._network.rng.random() < self._network.duplicate else 1):
+            if self._network.loses():
+                self._lost()
+            else:
+                self._connection.up(self._arrive)
+        try:
+            data: bytes = await self._answer
+            return data
+        finally:
+            timer.cancel()
+            self._done()
+            if self._handlers or not self._answer.done() or self._answer.cancelled():
+                self._connection.up(self.abandoned)
+
+    def fail(self, status: TransportStatus, why: str) -> None:
+        """Tell the caller that no answer comes."""
+        if not self._answer.done():
+            self._answer.set_exception(TransportError(status, self._address, f"{self._method.name}: {why}"))
+
+    def abandoned(self) -> None:
+        """The server learns that its caller is gone."""
+        self._abandoned = True
+        for handler in self._handlers:
+            handler.cancel()
+
+    def _expire(self) -> None:
+        self.fail(TransportStatus.DEADLINE_EXCEEDED, f"not answered within {self._timeout_s:.3f} s")
+
+    def _lost(self) -> None:
+        """A lost message is seen at once, as a connection that broke, or only as silence."""
+        if self._network.rng.random() < 0.5:
+            self._connection.down(lambda: self.fail(TransportStatus.UNAVAILABLE, "the connection broke"))
+
+    def _done(self) -> None:
+        self._connection.running.pop(self, None)
+
+    # ---- at the server
+
+    def _arrive(self) -> None:
+        served = self._connection.served
+        if not self._connection.open:
+            return
+        if not served.accepting:
+            self._connection.down(lambda: self.fail(TransportStatus.UNAVAILABLE, "the server is shutting down"))
+            return
+        bound = served.methods.get(self._method.path)
+        if bound is None:
+            self._connection.down(lambda: self.fail(TransportStatus.UNIMPLEMENTED, "not served"))
+            return
+        task = self._network.loop.create_task(self._serve(bound), context=context_of(served.life))
+        self._handlers.append(task)
+        if self._abandoned:
+            task.cancel()
+
+    async def _serve(self, bound: BoundMethod) -> None:
+        connection, network = self._connection, self._network
+        context = CallContext(connection.client.name, connection.id, lambda: self._until_s - network.loop.time())
+        failure: tuple[TransportStatus, str] | None = None
+        data = b""
+        try:
+            response: Message = await bound.handler(bound.method.request_type.FromString(self._data), context)
+            data = response.SerializeToString()
+        except Exception as error:
+            failure = _failure(bound.method, error)
+        if network.before_answer is not None:
+            await network.before_answer(connection.served.life)
+        if not connection.open:
+            return
+        if network.loses():
+            self._lost()
+        elif failure is not None:
+            status, why = failure
+            connection.down(lambda: self.fail(status, why))
+        else:
+            connection.down(lambda: self._answered(data))
+
+    def _answered(self, data: bytes) -> None:
+        if not self._answer.done():
+            self._answer.set_result(data)
+
+
+class Stream(ClientStream[RequestT, ResponseT]):
+    """One duplex stream; this object is the client's end."""
+
+    def __init__(self, connection: Connection, method: Method[RequestT, ResponseT]) -> None:
+        self._connection = connection
+        self._network = connection.network
+        self._method = method
+        self._up = _Lane(connection, up=True)
+        self._down = _Lane(connection, up=False)
+        self._failure: TransportError | None = None
+        self._ended = False
+        self._handler: SimTask | None = None
+        connection.running[self] = None
+
+    def begin(self) -> None:
+        """Tell the server."""
+        self._up.send(self._arrive)
+
+    async def write(self, message: RequestT) -> None:
+        """Send one message. Raises TransportError when the stream has ended."""
+        if self._ended:
+            raise self._failure or self._error(TransportStatus.CANCELLED, "the stream has ended")
+        await self._up.put(message.SerializeToString())
+
+    async def read(self) -> ResponseT | None:
+        """The next message; None when the server closed in good order. Raises TransportError when it broke."""
+        data = await self._down.get()
+        if data is not None:
+            return self._method.response_type.FromString(data)
+        if self._failure is not None:
+            raise self._failure
+        return None
+
+    async def close(self) -> None:
+        """End it from this side; the handler is cancelled when the server learns of it."""
+        if not self._ended:
+            self.fail(TransportStatus.CANCELLED, "closed on this side")
+            if self._connection.open:
+                self._up.send(self.abandoned)
+
+    def fail(self, status: TransportStatus, why: str) -> None:
+        """The client learns that the stream broke; what has arrived can still be read."""
+        self._finish(self._error(status, why))
+
+    def abandoned(self) -> None:
+        """The server learns that its client is gone."""
+        self._up.end()
+        if self._handler is not None:
+            self._handler.cancel()
+
+    def _finish(self, failure: TransportError | None) -> None:
+        if not self._ended:
+            self._ended = True
+            self._failure = failure
+            self._down.end()
+            self._up.stop()
+            self._connection.running.pop(self, None)
+
+    def _error(self, status: TransportStatus, why: str) -> TransportError:
+        return TransportError(status, self._connection.served.address, f"{self._method.name}: {why}")
+
+    # ---- at the server
+
+    def _arrive(self) -> None:
+        connection = self._connection
+        served = connection.served
+        bound = served.methods.get(self._method.path)
+        if not connection.open or self._ended:
+            return
+        if bound is None or not served.accepting:
+            status = TransportStatus.UNIMPLEMENTED if bound is None else TransportStatus.UNAVAILABLE
+            self._down.send(lambda: self.fail(status, "not served"))
+            return
+        self._handler = self._network.loop.create_task(self._serve(bound), context=context_of(served.life))
+
+    async def _serve(self, bound: BoundMethod) -> None:
+        failure: tuple[TransportStatus, str] | None = None
+        try:
+            await bound.handler(_ServerEnd(self._method, self._connection, self._up, self._down))
+        except Exception as error:
+            failure = _failure(bound.method, error)
+        if self._connection.open:
+            end = None if failure is None else self._error(*failure)
+            self._down.send(lambda: self._finish(end))
+
+
+class _ServerEnd:
+    """`ServerStream`."""
+
+    __slots__ = ("_connection", "_down", "_parse", "_up", "context")
+
+    def __init__(self, method: Method[Any, Any], connection: Connection, up: _Lane, down: _Lane) -> None:
+        self.context = CallContext(connection.client.name, connection.id, lambda: None)
+        self._connection = connection
+        self._parse = method.request_type.FromString
+        self._up = up
+        self._down = down
+
+    async def read(self) -> Any:
+        data = await self._up.get()
+        return None if data is None else self._parse(data)
+
+    async def write(self, message: Message) -> None:
+        network = self._connection.network
+        data = message.SerializeToString()
+        if network.before_answer is not None:
+            await network.before_answer(self._connection.served.life)
+        await self._down.put(data)
+
+
+class _Lane:
+    """One direction of a stream: messages arrive in their order, for one reader; a lost one breaks the connection."""
+
+    __slots__ = ("_arrived", "_connection", "_due_s", "_ended", "_reader", "_send", "_stopped", "_unread", "_writers")
+
+    def __init__(self, connection: Connection, *, up: bool) -> None:
+        self._connection = connection
+        self._send = connection.up if up else connection.down
+        self._due_s = 0.0
+        self._unread = 0
+        self._arrived: deque[bytes] = deque()
+        self._ended = False
+        self._stopped = False
+        self._reader: asyncio.Future[None] | None = None
+        self._writers: deque[asyncio.Future[None]] = deque()
+
+    def send(self, deliver: Any) -> None:
+        """Send something else than a message behind the messages."""
+        self._due_s = self._send(deliver, self._due_s)
+
+    async def put(self, data: bytes) -> None:
+        """Send one message; waits while too many are unread, drops it when the stream has ended."""
+        while self._unread >= STREAM_MESSAGES_MAX and not self._stopped:
+            waiter = self._connection.network.loop.create_future()
+            self._writers.append(waiter)
+            await waiter
+        if self._stopped or not self._connection.open:
+            return
+        if self._connection.network.loses():
+            self._connection.broken("connection reset by peer")
+            return
+        self._unread += 1
+        self.send(lambda: self._arrive(data))
+
+    def _arrive(self, data: bytes) -> None:
+        if not self._ended:
+            self._arrived.append(data)
+            _wake(self._reader)
+
+    async def get(self) -> bytes | None:
+        """The next message; None when the lane has ended and nothing is left."""
+        while not self._arrived:
+            if self._ended:
+                return None
+            self._reader = self._connection.network.loop.create_future()
+            await self._reader
+        self._unread -= 1
+        if self._writers:
+            _wake(self._writers.popleft())
+        return self._arrived.popleft()
+
+    def end(self) -> None:
+        """No more messages arrive."""
+        self._ended = True
+        _wake(self._reader)
+        self.stop()
+
+    def stop(self) -> None:
+        """No more messages are sent."""
+        self._stopped = True
+        while self._writers:
+            _wake(self._writers.popleft())
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+def _failure(method: Method[Any, Any], error: Exception) -> tuple[TransportStatus, str]:
+    if not expected(error):
+        log.error("call failed", method=method.path, exc_info=error)
+    return failure_status(error)

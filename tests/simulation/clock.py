@@ -1,0 +1,304 @@
+"""Virtual time, and to which process a callback belongs: the event loop of the simulator.
+
+Time stands still while anything is ready and then jumps to the next timer. Every callback and every step of a task
+carries, in its context, the life of the process on whose behalf it runs; of a paused life nothing runs until it is
+resumed, of a dead one nothing ever. Tasks and futures are hashed by a serial number, because asyncio keeps them in
+sets, and a set is walked in the order of its hashes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
+from heapq import heappop, heappush
+from typing import Any, Final, TypeVarTuple
+
+Ts = TypeVarTuple("Ts")
+
+#: 2026-09-21, and no round number, so that wall clocks and offsets cannot be mistaken for each other.
+WALL_START_MS: Final = 1_790_000_000_123
+#: Callbacks in one instant of virtual time behind which a run counts as spinning.
+_INSTANT_MAX: Final = 200_000
+_PRUNE_AT: Final = 256
+
+_serials = itertools.count(1)
+
+
+def begin_serials() -> None:
+    """Number tasks and futures from 1 again: at the start of every run."""
+    global _serials  # noqa: PLW0603 - the hash of a task has no other place to draw from
+    _serials = itertools.count(1)
+
+
+class Life:
+    """One life of a process, from its start to its end: whether its callbacks may run, and its tasks."""
+
+    def __init__(self, name: str, incarnation: int = 0) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.paused = False
+        self.dead = False
+        #: Whether nothing that it sends leaves any more, though it still runs: a client that is being ended.
+        self.severed = False
+        self.on_death: Callable[[], object] | None = None
+        #: Whether anything keeps its callbacks from running; what the loop asks.
+        self.halted = False
+        self.parked: list[SimHandle] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+        self._prune_at = _PRUNE_AT
+
+    def __str__(self) -> str:
+        return f"{self.name}#{self.incarnation}"
+
+    def made(self, task: asyncio.Task[Any]) -> None:
+        """Keep a task for as long as it runs, or ended with an exception that nobody has asked for."""
+        self.tasks.append(task)
+        if len(self.tasks) > self._prune_at:
+            self.tasks = [kept for kept in self.tasks if not kept.done() or unasked(kept)]
+            self._prune_at = 2 * len(self.tasks) + _PRUNE_AT
+
+    def pause(self) -> None:
+        """Run nothing of it until `resume`."""
+        self.paused = self.halted = True
+
+    def resume(self, loop: SimLoop) -> None:
+        """Run what was parked, in the order in which it was due, and go on."""
+        self.paused = False
+        self.halted = self.dead
+        parked, self.parked = self.parked, []
+        if not self.dead:
+            loop.unpark(parked)
+
+    def die(self) -> None:
+        """Never run anything of it again. Its tasks stay as they are: nothing is cancelled, nothing cleaned up."""
+        self.dead = self.halted = True
+        if self.on_death is not None:
+            self.on_death()
+
+
+def unasked(task: asyncio.Task[Any]) -> bool:
+    """Whether a task ended with an exception that nobody has seen yet."""
+    return bool(getattr(task, "_log_traceback", False))
+
+
+#: On whose behalf the running code runs; None: the world itself, which is never paused.
+LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
+
+
+@contextmanager
+def living(life: Life | None) -> Iterator[None]:
+    """What is begun inside belongs to `life`."""
+    token = LIFE.set(life)
+    try:
+        yield
+    finally:
+        LIFE.reset(token)
+
+
+def context_of(life: Life | None) -> Context:
+    """A fresh context for a task or callback of `life`."""
+    context = copy_context()
+    context.run(LIFE.set, life)
+    return context
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task with a hash that is the same in every run."""
+
+    _serial: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._serial
+        except AttributeError:
+            self._serial = next(_serials)
+            return self._serial
+
+
+class SimFuture(asyncio.Future[Any]):
+    """A future with a hash that is the same in every run."""
+
+    _serial: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._serial
+        except AttributeError:
+            self._serial = next(_serials)
+            return self._serial
+
+
+class SimHandle(asyncio.TimerHandle):
+    """A callback that waits for its turn, or for its time."""
+
+    __slots__ = ("life", "serial", "when_s")
+
+    def __init__(self, when_s: float, callback: Callable[..., object], args: Any, context: Context | None) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context if context is not None else copy_context()
+        self._cancelled = False
+        self.life = self._context.get(LIFE)
+        self.when_s = when_s
+        self.serial = next(_serials)
+
+    def __lt__(self, other: object) -> bool:
+        assert isinstance(other, SimHandle)
+        return (self.when_s, self.serial) < (other.when_s, other.serial)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return self.serial
+
+    def __repr__(self) -> str:
+        return f"<handle {self.serial} of {self.life} at {self.when_s}: {self._callback}>"
+
+    def cancel(self) -> None:
+        """Do not run it."""
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._cancelled
+
+    def when(self) -> float:
+        """The time it is due at, in seconds."""
+        return self.when_s
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Starts at 0 s and moves only when nothing is ready. Has no files, no signals and no threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_s = 0.0
+        self._timers: list[tuple[float, int, SimHandle]] = []
+        self._instant = 0
+
+    def time(self) -> float:
+        """Virtual seconds since the start."""
+        return self._now_s
+
+    @property
+    def now_ms(self) -> int:
+        """Virtual milliseconds since the start; a timer for millisecond n does not run at n - 1."""
+        return int(self._now_s * 1000 + 1e-6)
+
+    # ---- what asyncio calls
+
+    def create_future(self) -> SimFuture:
+        """A future."""
+        return SimFuture(loop=self)
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Context | None = None) -> SimTask:
+        """A task that belongs to the life of its context."""
+        task = SimTask(coro, loop=self, name=name, context=context)
+        life = LIFE.get() if context is None else context.get(LIFE)
+        if life is not None:
+            life.made(task)
+        return task
+
+    def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> SimHandle:
+        """Run a callback in its turn."""
+        handle = SimHandle(0.0, callback, args, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]  # BaseEventLoop's own queue
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> SimHandle:
+        """As `call_soon`: there is one thread."""
+        self._check_closed()  # type: ignore[attr-defined]
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> SimHandle:
+        """Run a callback `delay` seconds from now."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> SimHandle:
+        """Run a callback at a time."""
+        handle = SimHandle(when, callback, args, context)
+        heappush(self._timers, (when, handle.serial, handle))
+        return handle
+
+    def _process_events(self, event_list: object) -> None:
+        """There are no files."""
+
+    def _write_to_self(self) -> None:
+        """There is nobody to wake."""
+
+    def _run_once(self) -> None:
+        """One round: what is due becomes ready, and what was ready at its begin runs."""
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        if not ready:
+            self._jump()
+        while timers and timers[0][0] <= self._now_s:
+            ready.append(heappop(timers)[2])
+        self._instant += len(ready)
+        if self._instant > _INSTANT_MAX:
+            raise RuntimeError(
+                f"time stands still at {self._now_s} s: {_INSTANT_MAX} callbacks, the next is {ready[0]}"
+            )
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            life = handle.life
+            if life is not None and life.halted:
+                if not life.dead:
+                    life.parked.append(handle)
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": f"callback of {life} failed", "exception": error})
+
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
+        if not timers:
+            raise RuntimeError("the loop would wait for ever: no timer is set and nothing is ready")
+        if timers[0][0] > self._now_s:
+            self._now_s = timers[0][0]
+            self._instant = 0
+
+    # ---- for lives
+
+    def unpark(self, handles: list[SimHandle]) -> None:
+        """Let parked callbacks run before anything that comes now."""
+        self._ready.extend(handles)  # type: ignore[attr-defined]
+
+    def drop_all(self) -> None:
+        """Forget every callback: the run is over."""
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._timers.clear()
+
+
+class ProcessClock:
+    """`shard_runtime.clock.Clock` of one process: its deadline clock began when its machine did, its wall clock may
+    jump."""
+
+    def __init__(self, loop: SimLoop, boot_ms: int = 0, wall_offset_ms: int = 0) -> None:
+        self.wall_offset_ms = wall_offset_ms
+        self._loop = loop
+        self._boot_ms = boot_ms
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, as this process believes."""
+        return WALL_START_MS + self._loop.now_ms + self.wall_offset_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since this process's machine was started."""
+        return self._loop.now_ms + self._boot_ms

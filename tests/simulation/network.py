@@ -1,0 +1,296 @@
+"""The network of a simulated cluster: connections between processes by name, and everything that goes wrong on them.
+
+It keeps gRPC's contract: bytes are copied, a handler is cancelled when its caller goes, statuses are gRPC's, a stream's
+messages arrive in order, and a connection that breaks takes all its calls and streams with it; the next call makes a
+new one, with a new id (PL-524). A handler runs in a task of the process that serves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Final
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
+from shard_runtime.rpc.binding import BoundMethod, bind
+from tests.simulation.calls import Call, Running, Stream
+from tests.simulation.clock import Life, SimLoop, context_of
+
+#: When a peer that does not answer counts as gone: gRPC's keepalive, ping interval and timeout.
+KEEPALIVE_S: Final = 30.0
+
+
+class Served:
+    """What one life of a process serves at its address."""
+
+    def __init__(self, life: Life, address: str) -> None:
+        self.life = life
+        self.address = address
+        self.methods: dict[str, BoundMethod] = {}
+        self.accepting = True
+
+
+class Connection:
+    """One connection of one transport to one served address. Ends once, and what runs on it ends with it."""
+
+    def __init__(self, network: SimNetwork, number: int, client: Life, served: Served) -> None:
+        self.id = f"sim:{number}"
+        self.network = network
+        self.client = client
+        self.served = served
+        self.open = True
+        #: What runs on it, in the order in which it began.
+        self.running: dict[Running, None] = {}
+
+    def ends(self) -> tuple[str, str]:
+        """The names of both ends."""
+        return self.client.name, self.served.life.name
+
+    def up(self, deliver: Callable[[], None], after_s: float = 0.0) -> float:
+        """Send towards the server; when it arrives."""
+        return self.network.send(self.client.name, self.served.life.name, deliver, after_s)
+
+    def down(self, deliver: Callable[[], None], after_s: float = 0.0) -> float:
+        """Send towards the client; when it arrives."""
+        return self.network.send(self.served.life.name, self.client.name, deliver, after_s)
+
+    def close(self) -> None:
+        """The client closes it: handlers are cancelled when the server learns of it."""
+        running = self._end()
+        for each in running:
+            each.fail(TransportStatus.CANCELLED, "the transport is closed")
+        self._tell(self.up, running, Running.abandoned)
+
+    def broken(self, why: str) -> None:
+        """Both ends see it break."""
+        for each in self._end():
+            each.fail(TransportStatus.UNAVAILABLE, why)
+            each.abandoned()
+
+    def lost_client(self) -> None:
+        """The client's process is gone, and its machine says so."""
+        self._tell(self.up, self._end(), Running.abandoned)
+
+    def lost_server(self, why: str) -> None:
+        """The server's process is gone, and its machine says so."""
+        self._tell(self.down, self._end(), lambda each: each.fail(TransportStatus.UNAVAILABLE, why))
+
+    def _end(self) -> list[Running]:
+        """Be over; what ran on it until now."""
+        self.open = False
+        self.network.forget(self)
+        running, self.running = list(self.running), {}
+        return running
+
+    @staticmethod
+    def _tell(
+        way: Callable[[Callable[[], None]], float], running: list[Running], what: Callable[[Running], None]
+    ) -> None:
+        def arrived() -> None:
+            for each in running:
+                what(each)
+
+        if running:
+            way(arrived)
+
+
+class SimNetwork:
+    """All addresses of one world, the messages on their way, and the faults that strike them.
+
+    `lose` is the probability that a call's request or reply is lost, or that a message breaks its connection;
+    `duplicate` that a unary request arrives twice.
+    """
+
+    def __init__(self, loop: SimLoop, rng: Random) -> None:
+        self.delay_ms: tuple[float, float] = (0.1, 2.0)
+        self.lose = 0.0
+        self.duplicate = 0.0
+        self.keepalive_s = KEEPALIVE_S
+        #: Asked before any answer leaves a process; awaits, perhaps for ever.
+        self.before_answer: Callable[[Life], Awaitable[None]] | None = None
+        #: Told of exceptions that a handler should not end with.
+        self.complain: Callable[[str], None] = lambda _: None
+        self.loop = loop
+        self.rng = rng
+        self._served: dict[str, Served] = {}
+        self._connections: dict[Connection, None] = {}
+        self._numbers = itertools.count(1)
+        self._cuts: dict[tuple[str, str], bool] = {}
+        self._held: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        self._nowhere = context_of(None)
+
+    # ---- addresses
+
+    def serve(self, life: Life, address: str, descriptor: ServiceDescriptor, service: object) -> None:
+        """Serve the RPCs that `service` has methods for, beside what this life serves there already."""
+        served = self._served.get(address)
+        if served is None or served.life is not life:
+            served = self._served[address] = Served(life, address)
+        for bound in bind(descriptor, service):
+            served.methods[bound.method.path] = bound
+
+    def refuse(self, life: Life) -> None:
+        """Take no calls at this life's address any more; what is open goes on."""
+        for served in list(self._served.values()):
+            if served.life is life:
+                served.accepting = False
+                del self._served[served.address]
+
+    def busy(self, life: Life) -> bool:
+        """Whether calls or streams are open at this life."""
+        return any(each.running for each in self._connections if each.served.life is life)
+
+    def gone(self, life: Life, why: str) -> None:
+        """A process ended, or its machine closed its sockets: peers learn of it as fast as a message travels."""
+        self.refuse(life)
+        for connection in list(self._connections):
+            if connection.served.life is life:
+                connection.lost_server(why)
+            elif connection.client is life:
+                connection.lost_client()
+
+    def transport(self, life: Life) -> SimTransport:
+        """A transport of a process; its connections are its own."""
+        return SimTransport(self, life)
+
+    # ---- faults
+
+    def cut(self, a: str, b: str, *, refused: bool = False) -> None:
+        """Let nothing pass from `a` to `b`. Silent: messages wait for `heal`, and connections die when nobody has
+        answered for as long as keepalive waits. Refused: connections between the two break, and none is made."""
+        self._cuts[(a, b)] = refused
+        if refused:
+            self._break_between(a, b, "connection refused")
+        else:
+            self._watch((a, b))
+
+    def heal(self, a: str | None = None, b: str | None = None) -> None:
+        """End the cut from `a` to `b`, or every cut. What was held arrives now, in its order."""
+        for pair in [pair for pair in self._cuts if a is None or pair == (a, b)]:
+            del self._cuts[pair]
+            for deliver in self._held.pop(pair, []):
+                self.send(*pair, deliver)
+
+    def unheard(self, life: Life) -> None:
+        """A process stopped answering: if it still does not when keepalive is over, its connections break."""
+
+        def check() -> None:
+            if life.paused:
+                for connection in list(self._connections):
+                    if life in (connection.client, connection.served.life):
+                        connection.broken("keepalive watchdog timeout")
+
+        self.loop.call_later(self.keepalive_s, check, context=self._nowhere.copy())
+
+    def break_streams(self, rng: Random, share: float) -> None:
+        """Break a share of the connections that carry streams."""
+        for connection in list(self._connections):
+            if any(isinstance(each, Stream) for each in connection.running) and rng.random() < share:
+                connection.broken("connection reset by peer")
+
+    def calm(self) -> None:
+        """No fault any more."""
+        self.lose = self.duplicate = 0.0
+        self.delay_ms = (0.1, 2.0)
+        self.heal()
+
+    def _watch(self, pair: tuple[str, str]) -> None:
+        cuts = self._cuts
+
+        def check() -> None:
+            if cuts.get(pair) is False:
+                self._break_between(*pair, "keepalive watchdog timeout")
+
+        self.loop.call_later(self.keepalive_s, check, context=self._nowhere.copy())
+
+    def _break_between(self, a: str, b: str, why: str) -> None:
+        for connection in list(self._connections):
+            if connection.ends() in ((a, b), (b, a)):
+                connection.broken(why)
+
+    # ---- messages
+
+    def send(self, source: str, target: str, deliver: Callable[[], None], after_s: float = 0.0) -> float:
+        """Carry a message; `deliver` is called when it arrives, not before the time `after_s`. The time it is due."""
+        low, high = self.delay_ms
+        due_s = max(self.loop.time() + (low + self.rng.random() * (high - low)) / 1000, after_s)
+
+        def arrive() -> None:
+            if self._cuts and (source, target) in self._cuts:
+                self._held.setdefault((source, target), []).append(deliver)
+            else:
+                deliver()
+
+        self.loop.call_at(due_s, arrive, context=self._nowhere.copy())
+        return due_s
+
+    def loses(self) -> bool:
+        """Whether this message is lost."""
+        return self.lose > 0 and self.rng.random() < self.lose
+
+    def refused(self, a: str, b: str) -> bool:
+        """Whether no connection can be made between the two."""
+        return bool(self._cuts) and (self._cuts.get((a, b), False) or self._cuts.get((b, a), False))
+
+    # ---- connections
+
+    def connect(self, client: Life, address: str) -> Connection | None:
+        """A new connection; None when nobody listens there or the way is refused."""
+        served = self._served.get(address)
+        if served is None or client.severed or self.refused(client.name, served.life.name):
+            return None
+        connection = Connection(self, next(self._numbers), client, served)
+        self._connections[connection] = None
+        return connection
+
+    def forget(self, connection: Connection) -> None:
+        """A connection ended."""
+        self._connections.pop(connection, None)
+
+
+class SimTransport:
+    """`Transport` of one process over a `SimNetwork`."""
+
+    def __init__(self, network: SimNetwork, life: Life) -> None:
+        self._network = network
+        self._life = life
+        self._connections: dict[str, Connection] = {}
+        self._closed = False
+
+    async def call(
+        self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+    ) -> ResponseT:
+        """One unary call."""
+        connection = await self._connected(address)
+        data = await Call(connection, method, request.SerializeToString(), timeout_s).answer()
+        return method.response_type.FromString(data)
+
+    async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
+        """Open a duplex stream; its handler begins when the news of it arrives."""
+        stream = Stream(await self._connected(address), method)
+        stream.begin()
+        return stream
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._closed = True
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            if connection.open:
+                connection.close()
+
+    async def _connected(self, address: str) -> Connection:
+        if self._closed or self._life.dead or self._life.severed:
+            raise TransportError(TransportStatus.CANCELLED, address, "the transport is closed")
+        connection = self._connections.get(address)
+        if connection is None or not connection.open:
+            connection = self._network.connect(self._life, address)
+            if connection is None:
+                await asyncio.sleep(self._network.delay_ms[1] / 1000)
+                raise TransportError(TransportStatus.UNAVAILABLE, address, "connection refused")
+            self._connections[address] = connection
+        return connection

@@ -1,0 +1,66 @@
+"""Crash points: moments of a process that a fault can wait for, such as a write executed and not yet answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tests.simulation.clock import SimLoop
+
+Action = Callable[[], Awaitable[None]]
+
+
+class Point(StrEnum):
+    """A moment of a process."""
+
+    BEFORE_WRITE = "before a write is executed"
+    AFTER_WRITE = "after a write is executed, before its reply"
+    BEFORE_ANSWER = "before an answer leaves"
+
+
+@dataclass(slots=True)
+class _Armed:
+    left: int
+    action: Action
+
+
+class CrashPoints:
+    """Actions that wait for the nth moment of a kind in a process."""
+
+    def __init__(self, loop: SimLoop, context: Context) -> None:
+        self._loop = loop
+        self._context = context
+        self._armed: dict[tuple[str, Point], _Armed] = {}
+
+    def arm(self, name: str, point: Point, nth: int, action: Action) -> None:
+        """At the `nth` such moment of the process from now on, do `action` first, outside of that process.
+
+        What was about to happen happens behind it, if the process still lives and runs then: an action that kills it
+        is done instead. One action per process and kind of moment.
+        """
+        self._armed[(name, point)] = _Armed(nth, action)
+
+    def disarm(self, name: str | None = None) -> None:
+        """Forget the actions that wait for a process, or all."""
+        for key in [key for key in self._armed if name is None or key[0] == name]:
+            del self._armed[key]
+
+    def armed(self, name: str, point: Point) -> bool:
+        """Whether anything waits for such a moment."""
+        return (name, point) in self._armed
+
+    async def reached(self, name: str, point: Point) -> None:
+        """A moment has come; returns when what follows may happen."""
+        armed = self._armed.get((name, point))
+        if armed is None:
+            return
+        armed.left -= 1
+        if armed.left <= 0:
+            del self._armed[(name, point)]
+            await self._loop.create_task(_done(armed.action), context=self._context.copy())
+
+
+async def _done(action: Action) -> None:
+    await action()

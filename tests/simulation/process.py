@@ -1,0 +1,201 @@
+"""One life of a process of the cluster: the real NodeProcess on the simulated network and store.
+
+What a composition root takes from the machine, an RPC server and an outgoing transport, is handed out here to the
+process that asks. It never judges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from kip932.ids import TopicIdPartition
+from shard_runtime.cluster.node import ClusterNode
+from shard_runtime.memory.store import memory_cluster_store, memory_log
+from shard_runtime.redis.connection import StoreSettings
+from shard_runtime.settings import Settings, load_settings
+from share_node.data_directory import NodeIdentity
+from share_node.process import NodeProcess
+from share_node.process_store import StoreClient
+from tests.simulation.clock import LIFE, Life, living
+
+if TYPE_CHECKING:
+    from tests.simulation.world import ProcessShape, World
+
+CLUSTER_ID: Final = "simulated"
+PORT: Final = 9_000
+_DRAIN_POLL_S: Final = 0.05
+
+
+@lru_cache(maxsize=256)
+def settings_of(flags: tuple[tuple[str, str], ...]) -> Settings:
+    """Settings by flags; frozen, so processes may share them."""
+    return load_settings(dict(flags))
+
+
+class Process:
+    """One life of a process. `ended` says why it gave up, "" while it has not."""
+
+    def __init__(self, world: World, shape: ProcessShape, incarnation: int, dead: frozenset[int]) -> None:
+        self.world = world
+        self.name = shape.name
+        self.roles = shape.roles
+        self.incarnation = incarnation
+        self.address = f"{shape.name}:{PORT}"
+        self.ended = ""
+        self.life = Life(shape.name, incarnation)
+        self.clock = world.clock_of(shape.name)
+        self.settings = settings_of(tuple(sorted(world.flags_of(shape).items())))
+        self._dead = dead
+        self._made: NodeProcess | None = None
+
+    async def start(self) -> None:
+        """As `python -m <role>` does. Raises what keeps a process from starting."""
+        world, settings = self.world, self.settings
+        replicas = world.shape.replicas
+        store = StoreSettings(
+            cluster_id=CLUSTER_ID, replicas=replicas, min_insync_replicas=world.min_insync_replicas, wait_ms=500
+        )
+        log = memory_log(world.store, self.name, store, self.clock)
+        cluster = memory_cluster_store(world.store, self.name, store)
+        await log.open()
+        identity = NodeIdentity(self.name, self.incarnation, self._dead, None)
+        self._made = made = NodeProcess(settings, identity, StoreClient(log, cluster, CLUSTER_ID), self.clock)
+        made.ended.add_done_callback(self._give_up)
+        await made.start()
+
+    async def stop(self) -> None:
+        """As SIGTERM does (CM-4)."""
+        if self._made is not None:
+            await self._made.stop()
+
+    def _give_up(self, reason: asyncio.Future[str]) -> None:
+        if not reason.cancelled():
+            self.ended = reason.result()
+            self.world.complaints_of_processes.append(f"{self.world.now_ms():>8} {self.life} gave up: {self.ended}")
+
+    # ---- what lies inside
+
+    @property
+    def node(self) -> ClusterNode:
+        """This process in the cluster; once it has started."""
+        assert self._made is not None, "start first"
+        return self._made.node
+
+    @property
+    def paused(self) -> bool:
+        """Whether it stands still."""
+        return self.life.paused
+
+    @property
+    def parts(self) -> Any:
+        """Its `Roles`, None before they are made."""
+        return self._made._roles if self._made is not None else None
+
+    @property
+    def state(self) -> Any:
+        """Its share coordinator, None without one."""
+        return self.parts._state if self.parts is not None else None
+
+    @property
+    def groups(self) -> Any:
+        """Its group coordinator, None without one."""
+        return self.parts._groups if self.parts is not None else None
+
+    @property
+    def leader(self) -> Any:
+        """Its partition leader, None without one."""
+        return self.parts._leader if self.parts is not None else None
+
+    @property
+    def led(self) -> dict[TopicIdPartition, Any]:
+        """The partitions it leads."""
+        return dict(self.leader.led.led()) if self.leader is not None else {}
+
+    @property
+    def settled(self) -> bool:
+        """Whether it serves every shard that targets it, as far as it knows."""
+        ownership = self._made._node.ownership if self._made is not None and self._made._node is not None else None
+        return ownership is not None and ownership.settled()
+
+
+class _Server:
+    """`RpcServer` of the process that made it."""
+
+    def __init__(self, process: Process) -> None:
+        self.host = process.name
+        self.port = PORT
+        self._process = process
+        self._world = process.world
+        self._services: list[tuple[ServiceDescriptor, object]] = []
+
+    def add(self, descriptor: ServiceDescriptor, service: object) -> None:
+        process = self._process
+        watched = self._world.observer.watch(descriptor.name, service, process.name, process.incarnation)
+        self._services.append((descriptor, watched))
+
+    def listen(self) -> int:
+        return self.port
+
+    async def start(self) -> int:
+        process = self._process
+        for descriptor, service in self._services:
+            self._world.network.serve(process.life, process.address, descriptor, service)
+        return self.port
+
+    async def ready(self, serving: bool) -> None:
+        """Nobody asks."""
+
+    async def drain(self, grace_s: float) -> None:
+        """Accept no more calls, wait for open ones for `grace_s` at most."""
+        network, life = self._world.network, self._process.life
+        network.refuse(life)
+        until_s = network.loop.time() + grace_s
+        while network.busy(life) and network.loop.time() < until_s:  # noqa: ASYNC110 - no one event tells it
+            await asyncio.sleep(_DRAIN_POLL_S)
+        network.gone(life, "the server is shutting down")
+
+
+#: The process whose parts are being made.
+_processes: dict[Life, Process] = {}
+
+
+def _current() -> Process:
+    life = LIFE.get()
+    assert life is not None
+    return _processes[life]
+
+
+@contextmanager
+def wired() -> Iterator[None]:
+    """Inside, a process that asks for an RPC server or a transport is given a simulated one."""
+
+    def server(*_: object, **__: object) -> _Server:
+        return _Server(_current())
+
+    def transport(*_: object, **__: object) -> object:
+        process = _current()
+        return process.world.network.transport(process.life)
+
+    try:
+        with (
+            mock.patch("share_node.process.RpcServer", server),
+            mock.patch("share_node.roles.GrpcTransport", transport),
+        ):
+            yield
+    finally:
+        _processes.clear()
+
+
+@contextmanager
+def alive(process: Process) -> Iterator[None]:
+    """What is begun inside belongs to this life of a process."""
+    _processes[process.life] = process
+    with living(process.life):
+        yield

@@ -1,0 +1,152 @@
+"""The store of a simulated cluster: the in-memory twin behind delays, with its faults and the crash points at it.
+
+A pipeline that has left a process executes whatever becomes of that process; its reply waits while the process is
+paused. Faults are by the name of the process that they strike; nothing happens by chance but what a rate asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from shard_runtime.memory import ConnectionLostError, MemoryStore, Stage
+from shard_runtime.memory.functions import READ_ONLY
+from shard_runtime.redis.connection import Command
+from tests.simulation.points import CrashPoints, Point
+
+if TYPE_CHECKING:
+    from shard_runtime.memory.server import Follower
+
+_WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR"})
+
+
+def writes(commands: Sequence[Command]) -> bool:
+    """Whether a pipeline carries a write."""
+    return any(
+        command[0] in _WRITES or (command[0] == "EVALSHA" and command[1] not in READ_ONLY) for command in commands
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A share `rate` of a process's pipelines is held for up to `up_to_ms` at a stage."""
+
+    stage: Stage
+    rate: float
+    up_to_ms: float
+
+
+class SimStorage:
+    """The road between processes and the store, and the store's own faults."""
+
+    def __init__(self, store: MemoryStore, points: CrashPoints, rng: Random) -> None:
+        self.store = store
+        self.delay_ms: tuple[float, float] = (0.05, 0.5)
+        self._points = points
+        self._rng = rng
+        self._lossy: dict[str, float] = {}
+        self._holds: dict[str, Hold] = {}
+        store.road = self
+
+    # ---- the road
+
+    async def sent(self, client: str, commands: Sequence[Command]) -> None:
+        """A pipeline on its way to the store."""
+        await self._travel(client, Stage.SEND)
+        if self._points.armed(client, Point.BEFORE_WRITE) and writes(commands):
+            await self._points.reached(client, Point.BEFORE_WRITE)
+        self._maybe_lose(client)
+
+    async def answered(self, client: str, commands: Sequence[Command]) -> None:
+        """Its replies on their way back."""
+        if self._points.armed(client, Point.AFTER_WRITE) and writes(commands):
+            await self._points.reached(client, Point.AFTER_WRITE)
+        self._maybe_lose(client)
+        await self._travel(client, Stage.REPLY)
+
+    async def _travel(self, client: str, stage: Stage) -> None:
+        low, high = self.delay_ms
+        ms = low + self._rng.random() * (high - low)
+        hold = self._holds.get(client)
+        if hold is not None and hold.stage is stage and self._rng.random() < hold.rate:
+            ms += self._rng.random() * hold.up_to_ms
+        await asyncio.sleep(ms / 1000)
+
+    def _maybe_lose(self, client: str) -> None:
+        rate = self._lossy.get(client)
+        if rate and self._rng.random() < rate:
+            raise ConnectionLostError("lost on the way")
+
+    # ---- faults of one process's way to the store
+
+    def cut_off(self, name: str) -> None:
+        """A process loses its connections and gets no new ones. What it has sent is executed."""
+        self.store.cut_off(name)
+
+    def mend(self, name: str) -> None:
+        """A process reaches the store again, in time and without loss."""
+        self.store.mend(name)
+        self._lossy.pop(name, None)
+        self._holds.pop(name, None)
+
+    def lose_replies(self, name: str, rate: float) -> None:
+        """A share of a process's pipelines, or of their replies, is lost with its connection. 0: none any more."""
+        self._lossy[name] = rate
+
+    def hold(self, name: str, stage: Stage, rate: float, up_to_ms: float) -> None:
+        """A share of a process's pipelines is held for up to so long, on their way to the store or back."""
+        self._holds[name] = Hold(stage, rate, up_to_ms)
+
+    # ---- faults of the store
+
+    def vanish(self) -> None:
+        """Nobody reaches the store until `appear`."""
+        self.store.reachable = False
+        self.store.cut_all()
+
+    def appear(self) -> None:
+        """The store can be reached again."""
+        self.store.reachable = True
+
+    def refuse(self, code: str | None) -> None:
+        """Answer every write with an error code (OOM, NOREPLICAS, MISCONF, READONLY); None: no more."""
+        self.store.master.refuse = code
+
+    def restart(self, lose_unsynced: bool = False) -> None:
+        """Restart the store: a new history, no connections; perhaps without what no disk has."""
+        self.store.restart(lose_unsynced)
+
+    def lag(self, replica: int) -> Follower:
+        """A replica stops applying what it is sent; `fail_over` to it loses that tail."""
+        follower = self.store.master.followers[replica]
+        follower.paused = True
+        return follower
+
+    def catch_up(self) -> None:
+        """Every replica applies all it was sent."""
+        self.store.master.release_replicas()
+
+    def fail_over(self, *, keep_connections: bool = False) -> None:
+        """Promote the replica that is furthest ahead, as a sentinel would: what no replica has applied is lost."""
+        followers = self.store.master.followers
+        best = max(range(len(followers)), key=lambda index: followers[index].applied)
+        self.store.fail_over(best, keep_connections)
+
+    def split(self, *names: str) -> None:
+        """Fail over while some processes still reach the former master."""
+        self.store.split(*names)
+
+    def heal(self) -> None:
+        """End every split and cut; former masters lose their connections."""
+        self.store.heal()
+
+    def calm(self) -> None:
+        """No fault any more."""
+        self._lossy.clear()
+        self._holds.clear()
+        self.refuse(None)
+        self.heal()
+        self.catch_up()

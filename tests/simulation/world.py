@@ -1,0 +1,379 @@
+"""A whole cluster in one virtual event loop: real processes and clients on the in-memory store and network.
+
+It starts, stops, kills and pauses processes and holds the doors to every fault; nothing here judges, and nothing
+happens by chance but what the seed says. Runs only inside `determinism.run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from types import MappingProxyType
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from shard_runtime.memory import MemoryStore, memory_cluster_store
+from shard_runtime.placement import (
+    ROLE_GROUP_COORDINATOR,
+    ROLE_PARTITION_LEADER,
+    ROLE_SHARE_COORDINATOR,
+    ROLES,
+)
+from shard_runtime.redis.connection import StoreSettings
+from tests.simulation.clock import Life, ProcessClock, SimLoop, context_of, living, unasked
+from tests.simulation.determinism import scribe
+from tests.simulation.history import History, PhaseBegan, ProcessChanged
+from tests.simulation.network import SimNetwork, SimTransport
+from tests.simulation.points import CrashPoints, Point
+from tests.simulation.process import CLUSTER_ID, PORT, Process, alive
+from tests.simulation.storage import SimStorage
+
+T = TypeVar("T")
+
+#: Small limits, so that locks, leases, snapshots and compaction all come round within seconds.
+FLAGS: Final = MappingProxyType(
+    {
+        "offsets.topic.num.partitions": "2",
+        "share.coordinator.state.topic.num.partitions": "3",
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "4000",
+        "group.share.delivery.count.limit": "10",
+        "group.share.min.session.timeout.ms": "1000",
+        "group.share.session.timeout.ms": "10000",
+        "group.share.min.heartbeat.interval.ms": "100",
+        "group.share.heartbeat.interval.ms": "1000",
+        "group.share.assignment.interval.ms": "0",
+        "group.share.auto.offset.reset": "earliest",
+        "shard.compaction.entries.min": "30",
+        "shard.history.ms": "0",
+        "share.coordinator.snapshot.update.records.per.snapshot": "7",
+        "share.coordinator.cold.partition.snapshot.interval.ms": "5000",
+    }
+)
+_RETRY_S: Final = 0.5
+_START_S: Final = 120.0
+_SETTLE_S: Final = 60.0
+_SETTLE_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True)
+class ProcessShape:
+    """A process of the cluster: its name, and its roles as in `shard_runtime.placement.ROLES`."""
+
+    name: str
+    roles: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a cluster consists of, and its settings beside the usual ones."""
+
+    processes: tuple[ProcessShape, ...]
+    replicas: int = 0
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def two(cls, replicas: int = 0, **flags: str) -> Self:
+        """Two processes with all roles."""
+        return cls((ProcessShape("a", ROLES), ProcessShape("b", ROLES)), replicas, flags)
+
+    @classmethod
+    def draw(cls, rng: Random) -> Self:
+        """A shape by chance: all roles twice, or each role apart once or twice; a store alone or with two replicas."""
+        if rng.random() < 0.7:
+            processes: tuple[ProcessShape, ...] = (ProcessShape("a", ROLES), ProcessShape("b", ROLES))
+        else:
+            processes = tuple(
+                ProcessShape(f"{prefix}{number}", frozenset({role}))
+                for prefix, role in (
+                    ("g", ROLE_GROUP_COORDINATOR),
+                    ("s", ROLE_SHARE_COORDINATOR),
+                    ("l", ROLE_PARTITION_LEADER),
+                )
+                for number in range(1, rng.randrange(2, 4))
+            )
+        return cls(processes, rng.choice((0, 0, 2)), dict(_drawn_flags(rng)))
+
+
+def _drawn_flags(rng: Random) -> Iterator[tuple[str, str]]:
+    for name, values in (
+        ("group.share.record.lock.duration.ms", ("1000", "2000", "4000")),
+        ("group.share.delivery.count.limit", ("2", "3", "5", "10")),
+        ("group.share.partition.max.record.locks", ("100", "200", "2000")),
+        ("group.share.max.share.sessions", ("200", "200", "2000")),
+        ("share.coordinator.snapshot.update.records.per.snapshot", ("0", "2", "7", "50")),
+        ("shard.compaction.entries.min", ("10", "30", "1000")),
+    ):
+        if rng.random() < 0.5:
+            yield name, rng.choice(values)
+
+
+class Watcher(Protocol):
+    """Sees what enters and leaves a service."""
+
+    def watch(self, service_name: str, service: object, process: str, incarnation: int) -> object:
+        """The service, or something in its place that records what passes."""
+        ...
+
+
+class _NoWatcher:
+    def watch(self, _service_name: str, service: object, _process: str, _incarnation: int) -> object:
+        return service
+
+
+class World:
+    """A cluster, its store, its network and its faults; one seed, one schedule."""
+
+    def __init__(self, seed: int, shape: Shape) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop), "only inside determinism.run"
+        self.loop = loop
+        self.seed = seed
+        self.shape = shape
+        self.phase = ""
+        self.topics: dict[str, str] = {}
+        self.history = History(seed, self.now_ms)
+        self.observer: Watcher = _NoWatcher()
+        self.rng = self.random("world")
+        self.processes: dict[str, Process] = {}
+        self.complaints_of_processes: list[str] = []
+        self.points = CrashPoints(loop, context_of(None))
+        self.store = MemoryStore(ProcessClock(loop), self.random("store"), shape.replicas)
+        self.store.context = context_of(None)
+        self.storage = SimStorage(self.store, self.points, self.random("road"))
+        self.network = SimNetwork(loop, self.random("network"))
+        self.network.before_answer = self._before_answer
+        self._clocks: dict[str, ProcessClock] = {}
+        self._incarnations = 0
+        self._dead: dict[str, list[int]] = {}
+        self._clients: dict[str, Life] = {}
+        #: Lives that are over. They are kept, else their tasks would be cleaned up in the midst of the run.
+        self._buried: list[Process] = []
+        self._shapes = {each.name: each for each in shape.processes}
+
+    # ---- time and chance
+
+    def now_ms(self) -> int:
+        """Virtual milliseconds since the start."""
+        return self.loop.now_ms
+
+    def random(self, purpose: str) -> Random:
+        """A source of chance of its own for one purpose: what others draw does not change it."""
+        return Random(f"{self.seed} {purpose}")
+
+    def begin(self, phase: str) -> None:
+        """The run goes on to "work", "calm", "drain" or "rest"."""
+        self.phase = phase
+        self.history.add(PhaseBegan(self.now_ms(), "world", phase))
+
+    def clock_of(self, name: str) -> ProcessClock:
+        """The clock of a process's machine: no two machines were started at the same moment."""
+        clock = self._clocks.get(name)
+        if clock is None:
+            rng = self.random(f"clock {name}")
+            clock = self._clocks[name] = ProcessClock(self.loop, rng.randrange(10**6, 10**9), rng.randrange(-50, 50))
+        return clock
+
+    def jump(self, name: str, ms: int) -> None:
+        """The wall clock of a process's machine jumps."""
+        self.clock_of(name).wall_offset_ms += ms
+
+    # ---- settings
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """Copies that a write needs, the master's included."""
+        return int(self.flags_of(self.shape.processes[0])["min.insync.replicas"])
+
+    def flags_of(self, shape: ProcessShape) -> dict[str, str]:
+        """The settings of a process, as its command line would give them."""
+        replicas = self.shape.replicas
+        return {
+            **FLAGS,
+            "store.replicas": str(replicas),
+            "store.fsync.always": "false" if replicas else "true",
+            "min.insync.replicas": str(replicas + 1),
+            **self.shape.flags,
+            "node.name": shape.name,
+            "node.roles": ",".join(sorted(shape.roles)),
+            "listen.host": "127.0.0.1",
+            "advertised.host": shape.name,
+            "advertised.port": str(PORT),
+        }
+
+    def bootstrap(self) -> str:
+        """What a client needs to find the cluster."""
+        return ",".join(f"{each.name}:{PORT}" for each in self.shape.processes)
+
+    # ---- processes
+
+    async def open(self) -> None:
+        """Make the store's cluster. Processes are started by `start`."""
+        first = memory_cluster_store(self.store, "world", StoreSettings())
+        await first.init_cluster(CLUSTER_ID)
+        await first.close()
+
+    async def start(self, name: str, *, knows_dead: bool = True) -> Process:
+        """Start a process, again and again until it has joined the cluster. `knows_dead`: it has the list of its own
+        former incarnations, as with a data directory. Raises AssertionError when it never joins or is killed."""
+        until_s = self.loop.time() + _START_S
+        while True:
+            self._incarnations += 1
+            dead = self._dead.setdefault(name, [])
+            process = Process(self, self._shapes[name], self._incarnations, frozenset(dead if knows_dead else ()))
+            dead.append(process.incarnation)
+            self.processes[name] = process
+            try:
+                await self._in(process, process.start())
+                break
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self._end(process, "it did not start")
+                if self.loop.time() > until_s:
+                    raise AssertionError(f"{name} never joined: {error!r}") from error
+            await asyncio.sleep(_RETRY_S)
+        self._changed(process, "started")
+        return process
+
+    async def stop(self, name: str) -> None:
+        """End a process as SIGTERM does."""
+        process = self.processes[name]
+        self._changed(process, "stopping")
+        await self._in(process, process.stop())
+        if self.processes.get(name) is process:
+            self._end(process, "stopped")
+            self._changed(process, "stopped")
+
+    async def kill(self, name: str) -> None:
+        """End a process as SIGKILL does: nothing of it runs any more, nothing is released, nothing more is sent."""
+        process = self.processes[name]
+        self._end(process, "killed")
+        self._changed(process, "killed")
+
+    def pause(self, name: str) -> None:
+        """Let a process stand still, as SIGSTOP does; time goes on for all others."""
+        life = self._life(name)
+        if not life.halted:
+            life.pause()
+            self.network.unheard(life)
+            self._changed_life(life, "paused")
+
+    def resume(self, name: str) -> None:
+        """Let a process go on, as SIGCONT does."""
+        life = self._life(name)
+        if life.paused:
+            self._changed_life(life, "resumed")
+            life.resume(self.loop)
+
+    def calm(self) -> None:
+        """End every fault of network and store, and every pause."""
+        self.points.disarm()
+        self.network.calm()
+        self.storage.calm()
+        for name in (*self.processes, *self._clients):
+            self.resume(name)
+
+    async def settled(self) -> None:
+        """Wait until every living process serves what targets it. Raises AssertionError with those that do not."""
+        until_s = self.loop.time() + _SETTLE_S
+        while waiting := [name for name, process in self.processes.items() if not process.settled]:
+            if self.loop.time() > until_s:
+                raise AssertionError(f"after a minute without faults {waiting} still do not serve their shards")
+            await asyncio.sleep(_SETTLE_POLL_S)
+
+    async def close(self) -> None:
+        """End every fault, then every process in good order."""
+        self.calm()
+        for name in list(self.processes):
+            await self.stop(name)
+        await self.store.close()
+
+    def _life(self, name: str) -> Life:
+        return self.processes[name].life if name in self.processes else self._clients[name]
+
+    async def _in(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
+        """Run something as the process; raises AssertionError when the process dies under it."""
+        with alive(process):
+            task = self.loop.create_task(work)
+        died = self.loop.create_future()
+        process.life.on_death = died.cancel
+        try:
+            await asyncio.wait({task, died}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            process.life.on_death = None
+        if not task.done():
+            raise AssertionError(f"{process.life} was killed meanwhile")
+        result: T = task.result()
+        return result
+
+    def _end(self, process: Process, why: str) -> None:
+        """Nothing of this life runs any more."""
+        process.life.die()
+        self.points.disarm(process.name)
+        self.network.gone(process.life, why)
+        self.store.end_sessions(process.name)
+        self._buried.append(process)
+        if self.processes.get(process.name) is process:
+            del self.processes[process.name]
+
+    def _changed(self, process: Process, what: str) -> None:
+        self.history.add(ProcessChanged(self.now_ms(), process.name, what, process.incarnation))
+
+    def _changed_life(self, life: Life, what: str) -> None:
+        self.history.add(ProcessChanged(self.now_ms(), life.name, what, life.incarnation))
+
+    async def _before_answer(self, life: Life) -> None:
+        if self.points.armed(life.name, Point.BEFORE_ANSWER):
+            await self.points.reached(life.name, Point.BEFORE_ANSWER)
+
+    # ---- clients
+
+    def transport(self, client_name: str) -> SimTransport:
+        """A transport of a client process."""
+        return self.network.transport(self._client(client_name))
+
+    @contextmanager
+    def client(self, name: str) -> Iterator[None]:
+        """What is begun inside belongs to the client process `name`."""
+        with living(self._client(name)):
+            yield
+
+    async def kill_client(self, name: str) -> None:
+        """End a client process: its tasks are cancelled, and nothing that they still want to send leaves."""
+        life = self._clients.pop(name, None)
+        if life is None:
+            return
+        life.resume(self.loop)
+        life.severed = True
+        self.network.gone(life, "the client was killed")
+        tasks = [task for task in life.tasks if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+        life.die()
+        self._changed_life(life, "killed")
+
+    def _client(self, name: str) -> Life:
+        life = self._clients.get(name)
+        if life is None:
+            self._incarnations += 1
+            life = self._clients[name] = Life(name, self._incarnations)
+        return life
+
+    # ---- complaints
+
+    @property
+    def complaints(self) -> list[str]:
+        """What should not be seen whatever the faults: log lines of level error, exceptions that nobody took."""
+        lives = [process.life for process in (*self.processes.values(), *self._buried)]
+        silent = [
+            f"{life}: {task.get_name()} ended with {task._exception!r}"  # asking for it would mark it as seen
+            for life in (*lives, *self._clients.values())
+            for task in life.tasks
+            if task.done() and unasked(task)
+        ]
+        return [*scribe().complaints, *self.complaints_of_processes, *silent]
