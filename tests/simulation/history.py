@@ -140,6 +140,21 @@ class SessionAsked(Event):
     connection: str
     session_epoch: int
     acks: tuple[tuple[str, int, AckBatchSeen], ...]
+    #: The session that the request names (0: none), and the one that it was accepted into (0: refused, with `code`).
+    session_id: int = 0
+    accepted: int = 0
+    code: int = 0
+    #: How long a fetch may wait; -1 for an acknowledge.
+    max_wait_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded(Event):
+    """A share session is over on this leader, whatever the reason: closed, replaced, silent or its connection lost."""
+
+    incarnation: int
+    group_id: str
+    member_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +185,7 @@ class AckAnswered(Event):
     object_id: int
     batches: tuple[AckBatchSeen, ...]
     code: int
+    state_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +204,13 @@ class Acquired(Event):
     lock_ms: int
     #: The offsets that the record data beside it covers: first and last of each batch.
     data: tuple[tuple[int, int], ...]
-    #: What the leader had then: the partition's start offset of the group, its log's start offset and high watermark.
+    #: What the leader had at `locked_ms`, when it gave the range out: the partition's start offset of the group, its
+    #: log's start offset and high watermark.
     start_offset: int
     log_start_offset: int
     high_watermark: int
+    state_epoch: int = 0
+    locked_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +224,18 @@ class HeartbeatAnswered(Event):
     member_epoch: int
     assignment: tuple[tuple[str, int], ...] | None
     code: int
+    asked_ms: int = 0
+    #: How many events the history had when it was asked.
+    asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StateAnswered(Event):
-    """A state RPC of the share coordinator was answered for one share-partition; call is Initialize, Read, Write …"""
+    """A state RPC of the share coordinator was answered for one share-partition.
+
+    `call` is Initialize, Read, Write, Delete or Summary. What was asked stands here; of a Read or Summary that was
+    answered NONE what it found: state epoch, start offset, batches, and a Summary's leader epoch.
+    """
 
     incarnation: int
     call: str
@@ -219,6 +245,73 @@ class StateAnswered(Event):
     start_offset: int
     batches: tuple[StateBatchSeen, ...]
     code: int
+    generation: int = 0
+    delivery_complete_count: int = -1
+    #: How many events the history had when it was asked.
+    asked: int = 0
+
+
+# ---- what happened inside partition leaders, whether an answer tells of it or not
+
+
+@dataclass(frozen=True, slots=True)
+class Locked(Event):
+    """A share-partition object gave a range to a member: the lock runs from this moment."""
+
+    incarnation: int
+    request: int
+    share: Share
+    member_id: str
+    leader_epoch: int
+    generation: int
+    state_epoch: int
+    object_id: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    lock_ms: int
+    #: The group's delivery limit at this moment.
+    limit: int
+    #: The window: how long it was before and is now, its bound, and the longest batch that was read from the log.
+    in_flight_before: int
+    in_flight: int
+    max_locks: int
+    batch_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class AckDone(Event):
+    """A share-partition object is done with one request's acknowledgements, whether the answer leaves or not."""
+
+    incarnation: int
+    request: int
+    share: Share
+    member_id: str
+    leader_epoch: int
+    state_epoch: int
+    object_id: int
+    batches: tuple[AckBatchSeen, ...]
+    code: int
+    #: Whether a state write backs it.
+    persisted: bool
+    #: When it was asked, how many events the history had then, and the object's start offset at that moment.
+    begun_ms: int
+    begun: int
+    start_offset: int
+    lock_ms: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack(Event):
+    """A share-partition object begins to take back what a member holds: its session ended (`ranges` None), or ranges
+    that could not be delivered to it."""
+
+    incarnation: int
+    share: Share
+    object_id: int
+    member_id: str
+    ranges: tuple[tuple[int, int], ...] | None
 
 
 # ---- what the world did and saw
@@ -261,6 +354,21 @@ class GroupSeen(Event):
     assignment_epoch: int
     members: tuple[tuple[str, int], ...]
     target: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    incarnation: int = 0
+    #: All partitions of the topics that members subscribe to, and those of them that are initialised.
+    subscribed: tuple[tuple[str, int], ...] = ()
+    assignable: tuple[tuple[str, int], ...] = ()
+    session_timeout_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsSeen(Event):
+    """What a partition leader holds for the settings of a group."""
+
+    group_id: str
+    delivery_count_limit: int
+    lock_ms: int
+    max_record_locks: int
 
 
 @dataclass(frozen=True, slots=True)
