@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import sys
 from collections import deque
@@ -18,7 +19,7 @@ from typing import Final
 import structlog
 
 from shard_runtime.settings import LISTEN_PORT
-from share_node.serve import WITH_PARENT
+from share_node.serve import FAILED_WORD, READY_WORD, WITH_PARENT
 
 log = structlog.get_logger(__name__)
 
@@ -81,26 +82,28 @@ class RoleProcess:
             process = self._process
             assert process is not None
             assert process.stdout is not None
-            ready = False
+            ready, reason = False, ""
             async for line in process.stdout:
-                word, _, address = line.decode().strip().partition(" ")
-                if word == "ready":
-                    ready, port = True, address.rpartition(":")[2]
+                word, _, rest = line.decode().strip().partition(" ")
+                if word == READY_WORD:
+                    ready, port = True, rest.rpartition(":")[2]
                     if not self.address.done():
-                        self.address.set_result(address)
+                        self.address.set_result(rest)
+                elif word == FAILED_WORD:
+                    reason = json.loads(rest)
             status = await process.wait()
             if self._stopping:
                 return
             if len(restarts) == RESTARTS_MAX and loop.time() - restarts[0] < RESTART_WINDOW_S:
-                self._on_failed(f"{self.role} ended {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s")
+                why = f", at last because: {reason}" if reason else ""
+                self._on_failed(f"{self.role} ended {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s{why}")
                 return
             if not self.address.done():
-                self._on_failed(
-                    f"{self.role} ended with status {status} before it was ready; its last words stand above"
-                )
+                unsaid = f"it ended with status {status} before it was ready; its last words stand above"
+                self._on_failed(f"{self.role}: {reason or unsaid}")
                 return
             restarts.append(loop.time())
-            log.warning("role process ended; starting it again", role=self.role, status=status)
+            log.warning("role process ended; starting it again", role=self.role, status=status, reason=reason)
             if status >= 0 and not ready:
                 port = ""  # it gave up by itself, perhaps because somebody has its port
             # Later arguments win.

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from shard_runtime.logs import configure_logs
+from shard_runtime.redis.checks import ALLOWABLE
 from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
 from share_node.serve import START_ERRORS, run
@@ -34,7 +35,7 @@ def default_data() -> Path:
 @click.option("--fsync", type=click.Choice(["always", "everysec"]), default="always", show_default=True,
               help="When the embedded store writes to disk; a killed one may lose 2 s with everysec.")  # fmt: skip
 @click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production.")
-@click.option("--allow", multiple=True, metavar="FINDING", help="Accept what a check of the store found, by its name.")
+@click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; see the reference page.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")

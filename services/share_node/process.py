@@ -16,7 +16,7 @@ from shard_runtime.clock import Clock
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
 from shard_runtime.metrics import MetricsEndpoint
-from shard_runtime.rpc.server import RpcOptions, RpcServer
+from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
 from shard_runtime.settings import (
     ADVERTISED_HOST,
     ADVERTISED_PORT,
@@ -100,7 +100,7 @@ class NodeProcess:
         await self.server.start()
         self._ready = asyncio.get_running_loop().create_task(self._become_ready(node))
         if settings[METRICS_PORT] >= 0:
-            self._metrics = MetricsEndpoint(self.registry, settings[METRICS_HOST], settings[METRICS_PORT])
+            self._metrics = self._open_metrics(settings[METRICS_HOST], settings[METRICS_PORT])
         log.info("listening", address=address, node=self._identity.name, roles=settings.text(NODE_ROLES.name))
         return address
 
@@ -130,6 +130,15 @@ class NodeProcess:
         if self._metrics is not None:
             self._metrics.close()
         self._identity.release()
+
+    def _open_metrics(self, host: str, port: int) -> MetricsEndpoint:
+        try:
+            return MetricsEndpoint(self.registry, host, port)
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen on {host}:{port} for metrics: {error.strerror}. "
+                f"Choose another {METRICS_PORT.name}, 0 for any free one, or -1 for none."
+            ) from error
 
     def _description(self, address: str) -> NodeDescription:
         roles: tuple[str, ...] = self._settings[NODE_ROLES]

@@ -15,7 +15,8 @@ from shard_runtime.redis.cluster_store import StoreClusterStore
 from shard_runtime.redis.connection import StoreSettings
 from shard_runtime.redis.log import StoreRecordLog
 from shard_runtime.redis.topology import open_store
-from shard_runtime.settings import DATA_DIR, STORE_REPLICAS, STORE_URL, Settings
+from shard_runtime.rpc.server import refuse_plaintext
+from shard_runtime.settings import ALLOW_PLAINTEXT, DATA_DIR, LISTEN_HOST, STORE_REPLICAS, STORE_URL, Settings
 from share_node.data_directory import DataDirectory
 
 #: The file of a data directory that holds the id of its cluster.
@@ -38,6 +39,16 @@ class StoreClient:
         """Close every connection."""
         await self.record_log.close()
         await self.cluster.close()
+
+
+def refuse_unusable(settings: Settings) -> None:
+    """What the settings alone show to be impossible, for telling it before anything is locked, asked or made.
+
+    Raises ValueError for a store URL that makes no sense, ListenError for an address that needs TLS.
+    """
+    if settings[STORE_URL]:
+        open_store(settings[STORE_URL])
+    refuse_plaintext(settings[LISTEN_HOST], settings[ALLOW_PLAINTEXT])
 
 
 async def open_clients(

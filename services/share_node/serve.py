@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -32,7 +33,7 @@ from shard_runtime.settings import (
 )
 from share_node.data_directory import DataDirectory, DataDirectoryError, NodeIdentity, new_incarnation
 from share_node.process import NodeProcess
-from share_node.process_store import StartError, open_clients
+from share_node.process_store import StartError, open_clients, refuse_unusable
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +49,9 @@ START_ERRORS: Final = (
 )
 #: Argument of a role process whose standard input is a pipe from its parent: it leaves when that closes.
 WITH_PARENT: Final = "--with-parent"
+#: First words of the lines that a parent reads on a role's standard output: an address follows, or a reason as JSON.
+READY_WORD: Final = "ready"
+FAILED_WORD: Final = "failed"
 #: How long it may take to leave then: the parent's store goes away too, and a new parent waits for the name.
 PARENT_GONE_GRACE_S: Final = 0.5
 #: The lock of a killed predecessor is free within this time; a living one's is not.
@@ -108,6 +112,7 @@ async def serve(
     on_ready: Callable[[str], None] = lambda address: None,
 ) -> str:
     """Run one process; returns when it has stopped: "" after `stop`, else why. Raises one of START_ERRORS."""
+    refuse_unusable(settings)
     clock = SystemClock()
     me = identity(settings)
     try:
@@ -174,6 +179,7 @@ def main(role: str, arguments: Sequence[str]) -> int:
         return 1
     configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
     status = 1
+    tell = _tell_parent if with_parent else _tell_person
 
     async def body() -> None:
         nonlocal status
@@ -183,15 +189,24 @@ def main(role: str, arguments: Sequence[str]) -> int:
         try:
             reason = await serve(settings, stop.received, on_ready=_announce)
         except START_ERRORS as error:
-            print(f"Error: {error}", file=sys.stderr)
+            tell(str(error))
         else:
             status = 1 if reason else 0
             if reason:
-                print(f"Error: {reason}", file=sys.stderr)
+                tell(reason)
 
     run(body)
     return status
 
 
 def _announce(address: str) -> None:
-    print(f"ready {address}", flush=True)
+    print(f"{READY_WORD} {address}", flush=True)
+
+
+def _tell_person(reason: str) -> None:
+    print(f"Error: {reason}", file=sys.stderr)
+
+
+def _tell_parent(reason: str) -> None:
+    """The parent says it, once, after whatever else its children write."""
+    print(f"{FAILED_WORD} {json.dumps(reason)}", flush=True)

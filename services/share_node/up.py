@@ -28,7 +28,7 @@ from shard_runtime.settings import (
 from share_node.children import RoleProcess
 from share_node.data_directory import DataDirectory
 from share_node.embedded_store import EmbeddedStore
-from share_node.process_store import StartError, open_clients
+from share_node.process_store import StartError, open_clients, refuse_unusable
 from share_node.serve import StopSignal, serve
 
 log = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None]) -> str:
     """Run until a signal; "" then, else why it ended. Raises one of START_ERRORS or EmbeddedStoreError."""
     began = time.monotonic()
     # Before anything is made: a wrong setting must not leave a data directory, or a store that was started for nothing.
-    load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config)
+    refuse_unusable(load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config))
     stop = StopSignal().received
     directory = DataDirectory(options.data)
     lock = directory.lock("up")

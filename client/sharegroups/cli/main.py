@@ -8,22 +8,17 @@ from typing import Any
 import click
 
 from sharegroups.cli.consume import consume
+from sharegroups.cli.group import ToolGroup
 from sharegroups.cli.groups import groups
-from sharegroups.cli.interrupts import INTERRUPTED, leaving_at_once
+from sharegroups.cli.interrupts import leaving_at_once
 from sharegroups.cli.produce import produce
 from sharegroups.cli.topics import topics
 
 _SERVER_COMMANDS = ("up", "demo")
 
 
-class _Commands(click.Group):
-    """Loads commands of other packages only when they are asked for; Ctrl-C ends any of them with status 130."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:  # click would say "Aborted!" and exit with 1
-            ctx.exit(INTERRUPTED)
+class _Commands(ToolGroup):
+    """Loads commands of other packages only when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *(found.name for found in _offered())})

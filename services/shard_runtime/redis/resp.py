@@ -151,5 +151,6 @@ class Endpoint:
 
     def _refusal(self, error: AuthenticationError) -> str:
         if self._options.get("password") or self._options.get("username"):
-            return f"{self.address} refuses the user or the password it was given (WRONGPASS): {error}"
+            cause = str(error).rstrip(".")
+            return f"{self.address} refuses the user or the password it was given (WRONGPASS): {cause}"
         return f"{self.address} wants a password and was given none (NOAUTH)"

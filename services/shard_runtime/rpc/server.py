@@ -127,11 +127,8 @@ class RpcServer:
         await self._server.stop(grace_s)
 
     def _listen(self) -> int:
-        if self._credentials is None and not self._options.allow_plaintext and not is_loopback(self.host):
-            raise ListenError(
-                f"listening on {self.host} without TLS would let anyone on the network read and write records. "
-                "Give a certificate, listen on 127.0.0.1, or allow it with the setting allow.plaintext=true."
-            )
+        if self._credentials is None:
+            refuse_plaintext(self.host, self._options.allow_plaintext)
         if self._credentials is None and not is_loopback(self.host):
             log.warning("listening without TLS on a reachable address", host=self.host)
         try:
@@ -147,6 +144,15 @@ class RpcServer:
     async def _set(self, name: str, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse
         await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
+
+
+def refuse_plaintext(host: str, allowed: bool) -> None:
+    """Raise ListenError when listening on `host` without TLS needs a permission that was not given (CM-60)."""
+    if not allowed and not is_loopback(host):
+        raise ListenError(
+            f"listening on {host} without TLS would let anyone on the network read and write records. "
+            "Give a certificate, listen on 127.0.0.1, or allow it with the setting allow.plaintext=true."
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -114,6 +114,62 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.rule("CM-73")
+def test_what_is_wrong_with_the_settings_is_told_before_who_owns_the_directory(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    owned = cluster.folder / "data"
+    setting, store, host = _refusals(
+        tmp_path,
+        up_words(owned, None, "--set", "group.share.delivery.count.limit=99"),
+        up_words(owned, None, "--store", "localhost:6379"),
+        up_words(owned, None, "--host", "0.0.0.0"),
+    )
+    assert "it must be at most 10" in setting
+    assert "try redis://localhost:6379" in store
+    assert "without TLS" in host
+
+
+@pytest.mark.rule("SR-20")
+def test_only_findings_that_exist_can_be_allowed(tmp_path: Path) -> None:
+    message = _refused(tmp_path, *up_words(tmp_path / "data", None, "--allow", "nonsense"))
+    assert "'nonsense' is not one of 'appendonly', 'maxmemory-policy', 'replicas', 'version'" in message
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.rule("CM-70")
+def test_the_last_line_tells_what_a_role_process_could_not_do(tmp_path: Path) -> None:
+    """Also with logs around it: one message, at the end."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = up_words(tmp_path / "data", None, "--processes", "--port", str(port), "--log-level", "info")
+        message = _refused(tmp_path, *words)
+    assert message.startswith(f"Error: group_coordinator: cannot listen on 127.0.0.1:{port}")
+    assert "\n" not in message
+
+
+def test_a_taken_port_for_metrics(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = _refused(tmp_path, *up_words(tmp_path / "data", {"metrics.port": str(port)}))
+    assert f"cannot listen on 127.0.0.1:{port} for metrics" in message
+
+
+@pytest.mark.rule("CM-20")
+def test_a_store_that_wants_another_password(tmp_path: Path, store: Server) -> None:
+    with redis.Redis(port=store.port) as client:
+        client.config_set("requirepass", "secret")
+    none, wrong = _refusals(
+        tmp_path,
+        up_words(tmp_path / "a", None, "--store", _url(store), "--init"),
+        up_words(tmp_path / "b", None, "--store", f"redis://:wrong@127.0.0.1:{store.port}", "--init"),
+    )
+    assert "was given none (NOAUTH)" in none
+    assert "refuses the user or the password it was given (WRONGPASS)" in wrong
+    assert "redis://:PASSWORD@HOST:PORT" in wrong
+    assert "no connection within" not in none + wrong
+
+
 @pytest.mark.rule("CM-60", "CM-10")
 def test_an_address_or_a_store_that_cannot_be(tmp_path: Path) -> None:
     reachable, store, unknown, nameless = _refusals(

@@ -138,3 +138,22 @@ def test_an_unknown_group_and_a_wrong_command_line_exit_with_1(fake: FakeCluster
     assert result.stdout == "Error: Executing share group command failed due to Group nope not found.\n"
     assert sharegroups("groups", "describe").exit_code == 1
     assert sharegroups("groups", "describe", "--group", "g", "--members", "--state").exit_code == 1
+
+
+@pytest.mark.rule("CT-29")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("consume",), "Missing option '--topic'"),
+        (("topics", "create", "t", "--output", "xml"), "'xml' is not one of 'text', 'json'"),
+        (("nonsense",), "No such command 'nonsense'"),
+        (("--nonsense",), "No such option '--nonsense'"),
+        (("topics",), "Create, change and look at topics."),
+        ((), "Queues for Kafka's share groups"),
+    ],
+)
+def test_every_wrong_command_line_exits_with_1(words: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "Error: Usage" not in result.stderr

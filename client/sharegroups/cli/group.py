@@ -1,0 +1,41 @@
+"""A group of commands with the exit codes of this project's tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from click.exceptions import NoArgsIsHelpError
+
+from sharegroups.cli.interrupts import INTERRUPTED
+from sharegroups.cli.output import UsageFailure
+
+
+class ToolGroup(click.Group):
+    """Ctrl-C ends any command with status 130, a wrong command line with 1 (CT-29); click has 1 and 2 for these."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """As click's, for the words of the group itself."""
+        with _wrong_usage():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click's, with everything below the group."""
+        try:
+            with _wrong_usage():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
+@contextmanager
+def _wrong_usage() -> Iterator[None]:
+    try:
+        yield
+    except NoArgsIsHelpError as error:
+        error.show()
+        error.ctx.exit(1)
+    except click.UsageError as error:
+        raise UsageFailure(error.format_message(), error.ctx) from error
