@@ -6,7 +6,7 @@ the logs and owner records of shards are `record_log`'s.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,6 +69,10 @@ class ClusterStore(Protocol):
 
     async def put_hints(self, kind: ShardKind, hints: Mapping[str, tuple[int, int]]) -> None:
         """Remember shard name → (node id, epoch) for look-ups (CM-14)."""
+        ...
+
+    async def remove_hints(self, kind: ShardKind, names: Sequence[str]) -> None:
+        """Take back the hints of shards that are no more (CM-21)."""
         ...
 
     async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:

@@ -17,7 +17,6 @@ import structlog
 
 from shard_runtime.clock import Clock
 from shard_runtime.cluster_store import ClusterStore, NodeRecord
-from shard_runtime.deleted_shards import DeletedShards
 from shard_runtime.lease import Lease
 from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore, Phase, Tenure
 from shard_runtime.placement import candidates
@@ -42,7 +41,8 @@ class Ownership:
 
     `shards` lists the shards that exist of the kinds this process has owners for; `owner_of` gives the owner of one;
     `nodes` the live nodes as last seen; `deleted` says that a shard's topic is known deleted, so that its streams are
-    removed instead of released (CM-21); `claimed` is told each claim's epoch.
+    removed instead of released (CM-21); `claimed` is told each claim's epoch, and `forgotten` each shard that is
+    neither wanted nor held any more: nobody will be asked for its owner again.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Ownership:
         nodes: Callable[[], Sequence[NodeRecord]],
         deleted: Callable[[ShardId], bool] = lambda shard: False,
         claimed: Callable[[ShardId, int], None] = lambda shard, epoch: None,
+        forgotten: Callable[[ShardId], None] = lambda shard: None,
         terms: LeaseTerms | None = None,
         options: OwnershipOptions | None = None,
     ) -> None:
@@ -68,8 +69,8 @@ class Ownership:
         self._owner_of = owner_of
         self._nodes = nodes
         self._deleted = deleted
-        self._remains = DeletedShards(record_log, deleted, 2 * self.core.terms.lease_ms)
         self._claimed = claimed
+        self._forgotten = forgotten
         self._options = options or OwnershipOptions()
         self._leases: dict[ShardId, Lease] = {}
         self._claims: dict[ShardId, Claimed] = {}
@@ -182,11 +183,8 @@ class Ownership:
         if not nodes:
             return
         by_kind = {kind: candidates(nodes, kind) for kind in ShardKind}
-        shards = frozenset(self._shards())
-        if gone := self._remains.look(shards):
-            self._spawn(self._remains.remove(gone))
         plan = self.core.reconcile(
-            shards,
+            frozenset(self._shards()),
             by_kind,
             self._clock.now_ms(),
             history_of=self._log.history_of,
@@ -199,6 +197,8 @@ class Ownership:
             task.add_done_callback(self._claims_sent.discard)
         for shard in plan.releases:
             self._start_release(shard)
+        for shard in plan.forgotten:
+            self._forgotten(shard)
 
     def _order_loads(self) -> None:
         """Once per tick: the shards that wait for their replay, most asked for first."""

@@ -91,10 +91,11 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now: claims to send, shards to hand over."""
+    """What to do now: claims to send, shards to hand over. `forgotten` shards are neither held nor wanted any more."""
 
     claims: list[ClaimRequest]
     releases: list[ShardId]
+    forgotten: list[ShardId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class OwnershipCore:
 
         Shards that are no longer wanted (their topic is gone) are released too. At most `claims_max` claims.
         """
-        plan = Plan([], [])
+        plan = Plan([], [], [])
         for shard in wanted:
             tenure = self._tenures.get(shard)
             if self._target(shard, nodes) == self.identity.node_id:
@@ -177,13 +178,14 @@ class OwnershipCore:
             if self._tenures[shard].phase is Phase.FREE:
                 del self._tenures[shard]
                 self._placed.pop(shard, None)
+                plan.forgotten.append(shard)
             else:
                 self._plan_release(self._tenures[shard], plan)
         return plan
 
     def release_all(self) -> list[ShardId]:
         """Every shard that is held, on the way out (CM-4)."""
-        plan = Plan([], [])
+        plan = Plan([], [], [])
         for tenure in self._tenures.values():
             self._plan_release(tenure, plan)
         return plan.releases

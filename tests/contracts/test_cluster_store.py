@@ -76,6 +76,7 @@ async def test_a_metadata_version_is_written_once(world: World) -> None:
 @pytest.mark.parametrize("kind", ["lose_reply", "lose_request"])
 async def test_a_metadata_change_whose_reply_was_lost_is_in_the_log_once(world: World, kind: str) -> None:
     store = await world.cluster_store("a")
+    assert await store.read_metadata(0, 10) == []  # connected: the functions that are loaded first name XADD too
     fault = await world.store.order("a", "XADD", kind)
     assert await store.append_metadata(1, b"one")
     assert fault.struck.is_set()
@@ -101,6 +102,9 @@ async def test_hints_are_remembered_per_kind(world: World) -> None:
     await store.put_hints(ShardKind.TOPIC, {})
     assert await store.hints(ShardKind.GROUP) == {"7": (2, 46), "8": (2, 45)}
     assert await store.hints(ShardKind.TOPIC) == {}
+    await store.remove_hints(ShardKind.GROUP, ["7", "9"])
+    await store.remove_hints(ShardKind.GROUP, [])
+    assert await store.hints(ShardKind.GROUP) == {"8": (2, 45)}
 
 
 @pytest.mark.rule("CM-4", "CM-12")

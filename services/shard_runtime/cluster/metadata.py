@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from kip932.ids import RESOURCE_TOPIC, topic_id_text
+from kip932.ids import RESOURCE_TOPIC, parse_topic_id, topic_id_text
 from shard_runtime.record_log import ShardId, ShardKind
 
 DELETED_TOPICS_KEPT: Final = 10_000
@@ -36,11 +36,18 @@ class PartitionsAdded(NamedTuple):
 
 
 class TopicDeleted(NamedTuple):
-    """A topic is gone for good; its streams may go too."""
+    """A topic is gone for good; its streams may go too. `partitions`: those not known removed, or 0."""
 
     topic_id: bytes
     name: str
     deleted_at_ms: int = 0
+    partitions: int = 0
+
+
+class StreamsRemoved(NamedTuple):
+    """Nothing of a deleted topic is left in the store."""
+
+    topic_id: bytes
 
 
 class ConfigSet(NamedTuple):
@@ -84,7 +91,9 @@ class AclRemoved(NamedTuple):
     acl: Acl
 
 
-Change = TopicCreated | PartitionsAdded | TopicDeleted | ConfigSet | ConfigRemoved | AclAdded | AclRemoved
+Change = (
+    TopicCreated | PartitionsAdded | TopicDeleted | StreamsRemoved | ConfigSet | ConfigRemoved | AclAdded | AclRemoved
+)
 ConfigsOf = Mapping[tuple[int, str], Mapping[str, str]]
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -102,7 +111,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class MetadataImage:
-    """The metadata as of `version`. `deleted` holds the latest deletions, oldest first, by topic id."""
+    """The metadata as of `version`. `deleted` holds the latest deletions, oldest first, by topic id.
+
+    `remains` holds those of them whose streams are not known removed: partition counts by topic id (CM-21).
+    """
 
     version: int = 0
     topics: Mapping[str, TopicCreated] = field(default_factory=dict)
@@ -111,6 +123,7 @@ class MetadataImage:
     acls: frozenset[Acl] = frozenset()
     deleted: Mapping[bytes, TopicDeleted] = field(default_factory=dict)
     shards: frozenset[ShardId] = frozenset()
+    remains: Mapping[bytes, int] = field(default_factory=dict)
 
     def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
         """What is set on a resource; the look-up that `EffectiveConfigs` takes."""
@@ -120,8 +133,12 @@ class MetadataImage:
         """Whether the shard's topic is known to be deleted; absence alone is no deletion (CM-20)."""
         if shard.kind is not ShardKind.TOPIC:
             return False
-        name = shard.name.partition(":")[0]
-        return any(topic_id_text(topic_id) == name for topic_id in self.deleted)
+        return parse_topic_id(shard.name.partition(":")[0]) in self.deleted
+
+    @property
+    def partitions(self) -> int:
+        """Partitions that take room in the store: of all topics, and of deleted ones not known removed."""
+        return sum(topic.partitions for topic in self.topics.values()) + sum(self.remains.values())
 
     def apply(self, version: int, changes: Iterable[Change]) -> MetadataImage:
         """The image after `changes`."""
@@ -153,7 +170,8 @@ def image_of(version: int, snapshot: Snapshot) -> MetadataImage:
         builder.apply(config)
     for acl in snapshot.acls:
         builder.apply(AclAdded(acl))
-    builder.deleted.update({deleted.topic_id: deleted for deleted in snapshot.deleted})
+    for deleted in snapshot.deleted:
+        builder.apply(deleted)
     return builder.build(version)
 
 
@@ -164,8 +182,10 @@ class _Builder:
         self.configs = {resource: dict(values) for resource, values in image.configs.items()}
         self.acls = set(image.acls)
         self.deleted = dict(image.deleted)
+        self._remains = image.remains
         self._shards = image.shards
         self._topics_changed = False
+        self._deleted_changed = False
 
     def apply(self, change: Change) -> None:
         match change:
@@ -179,6 +199,8 @@ class _Builder:
                     self._put(replace(topic, partitions=change.partitions))
             case TopicDeleted():
                 self._delete(change)
+            case StreamsRemoved():
+                self._removed(change.topic_id)
             case ConfigSet():
                 values = self.configs.setdefault((change.resource_type, change.resource_name), {})
                 values[change.key] = change.value
@@ -190,8 +212,9 @@ class _Builder:
                 self.acls.discard(change.acl)
 
     def build(self, version: int) -> MetadataImage:
-        while len(self.deleted) > DELETED_TOPICS_KEPT:
-            del self.deleted[next(iter(self.deleted))]
+        if self._deleted_changed:
+            self._forget_deletions()
+            self._remains = {topic_id: gone.partitions for topic_id, gone in self.deleted.items() if gone.partitions}
         shards = self._shards
         if self._topics_changed:
             shards = frozenset(
@@ -199,7 +222,16 @@ class _Builder:
                 for topic in self.topics.values()
                 for partition in range(topic.partitions)
             )
-        return MetadataImage(version, self.topics, self.by_id, self.configs, frozenset(self.acls), self.deleted, shards)
+        acls = frozenset(self.acls)
+        return MetadataImage(version, self.topics, self.by_id, self.configs, acls, self.deleted, shards, self._remains)
+
+    def _forget_deletions(self) -> None:
+        """Keep the latest, and every one whose streams may still be there: CreateTopics bounds their partitions."""
+        surplus = len(self.deleted) - DELETED_TOPICS_KEPT
+        if surplus > 0:
+            done = [topic_id for topic_id, gone in self.deleted.items() if not gone.partitions]
+            for topic_id in done[:surplus]:
+                del self.deleted[topic_id]
 
     def _put(self, topic: TopicCreated) -> None:
         self.topics[topic.name] = self.by_id[topic.topic_id] = topic
@@ -207,11 +239,19 @@ class _Builder:
 
     def _delete(self, change: TopicDeleted) -> None:
         topic = self.by_id.pop(change.topic_id, None)
-        self.deleted[change.topic_id] = change
+        partitions = change.partitions if topic is None else topic.partitions
+        self.deleted[change.topic_id] = change._replace(partitions=partitions)
+        self._deleted_changed = True
         if topic is not None:
             del self.topics[topic.name]
             self.configs.pop((RESOURCE_TOPIC, topic.name), None)
             self._topics_changed = True
+
+    def _removed(self, topic_id: bytes) -> None:
+        deleted = self.deleted.get(topic_id)
+        if deleted is not None:
+            self.deleted[topic_id] = deleted._replace(partitions=0)
+            self._deleted_changed = True
 
     def _remove_config(self, change: ConfigRemoved) -> None:
         resource = (change.resource_type, change.resource_name)

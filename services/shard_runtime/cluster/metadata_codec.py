@@ -18,6 +18,7 @@ from shard_runtime.cluster.metadata import (
     ConfigSet,
     PartitionsAdded,
     Snapshot,
+    StreamsRemoved,
     TopicCreated,
     TopicDeleted,
 )
@@ -82,6 +83,7 @@ _FIELDS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     TopicCreated: ("topic_created", _topic),
     PartitionsAdded: ("partitions_added", lambda change: pb.PartitionsAdded(**change._asdict())),
     TopicDeleted: ("topic_deleted", lambda change: pb.TopicDeleted(**change._asdict())),
+    StreamsRemoved: ("streams_removed", lambda change: pb.StreamsRemoved(**change._asdict())),
     ConfigSet: ("config_set", lambda change: pb.ConfigSet(**change._asdict())),
     ConfigRemoved: ("config_removed", lambda change: pb.ConfigRemoved(**change._asdict())),
     AclAdded: ("acl_added", lambda change: pb.AclAdded(**change.acl._asdict())),
@@ -116,13 +118,14 @@ def _read_config(config: pb.ConfigSet) -> ConfigSet:
 
 
 def _read_deleted(deleted: pb.TopicDeleted) -> TopicDeleted:
-    return TopicDeleted(deleted.topic_id, deleted.name, deleted.deleted_at_ms)
+    return TopicDeleted(deleted.topic_id, deleted.name, deleted.deleted_at_ms, deleted.partitions)
 
 
 _READERS: Final[dict[str, Callable[[Any], Change]]] = {
     "topic_created": _read_topic,
     "partitions_added": lambda added: PartitionsAdded(added.topic_id, added.partitions),
     "topic_deleted": _read_deleted,
+    "streams_removed": lambda removed: StreamsRemoved(removed.topic_id),
     "config_set": _read_config,
     "config_removed": lambda removed: ConfigRemoved(removed.resource_type, removed.resource_name, removed.key),
     "acl_added": lambda acl: AclAdded(_read_acl(acl)),

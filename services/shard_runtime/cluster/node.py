@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from shard_runtime.clock import Clock
+from shard_runtime.cluster.deleted_topics import DeletedTopics
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.nodes import NodeDescription, NodeRegistry
@@ -69,6 +70,7 @@ class ClusterNode:
         self.owners = Owners(store, clock, self.registry.node)
         self.configs = EffectiveConfigs(settings, self._overrides, lambda: self.registry.record.node_id)
         self.ownership: Ownership | None = None
+        self._deleted_topics = DeletedTopics(record_log, store, self.metadata, clock, settings[LEASE_MS])
         self._log = record_log
         self._store = store
         self._clock = clock
@@ -129,6 +131,7 @@ class ClusterNode:
             nodes=self.registry.nodes,
             deleted=self._is_deleted,
             claimed=self._note_claim,
+            forgotten=self._forget,
             terms=LeaseTerms(
                 lease_ms=settings[LEASE_MS],
                 lossless=single and settings[STORE_FSYNC_ALWAYS],
@@ -141,6 +144,8 @@ class ClusterNode:
         self.metadata.start()
         self._listener = asyncio.get_running_loop().create_task(self._listen())
         self.ownership.start()
+        if ShardKind.TOPIC in self._owner_factories:
+            self._deleted_topics.start()
 
     async def leave(self) -> None:
         """Be `leaving`: no target any more, still an owner. Then the caller drains its server."""
@@ -154,6 +159,7 @@ class ClusterNode:
             self._listener.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._listener
+        await self._deleted_topics.stop()
         await self.metadata.stop()
         await self.registry.remove()
 
@@ -178,15 +184,15 @@ class ClusterNode:
             owner = self._owned[shard] = self._owner_factories[shard.kind](shard)
         return owner
 
+    def _forget(self, shard: ShardId) -> None:
+        self._owned.pop(shard, None)
+
     def _changed(self) -> None:
         if self.ownership is not None:
             self.ownership.wake()
 
     def _on_metadata(self, image: MetadataImage, previous: MetadataImage) -> None:
         if image.shards != previous.shards:
-            for shard in [shard for shard in self._owned if shard not in image.shards and shard not in self._fixed]:
-                if self.ownership is None or self.ownership.lease(shard) is None:
-                    del self._owned[shard]
             self._changed()
 
     async def _listen(self) -> None:

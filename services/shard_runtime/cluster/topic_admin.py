@@ -40,7 +40,8 @@ from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.status import invalid_argument
 
 PARTITIONS_MAX: Final = 10_000
-#: Partitions of all topics together: each is a shard with a lease of its own.
+#: Partitions of all topics together: each is a shard with a lease of its own. Those of a deleted topic count until
+#: their streams are known removed, which bounds what the metadata must remember of deletions.
 CLUSTER_PARTITIONS_MAX: Final = 200_000
 
 #: Gives (producer id, producer epoch) to a transactional producer (CM-44).
@@ -82,7 +83,7 @@ class TopicAdmin:
 
         def decide(image: MetadataImage) -> Sequence[Change]:
             plan.clear()
-            partitions = sum(topic.partitions for topic in image.topics.values())
+            partitions = image.partitions
             for asked in request.topics:
                 try:
                     topic = self._checked_topic(image, asked, names[asked.name], partitions)
@@ -153,7 +154,7 @@ class TopicAdmin:
                 raise InvalidPartitionsError(
                     f"topic {asked.name!r} has {topic.partitions} partitions; {asked.count} would not grow it"
                 )
-            held = sum(other.partitions for other in image.topics.values()) - topic.partitions
+            held = image.partitions - topic.partitions
             _check_count(asked.name, asked.count, held)
             return PartitionsAdded(topic.topic_id, asked.count)
 
@@ -181,7 +182,7 @@ class TopicAdmin:
                 topic = image.topics.get(asked.name)
                 if topic is None:
                     raise UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")
-            return TopicDeleted(topic.topic_id, topic.name, self._clock.wall_ms())
+            return TopicDeleted(topic.topic_id, topic.name, self._clock.wall_ms(), topic.partitions)
 
         for asked in request.topics:
             if asked.HasField("topic_id"):
@@ -265,5 +266,6 @@ def _check_count(name: str, count: int, held: int) -> None:
         raise InvalidPartitionsError(f"topic {name!r}: {count} partitions; expected 1 to {PARTITIONS_MAX}")
     if held + count > CLUSTER_PARTITIONS_MAX:
         raise InvalidPartitionsError(
-            f"topic {name!r}: {count} partitions and the {held} of other topics exceed {CLUSTER_PARTITIONS_MAX}"
+            f"topic {name!r}: {count} partitions and the {held} of other topics (with deleted ones not yet removed) "
+            f"exceed {CLUSTER_PARTITIONS_MAX}"
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 from shard_runtime.cluster_store import NodeRecord
@@ -183,6 +183,11 @@ class StoreClusterStore:
         if hints:
             words = [word for name, (node, epoch) in hints.items() for word in (name, f"{node} {epoch}")]
             await self._one(owners_key(kind), ("HSET", owners_key(kind), *words))
+
+    async def remove_hints(self, kind: ShardKind, names: Sequence[str]) -> None:
+        """Take back the hints of shards that are no more."""
+        if names:
+            await self._one(owners_key(kind), ("HDEL", owners_key(kind), *names))
 
     async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:
         """All hints of a kind."""

@@ -120,7 +120,7 @@ class Process:
         ownership = self.node.ownership
         assert ownership is not None
         for task in [ownership._runner, *ownership._tasks, self.node._listener, self.node.metadata._task,
-                     self.node.registry._task]:  # fmt: skip
+                     self.node.registry._task, self.node._deleted_topics._task]:  # fmt: skip
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC, topic_id_text
+from kip932.records.v1 import metadata_log_pb2 as pb
+from shard_runtime.cluster import metadata
 from shard_runtime.cluster.metadata import (
     Acl,
     AclAdded,
@@ -14,6 +16,7 @@ from shard_runtime.cluster.metadata import (
     ConfigSet,
     MetadataImage,
     PartitionsAdded,
+    StreamsRemoved,
     TopicCreated,
     TopicDeleted,
     image_of,
@@ -73,10 +76,49 @@ def test_a_partition_count_never_shrinks() -> None:
 
 @pytest.mark.rule("CM-20")
 def test_changes_and_snapshots_survive_their_bytes() -> None:
-    changes = (*CHANGES, TopicDeleted(T, "t", 7), AclRemoved(ACL))
+    changes = (*CHANGES, TopicDeleted(T, "t", 7, 2), TopicDeleted(U, "u", 8, 3), StreamsRemoved(U), AclRemoved(ACL))
     entry = decode(encode_changes(changes, b"c" * 16, 5))
     assert (entry.change_id, entry.changes, entry.snapshot) == (b"c" * 16, changes, None)
     image = MetadataImage().apply(4, changes)
     entry = decode(encode_snapshot(image.snapshot(), b"d" * 16, 5))
     assert entry.snapshot is not None
     assert image_of(4, entry.snapshot) == image
+
+
+@pytest.mark.rule("CM-21")
+def test_a_deleted_topic_is_remembered_with_its_partitions_until_its_streams_are_removed() -> None:
+    image = MetadataImage().apply(1, CHANGES)
+    held = image.partitions
+    image = image.apply(2, [TopicDeleted(U, "u", 7, 3)])
+    assert image.remains == {U: 3}
+    assert image.partitions == held
+    assert image_of(2, image.snapshot()).remains == {U: 3}
+    again = image.apply(3, [StreamsRemoved(U), StreamsRemoved(bytes(16))])
+    assert (again.remains, again.partitions) == ({}, held - 3)
+    assert again.is_deleted(shard(U, 0))
+    assert image_of(3, again.snapshot()) == again
+    assert image.remains == {U: 3}
+
+
+@pytest.mark.rule("CM-20", "CM-21")
+def test_deletions_written_without_a_partition_count_still_replay() -> None:
+    record = pb.MetadataRecord(changes=[pb.MetadataChange(topic_deleted=pb.TopicDeleted(topic_id=T, name="t"))])
+    image = MetadataImage().apply(1, CHANGES).apply(2, decode(record.SerializeToString()).changes)
+    assert image.remains == {T: 2}, "the topic's creation lies in the log, so its partitions are known all the same"
+    folded = pb.MetadataRecord(snapshot=pb.MetadataSnapshot(deleted_topics=[pb.TopicDeleted(topic_id=T, name="t")]))
+    snapshot = decode(folded.SerializeToString()).snapshot
+    assert snapshot is not None
+    image = image_of(3, snapshot)
+    assert image.remains == {}
+    assert image.is_deleted(shard(T, 0))
+
+
+@pytest.mark.rule("CM-21")
+def test_old_deletions_are_forgotten_but_not_those_whose_streams_may_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "DELETED_TOPICS_KEPT", 2)
+    ids = [bytes([number] * 16) for number in range(4)]
+    image = MetadataImage().apply(1, [TopicDeleted(topic_id, "t", 0, 1) for topic_id in ids])
+    assert set(image.deleted) == set(ids)
+    image = image.apply(2, [StreamsRemoved(topic_id) for topic_id in ids[1:]])
+    assert list(image.deleted) == [ids[0], ids[3]]
+    assert image.remains == {ids[0]: 1}

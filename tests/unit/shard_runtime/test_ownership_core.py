@@ -272,7 +272,7 @@ def test_an_empty_node_list_moves_nothing() -> None:
     claims = Claims()
     claims.gain(0)
     claims.nodes = {ShardKind.GROUP: frozenset()}
-    assert claims.plan(10) == Plan([], [])
+    assert claims.plan(10) == Plan([], [], [])
 
 
 @pytest.mark.rule("CM-21")
@@ -281,8 +281,9 @@ def test_a_shard_whose_topic_is_gone_is_released_and_forgotten() -> None:
     claims.gain(0)
     assert claims.plan(10, frozenset()).releases == [ONE]
     claims.core.released(ONE)
-    claims.plan(20, frozenset())
+    assert claims.plan(20, frozenset()).forgotten == [ONE]
     assert claims.core.tenure(ONE) is None
+    assert claims.plan(30, frozenset()).forgotten == []
 
 
 def test_a_load_that_ends_after_the_shard_was_lost_counts_for_nothing() -> None:
