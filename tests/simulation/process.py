@@ -40,7 +40,8 @@ def settings_of(flags: tuple[tuple[str, str], ...]) -> Settings:
 
 
 class Process:
-    """One life of a process. `ended` says why it gave up, "" while it has not."""
+    """One life of a process. `ended` says why it gave up, "" while it has not; `ready`: it has started, and nobody has
+    asked it to stop."""
 
     def __init__(self, world: World, shape: ProcessShape, incarnation: int, dead: frozenset[int]) -> None:
         self.world = world
@@ -49,6 +50,7 @@ class Process:
         self.incarnation = incarnation
         self.address = f"{shape.name}:{PORT}"
         self.ended = ""
+        self.ready = False
         self.life = Life(shape.name, incarnation)
         self.clock = world.clock_of(shape.name)
         self.settings = settings_of(tuple(sorted(world.flags_of(shape).items())))

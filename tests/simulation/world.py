@@ -7,20 +7,12 @@ happens by chance but what the seed says. Runs only inside `determinism.run`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from random import Random
-from types import MappingProxyType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from shard_runtime.memory import MemoryStore, memory_cluster_store
-from shard_runtime.placement import (
-    ROLE_GROUP_COORDINATOR,
-    ROLE_PARTITION_LEADER,
-    ROLE_SHARE_COORDINATOR,
-    ROLES,
-)
 from shard_runtime.redis.connection import StoreSettings
 from tests.simulation.clock import Life, ProcessClock, SimLoop, context_of, living, unasked
 from tests.simulation.determinism import scribe
@@ -28,86 +20,17 @@ from tests.simulation.history import History, PhaseBegan, ProcessChanged
 from tests.simulation.network import SimNetwork, SimTransport
 from tests.simulation.points import CrashPoints, Point
 from tests.simulation.process import CLUSTER_ID, PORT, Process, alive
+from tests.simulation.shape import FLAGS, ProcessShape, Shape
 from tests.simulation.storage import SimStorage
+
+__all__ = ["KilledError", "Point", "ProcessShape", "Shape", "World"]
 
 T = TypeVar("T")
 
-#: Small limits, so that locks, leases, snapshots and compaction all come round within seconds.
-FLAGS: Final = MappingProxyType(
-    {
-        "offsets.topic.num.partitions": "2",
-        "share.coordinator.state.topic.num.partitions": "3",
-        "group.share.min.record.lock.duration.ms": "1000",
-        "group.share.record.lock.duration.ms": "4000",
-        "group.share.delivery.count.limit": "10",
-        "group.share.min.session.timeout.ms": "1000",
-        "group.share.session.timeout.ms": "10000",
-        "group.share.min.heartbeat.interval.ms": "100",
-        "group.share.heartbeat.interval.ms": "1000",
-        "group.share.assignment.interval.ms": "0",
-        "group.share.auto.offset.reset": "earliest",
-        "shard.compaction.entries.min": "30",
-        "shard.history.ms": "0",
-        "share.coordinator.snapshot.update.records.per.snapshot": "7",
-        "share.coordinator.cold.partition.snapshot.interval.ms": "5000",
-    }
-)
 _RETRY_S: Final = 0.5
 _START_S: Final = 120.0
 _SETTLE_S: Final = 60.0
 _SETTLE_POLL_S: Final = 0.1
-
-
-@dataclass(frozen=True)
-class ProcessShape:
-    """A process of the cluster: its name, and its roles as in `shard_runtime.placement.ROLES`."""
-
-    name: str
-    roles: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a cluster consists of, and its settings beside the usual ones."""
-
-    processes: tuple[ProcessShape, ...]
-    replicas: int = 0
-    flags: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def two(cls, replicas: int = 0, **flags: str) -> Self:
-        """Two processes with all roles."""
-        return cls((ProcessShape("a", ROLES), ProcessShape("b", ROLES)), replicas, flags)
-
-    @classmethod
-    def draw(cls, rng: Random) -> Self:
-        """A shape by chance: all roles twice, or each role apart once or twice; a store alone or with two replicas."""
-        if rng.random() < 0.7:
-            processes: tuple[ProcessShape, ...] = (ProcessShape("a", ROLES), ProcessShape("b", ROLES))
-        else:
-            processes = tuple(
-                ProcessShape(f"{prefix}{number}", frozenset({role}))
-                for prefix, role in (
-                    ("g", ROLE_GROUP_COORDINATOR),
-                    ("s", ROLE_SHARE_COORDINATOR),
-                    ("l", ROLE_PARTITION_LEADER),
-                )
-                for number in range(1, rng.randrange(2, 4))
-            )
-        return cls(processes, rng.choice((0, 0, 2)), dict(_drawn_flags(rng)))
-
-
-def _drawn_flags(rng: Random) -> Iterator[tuple[str, str]]:
-    for name, values in (
-        ("group.share.record.lock.duration.ms", ("1000", "2000", "4000")),
-        ("group.share.delivery.count.limit", ("2", "3", "5", "10")),
-        ("group.share.partition.max.record.locks", ("100", "200", "2000")),
-        ("group.share.max.share.sessions", ("200", "200", "2000")),
-        ("share.coordinator.snapshot.update.records.per.snapshot", ("0", "2", "7", "50")),
-        ("shard.compaction.entries.min", ("10", "30", "1000")),
-    ):
-        if rng.random() < 0.5:
-            yield name, rng.choice(values)
 
 
 class Watcher(Protocol):
@@ -121,6 +44,10 @@ class Watcher(Protocol):
 class _NoWatcher:
     def watch(self, _service_name: str, service: object, _process: str, _incarnation: int) -> object:
         return service
+
+
+class KilledError(Exception):
+    """A process was killed while it started or stopped."""
 
 
 class World:
@@ -148,6 +75,7 @@ class World:
         self._clocks: dict[str, ProcessClock] = {}
         self._incarnations = 0
         self._dead: dict[str, list[int]] = {}
+        self._starting: set[str] = set()
         self._clients: dict[str, Life] = {}
         #: Lives that are over. They are kept, else their tasks would be cleaned up in the midst of the run.
         self._buried: list[Process] = []
@@ -215,9 +143,23 @@ class World:
         await first.init_cluster(CLUSTER_ID)
         await first.close()
 
-    async def start(self, name: str, *, knows_dead: bool = True) -> Process:
+    async def start(self, name: str, *, knows_dead: bool = True, roles: frozenset[str] | None = None) -> Process:
         """Start a process, again and again until it has joined the cluster. `knows_dead`: it has the list of its own
-        former incarnations, as with a data directory. Raises AssertionError when it never joins or is killed."""
+        former incarnations, as with a data directory; `roles`: for one that is not of the shape. Raises AssertionError
+        when it never joins, KilledError when it is killed before it has."""
+        if roles is not None:
+            self._shapes[name] = ProcessShape(name, roles)
+        assert not self.present(name), f"{name} runs already"
+        self._starting.add(name)
+        try:
+            process = await self._start(name, knows_dead)
+        finally:
+            self._starting.discard(name)
+        process.ready = True
+        self._changed(process, "started")
+        return process
+
+    async def _start(self, name: str, knows_dead: bool) -> Process:
         until_s = self.loop.time() + _START_S
         while True:
             self._incarnations += 1
@@ -227,20 +169,24 @@ class World:
             self.processes[name] = process
             try:
                 await self._in(process, process.start())
-                break
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, KilledError):
                 raise
             except Exception as error:
                 self._end(process, "it did not start")
                 if self.loop.time() > until_s:
                     raise AssertionError(f"{name} never joined: {error!r}") from error
+            else:
+                return process
             await asyncio.sleep(_RETRY_S)
-        self._changed(process, "started")
-        return process
+
+    def present(self, name: str) -> bool:
+        """Whether a process lives, or somebody is about to start it."""
+        return name in self.processes or name in self._starting
 
     async def stop(self, name: str) -> None:
-        """End a process as SIGTERM does."""
+        """End a process as SIGTERM does. Raises KilledError when it is killed meanwhile."""
         process = self.processes[name]
+        process.ready = False
         self._changed(process, "stopping")
         await self._in(process, process.stop())
         if self.processes.get(name) is process:
@@ -295,7 +241,7 @@ class World:
         return self.processes[name].life if name in self.processes else self._clients[name]
 
     async def _in(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
-        """Run something as the process; raises AssertionError when the process dies under it."""
+        """Run something as the process; raises KilledError when the process dies under it."""
         with alive(process):
             task = self.loop.create_task(work)
         died = self.loop.create_future()
@@ -305,7 +251,7 @@ class World:
         finally:
             process.life.on_death = None
         if not task.done():
-            raise AssertionError(f"{process.life} was killed meanwhile")
+            raise KilledError(f"{process.life} was killed meanwhile")
         result: T = task.result()
         return result
 
@@ -356,6 +302,11 @@ class World:
             await asyncio.wait(tasks, timeout=1.0)
         life.die()
         self._changed_life(life, "killed")
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The names of the client processes that live."""
+        return tuple(self._clients)
 
     def _client(self, name: str) -> Life:
         life = self._clients.get(name)

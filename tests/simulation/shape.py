@@ -1,0 +1,89 @@
+"""What a simulated cluster consists of: its processes, the store's replicas, and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from types import MappingProxyType
+from typing import Final, Self
+
+from shard_runtime.placement import (
+    ROLE_GROUP_COORDINATOR,
+    ROLE_PARTITION_LEADER,
+    ROLE_SHARE_COORDINATOR,
+    ROLES,
+)
+
+#: Small limits, so that locks, leases, snapshots and compaction all come round within seconds.
+FLAGS: Final = MappingProxyType(
+    {
+        "offsets.topic.num.partitions": "2",
+        "share.coordinator.state.topic.num.partitions": "3",
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "4000",
+        "group.share.delivery.count.limit": "10",
+        "group.share.min.session.timeout.ms": "1000",
+        "group.share.session.timeout.ms": "10000",
+        "group.share.min.heartbeat.interval.ms": "100",
+        "group.share.heartbeat.interval.ms": "1000",
+        "group.share.assignment.interval.ms": "0",
+        "group.share.auto.offset.reset": "earliest",
+        "shard.compaction.entries.min": "30",
+        "shard.history.ms": "0",
+        "share.coordinator.snapshot.update.records.per.snapshot": "7",
+        "share.coordinator.cold.partition.snapshot.interval.ms": "5000",
+    }
+)
+
+
+@dataclass(frozen=True)
+class ProcessShape:
+    """A process of the cluster: its name, and its roles as in `shard_runtime.placement.ROLES`."""
+
+    name: str
+    roles: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a cluster consists of, and its settings beside the usual ones."""
+
+    processes: tuple[ProcessShape, ...]
+    replicas: int = 0
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def two(cls, replicas: int = 0, **flags: str) -> Self:
+        """Two processes with all roles."""
+        return cls((ProcessShape("a", ROLES), ProcessShape("b", ROLES)), replicas, flags)
+
+    @classmethod
+    def draw(cls, rng: Random) -> Self:
+        """A shape by chance: all roles twice, or each role apart once or twice; a store alone or with two replicas."""
+        if rng.random() < 0.7:
+            processes: tuple[ProcessShape, ...] = (ProcessShape("a", ROLES), ProcessShape("b", ROLES))
+        else:
+            processes = tuple(
+                ProcessShape(f"{prefix}{number}", frozenset({role}))
+                for prefix, role in (
+                    ("g", ROLE_GROUP_COORDINATOR),
+                    ("s", ROLE_SHARE_COORDINATOR),
+                    ("l", ROLE_PARTITION_LEADER),
+                )
+                for number in range(1, rng.randrange(2, 4))
+            )
+        return cls(processes, rng.choice((0, 0, 2)), dict(_drawn_flags(rng)))
+
+
+def _drawn_flags(rng: Random) -> Iterator[tuple[str, str]]:
+    for name, values in (
+        ("group.share.record.lock.duration.ms", ("1000", "2000", "4000")),
+        ("group.share.delivery.count.limit", ("2", "3", "5", "10")),
+        ("group.share.partition.max.record.locks", ("100", "200", "2000")),
+        ("group.share.max.share.sessions", ("200", "200", "2000")),
+        ("share.coordinator.snapshot.update.records.per.snapshot", ("0", "2", "7", "50")),
+        ("shard.compaction.entries.min", ("10", "30", "1000")),
+    ):
+        if rng.random() < 0.5:
+            yield name, rng.choice(values)
