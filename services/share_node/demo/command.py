@@ -53,6 +53,9 @@ def _cluster(bootstrap: str | None, console: Console) -> Iterator[str]:
 
 
 def _run(console: Console, bootstrap: str, job: Job, workers: int, input_path: str | None) -> Outcome:
-    console.print(f"{workers} share consumers work on the {job.name}; one of them will be killed.")
+    story = Demo(bootstrap, job, workers, input_path)
+    fate = "; one of them will be killed" if story.kills else ""
+    crew = "1 share consumer works" if workers == 1 else f"{workers} share consumers work"
+    console.print(f"{crew} on the {job.name}{fate}.")
     with ProgressBar(console) as bar:
-        return Demo(bootstrap, job, workers, input_path).run(bar.show)
+        return story.run(bar.show)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import csv
 import gzip
+import io
+import itertools
 import json
 import sysconfig
 import warnings
@@ -78,7 +80,10 @@ class StandardLibrary:
 
 
 class FileInput:
-    """A file of the user's: one record per line, JSONL document or CSV row; gzip by its `.gz` ending."""
+    """A file of the user's: one record per line, JSONL document or CSV row; gzip by its `.gz` ending.
+
+    A CSV row may go over several lines, inside quotes.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,13 +93,13 @@ class FileInput:
         self.columns = 0
         if self.format == "csv":
             first = next(iter(self.records()), None)
-            self.columns = len(next(csv.reader([first[1].decode("utf-8", "replace")]))) if first else 0
+            self.columns = len(_csv_fields(first[1].decode("utf-8", "replace"))) if first else 0
 
     def records(self) -> Iterator[tuple[str, bytes]]:
-        """(line number, line without its end). Raises InputError when the file cannot be read."""
+        """(number from 1, line or row without its end). Raises InputError when the file cannot be read."""
         try:
             with gzip.open(self.path, "rb") if self.path.suffix == ".gz" else self.path.open("rb") as lines:
-                for number, line in enumerate(lines, 1):
+                for number, line in enumerate(_csv_rows(lines) if self.format == "csv" else lines, 1):
                     yield str(number), line.rstrip(b"\r\n")
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(
@@ -109,8 +114,7 @@ class FileInput:
                 document = json.loads(value)
                 tally["fields"] = len(document) if isinstance(document, dict | list) else 1
             elif self.format == "csv":
-                rows = list(csv.reader([value.decode()]))
-                tally["fields"] = len(rows[0]) if rows else 0
+                tally["fields"] = len(_csv_fields(value.decode()))
                 if tally["fields"] != self.columns:
                     raise BrokenRecordError(f"{tally['fields']} columns, the first row has {self.columns}")
             else:
@@ -120,6 +124,35 @@ class FileInput:
         return tally
 
 
+def _csv_rows(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes of each row as the csv module parts them; a row it cannot read comes too, for `process` to refuse."""
+    row: list[bytes] = []
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            row.append(line)
+            yield line.decode("utf-8", "surrogateescape")
+
+    reader = csv.reader(texts())
+    while True:
+        try:
+            next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            pass  # the reader goes on behind it
+        yield b"".join(row)
+        row.clear()
+
+
+def _csv_fields(text: str) -> list[str]:
+    """The fields of one row. Raises csv.Error, also for text that is more than one row."""
+    rows = list(csv.reader(io.StringIO(text, newline="\n")))
+    if len(rows) > 1:
+        raise csv.Error(f"{len(rows)} rows in one record")
+    return rows[0] if rows else []
+
+
 def job_for(path: str | None) -> Job:
     """The job for `--input`, or for the standard library. Raises InputError for a path that is not a file."""
     if path is None:
@@ -127,6 +160,11 @@ def job_for(path: str | None) -> Job:
     if not Path(path).is_file():
         raise InputError(f"input {path} is not a file. Give a file of lines, JSONL or CSV, plain or gzip.")
     return FileInput(Path(path))
+
+
+def has_more_records(job: Job, count: int) -> bool:
+    """Whether the job has more than `count` records; reads no further. Raises InputError."""
+    return next(itertools.islice(job.records(), count, None), None) is not None
 
 
 def fails_first_attempt(key: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from share_node.demo.crew import Worker, hire
-from share_node.demo.jobs import Job, Tally, direct_count
+from share_node.demo.jobs import Job, Tally, direct_count, has_more_records
 from share_node.demo.ledger import Ledger, Place, Report
 from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer
 
@@ -50,6 +50,8 @@ class Demo:
     """One run, on a topic and a group of its own."""
 
     def __init__(self, bootstrap: str, job: Job, workers: int, input_path: str | None) -> None:
+        #: Whether a worker will be killed: then one of them must get so far, however they share the records.
+        self.kills = workers > 1 and has_more_records(job, (KILL_AFTER - 1) * workers)
         self._bootstrap = bootstrap
         self._job = job
         self._input_path = input_path
@@ -117,7 +119,7 @@ class Demo:
         with self._changed:
             self._ledger.add(report)
             busy = self._ledger.by_worker[report.worker] >= KILL_AFTER
-            if busy and self._victim is None and self._workers_wanted > 1:
+            if busy and self._victim is None and self.kills:
                 self._victim = self._workers[report.worker - 1]
                 self._victim.kill()
             self._changed.notify_all()

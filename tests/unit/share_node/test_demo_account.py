@@ -16,6 +16,7 @@ from share_node.demo.jobs import (
     job_for,
 )
 from share_node.demo.ledger import Ledger, Place, Report
+from share_node.demo.run import Demo
 
 HERE = Place("t", 0, 5)
 
@@ -60,6 +61,42 @@ def test_a_csv_row_of_another_width_is_broken(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b'a,b\n1,"x,y"\nonly one\n'))
     totals, accepted, rejected = direct_count(FileInput(path))
     assert (accepted, rejected, totals["fields"]) == (2, 1, 4)
+
+
+def test_a_csv_row_may_go_over_several_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b'id,text\r\n1,"two\nlines, one field"\r\n2,"\xe2\x80\xa8 stays"\n3,\xff\n4,"never closed\n')
+    rows = list(FileInput(path).records())
+    assert rows == [
+        ("1", b"id,text"),
+        ("2", b'1,"two\nlines, one field"'),
+        ("3", b'2,"\xe2\x80\xa8 stays"'),
+        ("4", b"3,\xff"),
+        ("5", b'4,"never closed'),
+    ]
+    job = FileInput(path)
+    assert job.process(rows[1][1])["fields"] == 2
+    assert direct_count(job)[1:] == (4, 1)
+    with pytest.raises(BrokenRecordError, match="2 rows"):
+        job.process(b"1,2\n3,4")
+
+
+def test_a_csv_row_that_cannot_be_read_is_rejected_and_the_next_one_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"a,b\n" + b"x" * 200_000 + b",1\n1,2\n")
+    assert [number for number, _ in FileInput(path).records()] == ["1", "2", "3"]
+    assert direct_count(FileInput(path))[1:] == (2, 1)
+
+
+@pytest.mark.rule("CM-71")
+@pytest.mark.parametrize(
+    ("records", "workers", "kills"), [(24, 2, False), (25, 2, True), (25, 1, False), (0, 4, False)]
+)
+def test_a_worker_is_killed_only_when_one_must_get_so_far(
+    tmp_path: Path, records: int, workers: int, kills: bool
+) -> None:
+    (tmp_path / "a.txt").write_text("line\n" * records)
+    assert Demo("h:1", FileInput(tmp_path / "a.txt"), workers, None).kills is kills
 
 
 def test_jsonl_and_lines_are_told_apart_by_ending(tmp_path: Path) -> None:
