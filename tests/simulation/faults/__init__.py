@@ -1,4 +1,4 @@
-"""Faults: each is a small frozen value that strikes a world and mends what it broke. Parameters are plain JSON values."""
+"""Faults: each is a small frozen value that strikes a world and mends what it broke; its fields are plain JSON."""
 
 from __future__ import annotations
 

@@ -1,0 +1,56 @@
+"""All kinds of faults, and how often each is drawn."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.faults import Fault
+from tests.simulation.faults.clocks import Jump
+from tests.simulation.faults.network import BadNetwork, BreakStreams, Cut, Isolate
+from tests.simulation.faults.processes import Kill, KillAtPoint, Pause, PauseAtPoint, PowerCut, Stop, Visit
+from tests.simulation.faults.store import (
+    CutFromStore,
+    FailOver,
+    HeldReplies,
+    LostReplies,
+    Refuse,
+    RestartStore,
+    Split,
+    Unreachable,
+)
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Shape
+
+_WEIGHTS: Final[dict[type[Fault], int]] = {
+    Kill: 8,
+    KillAtPoint: 12,
+    PowerCut: 4,
+    Stop: 8,
+    Visit: 6,
+    Pause: 8,
+    PauseAtPoint: 6,
+    Jump: 5,
+    Cut: 12,
+    Isolate: 4,
+    BadNetwork: 8,
+    BreakStreams: 4,
+    CutFromStore: 6,
+    LostReplies: 8,
+    HeldReplies: 6,
+    Unreachable: 4,
+    RestartStore: 6,
+    Refuse: 6,
+}
+#: Only where the store has replicas.
+_WEIGHTS_OF_REPLICAS: Final[dict[type[Fault], int]] = {FailOver: 16, Split: 10}
+
+#: Every kind by its name in plans.
+KINDS: Final[dict[str, type[Fault]]] = {kind.__name__: kind for kind in (*_WEIGHTS, *_WEIGHTS_OF_REPLICAS)}
+
+
+def draw(rng: Random, shape: Shape) -> Fault:
+    """A fault that may befall a cluster of this shape."""
+    weights = {**_WEIGHTS, **(_WEIGHTS_OF_REPLICAS if shape.replicas else {})}
+    return rng.choices(list(weights), list(weights.values()))[0].draw(rng, shape)

@@ -1,0 +1,119 @@
+"""What is done to one run: the cluster's shape, how long clients work, and which faults strike when. Plain JSON inside.
+
+A plan is drawn from a seed, every part of it from a random source of its own, so that taking one part away leaves the
+others as they were. It does not say what clients do: that is drawn from the seed while they work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+from tests.simulation.faults import Fault
+from tests.simulation.faults.catalogue import KINDS, draw
+from tests.simulation.world import ProcessShape, Shape
+
+#: How many faults strike, and how often it is so many.
+_COUNTS: Final = {0: 2, 1: 4, 2: 5, 3: 4, 4: 3, 6: 2, 9: 1}
+_WORK_MS: Final = (8_000, 14_000)
+#: Clients have begun by then.
+_FIRST_MS: Final = 500
+
+
+@dataclass(frozen=True)
+class Step:
+    """A fault and when it strikes, in milliseconds of work."""
+
+    at_ms: int
+    fault: Fault
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run's circumstances. `without` names workloads that take no part; `drawn`: it is just what the seed gives."""
+
+    shape: Shape
+    work_ms: int
+    steps: tuple[Step, ...] = ()
+    without: tuple[str, ...] = ()
+    drawn: bool = field(default=False, compare=False)
+
+    @classmethod
+    def draw(cls, seed: int) -> Plan:
+        """The plan of a seed."""
+        rng = Random(f"{seed}/plan")
+        shape = Shape.draw(Random(f"{seed}/shape"))
+        work_ms = rng.randrange(*_WORK_MS, 100)
+        count = rng.choices(list(_COUNTS), list(_COUNTS.values()))[0]
+        steps = [
+            Step(rng.randrange(_FIRST_MS, work_ms - 1_000), draw(Random(f"{seed}/fault/{number}"), shape))
+            for number in range(count)
+        ]
+        return cls(shape, work_ms, tuple(sorted(steps, key=lambda step: step.at_ms)), drawn=True)
+
+    def cut(self, work_ms: int) -> Plan:
+        """The same with less time: what would strike later does not."""
+        return replace(self, work_ms=work_ms, steps=tuple(step for step in self.steps if step.at_ms < work_ms))
+
+    def text(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(self.as_json(), separators=(",", ":"))
+
+    def as_json(self) -> dict[str, Any]:
+        """As values that JSON knows."""
+        shape = self.shape
+        return {
+            "shape": {
+                "processes": {each.name: sorted(each.roles) for each in shape.processes},
+                "replicas": shape.replicas,
+                "flags": dict(shape.flags),
+            },
+            "work_ms": self.work_ms,
+            "without": list(self.without),
+            "steps": [[step.at_ms, _word(step.fault), _parameters(step.fault)] for step in self.steps],
+        }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Plan:
+        """Read what `as_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
+        shape = said["shape"]
+        processes = tuple(ProcessShape(name, frozenset(roles)) for name, roles in shape["processes"].items())
+        return cls(
+            Shape(processes, int(shape["replicas"]), dict(shape["flags"])),
+            int(said["work_ms"]),
+            tuple(Step(int(at_ms), _fault(word, parameters)) for at_ms, word, parameters in said["steps"]),
+            tuple(said["without"]),
+        )
+
+    def told(self) -> list[str]:
+        """In words, a line each."""
+        shape = self.shape
+        processes = "; ".join(f"{each.name}: {', '.join(sorted(each.roles))}" for each in shape.processes)
+        flags = " ".join(f"{name}={value}" for name, value in shape.flags.items())
+        return [
+            f"cluster: {processes}; {shape.replicas} replicas of the store; {flags or 'no flags'}",
+            f"clients work for {self.work_ms / 1000:.1f} s",
+            *(f"  at {step.at_ms / 1000:6.3f} s: {step.fault}" for step in self.steps),
+        ]
+
+
+def _word(fault: Fault) -> str:
+    return type(fault).__name__
+
+
+def _parameters(fault: Fault) -> dict[str, Any]:
+    return asdict(fault)  # type: ignore[call-overload, no-any-return]  # every fault is a dataclass
+
+
+def _fault(word: str, parameters: Mapping[str, Any]) -> Fault:
+    kind = KINDS.get(word)
+    if kind is None:
+        raise ValueError(f"there is no fault {word!r}; expected one of {', '.join(sorted(KINDS))}")
+    return kind(**{name: _plain(value) for name, value in parameters.items()})
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

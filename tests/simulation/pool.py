@@ -1,0 +1,191 @@
+"""Plays many seeds in worker processes: fresh interpreters with a fixed hash seed, fed with a few seeds at a time.
+
+A worker that dies or stays silent is a violation of the seed that it was playing; the others of its seeds are played by
+its successor. Parent and worker speak JSON, a line each way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+#: What sets iterate by; the same everywhere, or a seed would not give the same history.
+HASH_SEED: Final = "0"
+#: What plays one seed, as `module:function`: int -> Played.
+PLAY: Final = "tests.simulation.play:play"
+CHUNK: Final = 8
+#: A worker silent for longer is killed; a history takes a fraction of a second and ends itself long before this.
+SILENT_S: Final = 120.0
+PROGRESS_S: Final = 10.0
+_LINE_BYTES: Final = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a worker says of one seed: `violations` in words, `rules` broken, and the story if there are any."""
+
+    seed: int
+    operations: int = 0
+    violations: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    seconds: float = 0.0
+    story: str = ""
+
+
+@dataclass
+class Summary:
+    """All seeds of one call of `run`."""
+
+    histories: int = 0
+    operations: int = 0
+    violations: int = 0
+    failed: list[Played] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, played: Played) -> None:
+        """Count one more seed."""
+        self.histories += 1
+        self.operations += played.operations
+        self.violations += len(played.violations)
+        if played.violations:
+            self.failed.append(played)
+
+    def line(self) -> str:
+        """The closing line."""
+        seconds = time.monotonic() - self.began
+        return (
+            f"histories={self.histories} operations={self.operations} violations={self.violations} "
+            f"seconds={seconds:.1f}"
+        )
+
+
+def run(
+    seeds: Iterable[int],
+    *,
+    workers: int | None = None,
+    play: str = PLAY,
+    say: Callable[[Played], None] | None = None,
+    progress: TextIO | None = None,
+    silent_s: float = SILENT_S,
+) -> Summary:
+    """Play the seeds; `say` hears of each as it ends, in no order; `progress` gets a line every ten seconds."""
+    return asyncio.run(_Pool(deque(seeds), play, say, progress, silent_s).run(workers or os.cpu_count() or 1))
+
+
+class _Pool:
+    def __init__(
+        self,
+        seeds: deque[int],
+        play: str,
+        say: Callable[[Played], None] | None,
+        progress: TextIO | None,
+        silent_s: float,
+    ) -> None:
+        self._seeds = seeds
+        self._all = len(seeds)
+        self._play = play
+        self._say = say
+        self._progress = progress
+        self._silent_s = silent_s
+        self._summary = Summary()
+
+    async def run(self, workers: int) -> Summary:
+        telling = asyncio.create_task(self._tell())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(workers, self._all)):
+                    group.create_task(self._employ())
+        finally:
+            telling.cancel()
+        return self._summary
+
+    async def _tell(self) -> None:
+        while self._progress is not None:
+            await asyncio.sleep(PROGRESS_S)
+            print(f"{self._summary.line()} of {self._all}", file=self._progress, flush=True)
+
+    def _done(self, played: Played) -> None:
+        self._summary.add(played)
+        if self._say is not None:
+            self._say(played)
+
+    async def _employ(self) -> None:
+        """One worker after the other, as long as there are seeds."""
+        while self._seeds:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tests.simulation.pool",
+                self._play,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONHASHSEED": HASH_SEED},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=_LINE_BYTES,
+            )
+            try:
+                while self._seeds and await self._feed(process):
+                    pass
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+
+    async def _feed(self, process: asyncio.subprocess.Process) -> bool:
+        """Have some seeds played. False when the worker is gone."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        chunk = deque(self._seeds.popleft() for _ in range(min(CHUNK, len(self._seeds))))
+        process.stdin.write(json.dumps(list(chunk)).encode() + b"\n")
+        why = ""
+        while chunk:
+            try:
+                text = await asyncio.wait_for(process.stdout.readline(), self._silent_s)
+            except TimeoutError:
+                why = f"said nothing for {self._silent_s:.0f} s"
+                break
+            if not text.endswith(b"\n"):
+                why = f"died with status {await process.wait()}"
+                break
+            self._done(_played(json.loads(text)))
+            chunk.popleft()
+        if chunk:
+            lost = f"the worker that played seed {chunk[0]} {why}"
+            self._done(Played(chunk[0], violations=(lost,), rules=("INV-19",)))
+            chunk.popleft()
+            self._seeds.extendleft(reversed(chunk))
+        return not why
+
+
+def _played(said: dict[str, Any]) -> Played:
+    return Played(**{**said, "violations": tuple(said["violations"]), "rules": tuple(said["rules"])})
+
+
+def work(play: str, asked: TextIO, answers: TextIO) -> None:
+    """A worker: plays the seeds of each line that it is asked, in order, until there are no more lines."""
+    module, _, name = play.partition(":")
+    function = getattr(import_module(module), name)
+    for text in asked:
+        for seed in json.loads(text):
+            print(json.dumps(asdict(function(seed))), file=answers, flush=True)
+
+
+def main() -> None:
+    """Work with standard output for answers alone: whatever else prints, prints to standard error."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)
+        work(sys.argv[1], sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()
