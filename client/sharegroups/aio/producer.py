@@ -73,12 +73,12 @@ class Producer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        *,
         partition: int | None = None,
+        *,
         headers: Headers = None,
-        timestamp_ms: int | None = None,
+        timestamp: int | None = None,
     ) -> DeliveryReport:
-        """Produce one record and return where it is stored. Raises KafkaError when it could not be delivered."""
+        """Produce one record and return where it is stored. Raises what `produce` does, or why it was not delivered."""
         delivered: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
 
         def done(error: KafkaError | None, report: DeliveryReport) -> None:
@@ -89,9 +89,7 @@ class Producer:
             else:
                 delivered.set_exception(error)
 
-        await self.produce(
-            topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms, on_delivery=done
-        )
+        await self.produce(topic, value, key, partition, done, headers=headers, timestamp=timestamp)
         return await delivered
 
     async def produce(
@@ -99,20 +97,21 @@ class Producer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        *,
         partition: int | None = None,
-        headers: Headers = None,
-        timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
+        *,
+        headers: Headers = None,
+        timestamp: int | None = None,
     ) -> None:
         """Put one record into the buffer; `on_delivery(error or None, report)` tells its fate, in the event loop.
 
-        Waits for metadata and room, at most max.block.ms each. Raises BufferFullError, MessageTooLargeError,
-        UnknownTopicOrPartitionError, InvalidRequestError for a partition that does not exist.
+        `timestamp` is in ms since 1970, now when left out. Waits for metadata and room, at most max.block.ms each.
+        Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition
+        that does not exist.
         """
         if topic not in self.cluster.topics:
             await self.ensure_topic(topic)
-        record = self.record(value, key, headers, timestamp_ms)
+        record = self.record(value, key, headers, timestamp)
         wake = self.append(topic, partition, record, on_delivery)
         if wake is None:
             wake = await self._append_when_room(topic, partition, record, on_delivery)
