@@ -35,16 +35,16 @@ def _run(name: str, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def _start_offset(cluster: Cluster, group: str) -> tuple[int, int]:
+def _start_offset(cluster: Cluster, group: str, topic: str = "orders") -> tuple[int, int]:
     async def asked() -> tuple[int, int]:
         async with Wire(cluster.bootstrap) as wire:
-            return await wire.lag(group, "orders")
+            return await wire.lag(group, topic)
 
     return asyncio.run(asked())
 
 
 def test_every_example_is_run_here() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"produce_consume.py", "raw_stubs.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"acknowledge.py", "produce_consume.py", "raw_stubs.py"}
 
 
 def test_a_program_with_only_the_generated_stubs(own: Cluster) -> None:
@@ -67,3 +67,23 @@ def test_produce_and_consume(own: Cluster) -> None:
     start, lag = _start_offset(own, "workers")
     assert lag == 0
     assert start >= 10
+
+
+@pytest.mark.rule("CL-23")
+def test_acknowledge(own: Cluster) -> None:
+    said = sorted(_run("acknowledge.py", own.bootstrap))
+    assert said == [
+        "12 delivery 1 ACCEPT",
+        "13 delivery 1 ACCEPT",
+        "14 delivery 1 RELEASE",
+        "14 delivery 2 ACCEPT",
+        "fourteen delivery 1 REJECT",
+    ]
+    assert _start_offset(own, "bank", "payments") == (4, 0)
+
+
+def test_the_readme_shows_a_part_of_the_example() -> None:
+    readme = (EXAMPLES.parents[1] / "README.md").read_text()
+    shown = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "RELEASE" in block)
+    example = [line.strip() for line in (EXAMPLES / "acknowledge.py").read_text().splitlines()]
+    assert [line.strip() for line in shown.splitlines() if line.strip() not in example] == []

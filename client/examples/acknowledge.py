@@ -1,0 +1,39 @@
+"""Acknowledge each record by itself, by what became of it: `python acknowledge.py [host:port]`."""
+
+import sys
+
+from sharegroups import AcknowledgeType, Admin, Message, Producer, ShareConsumer
+
+bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7932"
+
+
+def handle(message: Message) -> None:
+    """The work: it fails for a while with one record, and for ever with another."""
+    amount = int(message.value())
+    if amount == 14 and message.delivery_count() == 1:
+        raise ConnectionError("the bank does not answer")
+
+
+with Admin(bootstrap_servers=bootstrap) as admin:
+    admin.create_topics(["payments"])  # one that exists already stays as it is
+
+with Producer(bootstrap_servers=bootstrap) as producer:
+    for text in ("12", "13", "fourteen", "14"):
+        producer.produce("payments", text)
+
+with ShareConsumer(bootstrap_servers=bootstrap, group_id="bank", share_acknowledgement_mode="explicit") as consumer:
+    consumer.subscribe(["payments"])
+    finished = 0
+    while finished < 4:
+        for message in consumer.poll(timeout=1):
+            try:
+                handle(message)
+                outcome = AcknowledgeType.ACCEPT
+            except ConnectionError:
+                outcome = AcknowledgeType.RELEASE  # it comes again, to any member of the group
+            except ValueError:
+                outcome = AcknowledgeType.REJECT  # it never comes again
+            consumer.acknowledge(message, outcome)
+            print(message.value().decode(), "delivery", message.delivery_count(), outcome.name)
+            finished += outcome is not AcknowledgeType.RELEASE
+    consumer.commit_sync()  # what is acknowledged travels with the next poll, or now
