@@ -46,7 +46,7 @@ class Life:
         self.on_death: Callable[[], object] | None = None
         #: Whether anything keeps its callbacks from running; what the loop asks.
         self.halted = False
-        self.parked: list[SimHandle] = []
+        self.parked: list[SimHandle | SimTimer] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self._prune_at = _PRUNE_AT
 
@@ -59,6 +59,11 @@ class Life:
         if len(self.tasks) > self._prune_at:
             self.tasks = [kept for kept in self.tasks if not kept.done() or unasked(kept)]
             self._prune_at = 2 * len(self.tasks) + _PRUNE_AT
+
+    def park(self, handle: SimHandle | SimTimer) -> None:
+        """Keep a callback that is due for `resume`; of a dead life forget it."""
+        if not self.dead:
+            self.parked.append(handle)
 
     def pause(self) -> None:
         """Run nothing of it until `resume`."""
@@ -131,23 +136,39 @@ class SimFuture(asyncio.Future[Any]):
             return self._serial
 
 
-class SimHandle(asyncio.TimerHandle):
-    """A callback that waits for its turn, or for its time."""
+class SimHandle(asyncio.Handle):
+    """A callback that waits for its turn."""
 
-    __slots__ = ("life", "serial", "when_s")
+    __slots__ = ("life",)
 
-    def __init__(self, when_s: float, callback: Callable[..., object], args: Any, context: Context | None) -> None:
+    def __init__(self, callback: Callable[..., object], args: Any, context: Context | None) -> None:
         self._callback = callback
         self._args = args
         self._context = context if context is not None else copy_context()
         self._cancelled = False
         self.life = self._context.get(LIFE)
-        self.when_s = when_s
-        self.serial = next(_serials)
 
-    def __lt__(self, other: object) -> bool:
-        assert isinstance(other, SimHandle)
-        return (self.when_s, self.serial) < (other.when_s, other.serial)
+    def __repr__(self) -> str:
+        return f"<callback of {self.life}: {self._callback}>"
+
+    def cancel(self) -> None:
+        """Do not run it."""
+        self._cancelled = True
+
+
+class SimTimer(asyncio.TimerHandle):
+    """A callback that waits for its time."""
+
+    __slots__ = ("life", "serial")
+
+    def __init__(self, when: float, callback: Callable[..., object], args: Any, context: Context | None) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._context = context if context is not None else copy_context()
+        self._cancelled = False
+        self.life = self._context.get(LIFE)
+        self.serial = next(_serials)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -156,19 +177,11 @@ class SimHandle(asyncio.TimerHandle):
         return self.serial
 
     def __repr__(self) -> str:
-        return f"<handle {self.serial} of {self.life} at {self.when_s}: {self._callback}>"
+        return f"<timer of {self.life} at {self._when} s: {self._callback}>"
 
     def cancel(self) -> None:
         """Do not run it."""
         self._cancelled = True
-
-    def cancelled(self) -> bool:
-        """Whether it was cancelled."""
-        return self._cancelled
-
-    def when(self) -> float:
-        """The time it is due at, in seconds."""
-        return self.when_s
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -177,8 +190,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now_s = 0.0
-        self._timers: list[tuple[float, int, SimHandle]] = []
-        self._instant = 0
+        self._timers: list[tuple[float, int, SimTimer]] = []
 
     def time(self) -> float:
         """Virtual seconds since the start."""
@@ -205,7 +217,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> SimHandle:
         """Run a callback in its turn."""
-        handle = SimHandle(0.0, callback, args, context)
+        handle = SimHandle(callback, args, context)
         self._ready.append(handle)  # type: ignore[attr-defined]  # BaseEventLoop's own queue
         return handle
 
@@ -218,17 +230,20 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> SimHandle:
+    ) -> SimTimer:
         """Run a callback `delay` seconds from now."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> SimHandle:
+    ) -> SimTimer:
         """Run a callback at a time."""
-        handle = SimHandle(when, callback, args, context)
-        heappush(self._timers, (when, handle.serial, handle))
-        return handle
+        timer = SimTimer(when, callback, args, context)
+        if when > self._now_s:
+            heappush(self._timers, (when, timer.serial, timer))
+        else:
+            self._ready.append(timer)  # type: ignore[attr-defined]
+        return timer
 
     def _process_events(self, event_list: object) -> None:
         """There are no files."""
@@ -237,47 +252,47 @@ class SimLoop(asyncio.BaseEventLoop):
         """There is nobody to wake."""
 
     def _run_once(self) -> None:
-        """One round: what is due becomes ready, and what was ready at its begin runs."""
-        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
-        if not ready:
+        """Run everything, instant after instant, until somebody calls `stop`."""
+        ready = self._ready  # type: ignore[attr-defined]
+        take, left = ready.popleft, _INSTANT_MAX
+        while True:
+            while ready:
+                handle = take()
+                if handle._cancelled:
+                    continue
+                life = handle.life
+                if life is not None and life.halted:
+                    life.park(handle)
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": f"callback of {life} failed", "exception": error})
+                if self._stopping:  # type: ignore[attr-defined]
+                    return
+                left -= 1
+                if left < 0:
+                    raise RuntimeError(f"time stands still at {self._now_s} s: {_INSTANT_MAX} callbacks, now {handle}")
             self._jump()
-        while timers and timers[0][0] <= self._now_s:
-            ready.append(heappop(timers)[2])
-        self._instant += len(ready)
-        if self._instant > _INSTANT_MAX:
-            raise RuntimeError(
-                f"time stands still at {self._now_s} s: {_INSTANT_MAX} callbacks, the next is {ready[0]}"
-            )
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            life = handle.life
-            if life is not None and life.halted:
-                if not life.dead:
-                    life.parked.append(handle)
-                continue
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.call_exception_handler({"message": f"callback of {life} failed", "exception": error})
+            left = _INSTANT_MAX
 
     def _jump(self) -> None:
-        timers = self._timers
+        """Go on to the next timer."""
+        timers, ready = self._timers, self._ready  # type: ignore[attr-defined]
         while timers and timers[0][2]._cancelled:
             heappop(timers)
         if not timers:
             raise RuntimeError("the loop would wait for ever: no timer is set and nothing is ready")
-        if timers[0][0] > self._now_s:
-            self._now_s = timers[0][0]
-            self._instant = 0
+        self._now_s = now_s = timers[0][0]
+        while timers and timers[0][0] == now_s:
+            ready.append(heappop(timers)[2])
 
     # ---- for lives
 
-    def unpark(self, handles: list[SimHandle]) -> None:
-        """Let parked callbacks run before anything that comes now."""
+    def unpark(self, handles: list[SimHandle | SimTimer]) -> None:
+        """Let parked callbacks run, before anything of theirs that comes later."""
         self._ready.extend(handles)  # type: ignore[attr-defined]
 
     def drop_all(self) -> None:

@@ -157,13 +157,7 @@ def _evalsha(server: MemoryServer, command: Command) -> Any:
 
 
 def _publish(server: MemoryServer, _session: Session, command: Command) -> Any:
-    channel, heard = _key(command[1]), 0
-    for session in server.sessions:
-        if channel in session.channels:
-            session.inbox.append([b"message", channel.encode(), _bytes(command[2])])
-            session.changed.set()
-            heard += 1
-    return heard
+    return server.publish(_key(command[1]), _bytes(command[2]))
 
 
 def _subscribe(_server: MemoryServer, session: Session, command: Command) -> Any:

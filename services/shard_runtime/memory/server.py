@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final
 
 from shard_runtime.clock import Clock
-from shard_runtime.redis.connection import Command, ErrorReply
+from shard_runtime.redis.connection import Command, ConnectionLostError, ErrorReply
 
 from .commands import COMMANDS, READS, SESSION
 from .data import Data, Effect
@@ -23,27 +24,52 @@ _WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR
 _GROWS: Final = frozenset({"XADD", "HSET", "SET", "INCR"})
 
 
-@dataclass(slots=True)
-class Follower:
-    """A replica's or the disk's copy: it applies groups of effects in order, and may lag by holding some back."""
+_UNREAD_MAX: Final = 1_024
 
-    data: Data
-    applied: int
-    pending: deque[tuple[int, Sequence[Effect]]] = field(default_factory=deque)
-    paused: bool = False
+#: Lets something happen that the server has sent: to a replica, or to a subscriber.
+Carry = Callable[[Callable[[], None]], None]
+
+
+class Follower:
+    """A replica's or the disk's copy: it applies groups of effects in order, and may lag by holding some back.
+
+    `applied` says how far it is; the effects are carried out when somebody looks at `data`.
+    """
+
+    def __init__(self, data: Data, applied: int) -> None:
+        self.applied = applied
+        self.paused = False
+        self._data = data
+        self._groups: deque[tuple[int, Sequence[Effect]]] = deque()
+
+    @property
+    def data(self) -> Data:
+        """What it holds."""
+        while self._groups and self._groups[0][0] <= self.applied:
+            for effect in self._groups.popleft()[1]:
+                self._data.apply(effect)
+        return self._data
 
     def feed(self, offset: int, effects: Sequence[Effect]) -> None:
-        """Take a group of effects; at once, unless paused."""
-        self.pending.append((offset, effects))
+        """Hold a group of effects, until `reach` or `catch_up`."""
+        self._groups.append((offset, effects))
+        if len(self._groups) > _UNREAD_MAX:
+            _ = self.data
+
+    def reach(self, offset: int) -> None:
+        """Apply what is held back up to an offset, unless paused."""
         if not self.paused:
-            self.catch_up()
+            self.applied = max(self.applied, offset)
 
     def catch_up(self) -> None:
         """Apply all that is held back."""
-        while self.pending:
-            self.applied, effects = self.pending.popleft()
-            for effect in effects:
-                self.data.apply(effect)
+        if self._groups:
+            self.applied = max(self.applied, self._groups[-1][0])
+
+    def restart(self, data: Data, offset: int) -> None:
+        """Hold other data, in step with the master's offset."""
+        self._data, self.applied, self.paused = data, offset, False
+        self._groups.clear()
 
 
 @dataclass(slots=True)
@@ -57,8 +83,10 @@ class Session:
     written: int = 0
     channels: set[str] = field(default_factory=set)
     inbox: deque[list[Any]] = field(default_factory=deque)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """A message arrived, or the connection ended."""
+    listener: asyncio.Future[None] | None = None
+    """Waits for a message, or for the end of the connection."""
+    asking: asyncio.Future[list[Any]] | None = None
+    """Waits for the replies of the pipeline that is outstanding."""
     open: bool = True
     """The client can still hear an answer."""
     dead: bool = False
@@ -68,7 +96,18 @@ class Session:
         """Cut the connection; `dead`: from the server's side."""
         self.open = False
         self.dead = self.dead or dead
-        self.changed.set()
+        self._wake()
+        if self.asking is not None and not self.asking.done():
+            self.asking.set_exception(ConnectionLostError("the connection to the in-memory store broke"))
+
+    def hear(self, message: list[Any]) -> None:
+        """A message of a subscribed channel arrives."""
+        self.inbox.append(message)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.listener is not None and not self.listener.done():
+            self.listener.set_result(None)
 
 
 class MemoryServer:
@@ -85,6 +124,8 @@ class MemoryServer:
         self.skew_ms = 0
         self.sessions: list[Session] = []
         self.loaded: set[str] = set()
+        #: How what this server sends by itself travels; at once when None.
+        self.carry: Carry | None = None
         self._clock = clock
         self._rng = rng
         self._effects: list[Effect] = []
@@ -138,26 +179,49 @@ class MemoryServer:
         self._effects = []
         self.new_history()
         for follower in (*self.followers, self.disk):
-            follower.data, follower.applied = data.copy(), self.offset
-            follower.pending.clear()
-            follower.paused = False
+            follower.restart(data.copy(), self.offset)
 
     def _publish_effects(self, session: Session) -> None:
         if self._effects:
             self.offset += 1
             effects, self._effects = self._effects, []
+            offset = session.written = self.offset
             for follower in (*self.followers, self.disk):
-                follower.feed(self.offset, effects)
-            session.written = self.offset
-            self._acked.set()
+                follower.feed(offset, effects)
+            self.disk.reach(offset)
+            if self.carry is None or not self.followers:
+                self._replicated(offset, self.followers)
+            else:
+                for follower in self.followers:
+                    self.carry(partial(self._replicated, offset, (follower,)))
+
+    def _replicated(self, offset: int, followers: Sequence[Follower]) -> None:
+        for follower in followers:
+            follower.reach(offset)
+        self._acked.set()
+
+    def publish(self, channel: str, message: bytes) -> int:
+        """Send a message to all who subscribed to a channel; how many they are."""
+        heard = [session for session in self.sessions if channel in session.channels]
+        for session in heard:
+            said = partial(session.hear, [b"message", channel.encode(), message])
+            if self.carry is None:
+                said()
+            else:
+                self.carry(said)
+        return len(heard)
 
     # -- executing ----------------------------------------------------------------------------------------------------
 
     async def execute(self, session: Session, command: Command) -> Any:
         """Execute one command for a connection and return its reply."""
+        if command[0] == "WAIT":
+            return await self.wait(session, int(command[1]), int(command[2]))
+        return self.execute_now(session, command)
+
+    def execute_now(self, session: Session, command: Command) -> Any:
+        """Execute one command that is not WAIT."""
         name = str(command[0])
-        if name == "WAIT":
-            return await self._wait(session, int(command[1]), int(command[2]))
         if name == "MULTI":
             session.queued, session.refused = [], False
             return b"OK"
@@ -212,7 +276,8 @@ class MemoryServer:
             return ErrorReply(self.refuse, "refused by the test")
         return None
 
-    async def _wait(self, session: Session, replicas: int, timeout_ms: int) -> Any:
+    async def wait(self, session: Session, replicas: int, timeout_ms: int) -> Any:
+        """WAIT: how many replicas have all that this connection wrote."""
         if self.role != "master":
             return ErrorReply("ERR", "WAIT cannot be used with replica instances.")
 

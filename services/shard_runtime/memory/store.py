@@ -78,7 +78,7 @@ class MemoryStore:
         self.reachable = True
         self._routes: dict[str, MemoryServer] = {}
         self._cut_off: set[str] = set()
-        self._tasks: set[asyncio.Task[list[Reply]]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         for _ in range(replicas):
             self.master.add_replica()
 
@@ -112,6 +112,7 @@ class MemoryStore:
         data = self.master.followers[replica].data.copy()
         if not keep_connections:
             self.master.cut_sessions()
+            self.master.loaded.clear()  # functions are not replicated
         self.master.become(data)
 
     def split(self, *names: str) -> None:
@@ -184,25 +185,34 @@ class MemoryStore:
                 await hook(FaultPoint(session.name, Stage.COMMAND, commands, index))
             if session.dead:
                 raise ConnectionLostError("the in-memory store closed the connection")
-            replies.append(await session.server.execute(session, command))
+            if command[0] == "WAIT":
+                replies.append(await session.server.wait(session, int(command[1]), int(command[2])))
+            else:
+                replies.append(session.server.execute_now(session, command))
         if hook is not None:
             await hook(FaultPoint(session.name, Stage.REPLY, commands))
         if road is not None:
             await road.answered(session.name, commands)
         return replies
 
-    def start(self, session: Session, commands: Sequence[Command]) -> asyncio.Task[list[Reply]]:
-        """Execute a pipeline in a task of its own, which outlives its client."""
+    def start(self, session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]]) -> None:
+        """Execute a pipeline in a task of its own, which outlives its client; its end is put into `answer`."""
         context = self.context.copy() if self.context is not None else None
-        task = asyncio.get_running_loop().create_task(self.deliver(session, commands), context=context)
+        task = asyncio.get_running_loop().create_task(self._answer(session, commands, answer), context=context)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+        task.add_done_callback(self._tasks.discard)
 
-    def _ended(self, task: asyncio.Task[list[Reply]]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
+    async def _answer(self, session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]]) -> None:
+        try:
+            replies = await self.deliver(session, commands)
+        except ConnectionLostError:
+            session.end(dead=False)
+        except Exception as error:
+            if not answer.done():
+                answer.set_exception(error)
+        else:
+            if not answer.done():
+                answer.set_result(replies)
 
 
 class MemoryClient:
@@ -243,27 +253,16 @@ class MemoryConnection:
         await asyncio.sleep(0)
         if not session.open:
             raise ConnectionLostError("the connection to the in-memory store is closed")
-        task = self._store.start(session, commands)
-        cut = asyncio.ensure_future(self._ended())
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[Reply]] = loop.create_future()
+        session.asking = answer
+        self._store.start(session, commands, answer)
+        timer = loop.call_later(timeout_ms / 1000, session.end, False)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await asyncio.wait({task, cut}, return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            session.end(dead=False)
+            return await answer
         finally:
-            cut.cancel()
-        if not task.done() or not session.open:
-            raise ConnectionLostError("the connection to the in-memory store broke")
-        try:
-            return task.result()
-        except ConnectionLostError:
-            session.end(dead=False)
-            raise
-
-    async def _ended(self) -> None:
-        while self._session.open:
-            self._session.changed.clear()
-            await self._session.changed.wait()
+            timer.cancel()
+            session.asking = None
 
     async def message(self) -> list[Reply]:
         """The next message of a subscribed channel."""
@@ -271,8 +270,8 @@ class MemoryConnection:
         while not session.inbox:
             if not session.open:
                 raise ConnectionLostError("the connection to the in-memory store is closed")
-            session.changed.clear()
-            await session.changed.wait()
+            session.listener = asyncio.get_running_loop().create_future()
+            await session.listener
         return session.inbox.popleft()
 
     async def close(self) -> None:
