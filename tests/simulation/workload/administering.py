@@ -1,0 +1,113 @@
+"""An administrator: topics grow, go and come back, configs of groups change, logs are cut, lags are looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from kip932.errors import KafkaError
+from kip932.ids import TopicPartition
+from kip932.rpc.transport import TransportError
+from sharegroups.aio import Admin
+from tests.simulation.history import Administered
+from tests.simulation.workload import configs
+from tests.simulation.workload.cast import Cast
+from tests.simulation.workload.topics import Topics, admin_of
+from tests.simulation.workload.witness import Witness, error_text
+
+_PARTITIONS_MAX = 4
+_CONFIGS = (
+    ("share.record.lock.duration.ms", ("1000", "1500", "4000")),
+    ("share.delivery.count.limit", ("2", "3", "5", "10")),
+    ("share.partition.max.record.locks", ("100", "2000")),
+    ("share.auto.offset.reset", ("earliest", "latest")),
+)
+
+
+class Administrator:
+    """One after the other, whatever comes to its mind. `mortal`: topics that may be deleted; they come back soon."""
+
+    def __init__(self, cast: Cast, rng: Random, name: str, mortal: tuple[str, ...]) -> None:
+        self.name = name
+        self._cast = cast
+        self._world = cast.world
+        self._rng = rng
+        self._mortal = mortal
+        self._witness = Witness(cast.world, name)
+        self._partitions = dict(cast.topics)
+
+    async def work(self) -> None:
+        """Do one chore after the other; a topic that it deleted it creates again before it ends."""
+        if not await self._cast.topic(next(iter(self._cast.topics))):
+            return
+        async with admin_of(self._witness) as admin:
+            chores = self._chores(admin)
+            while await self._cast.pause(self._rng.uniform(0.1, 1.4)):
+                await self._rng.choice(chores)()
+
+    async def drain(self) -> None:
+        """Nothing is left to do."""
+
+    def _chores(self, admin: Admin) -> list[Callable[[], Awaitable[None]]]:
+        topics = Topics(self._witness, admin)
+        chores: list[Callable[[], Awaitable[None]]] = [
+            lambda: self._configure(admin),
+            lambda: self._configure(admin),
+            lambda: self._look(admin),
+            lambda: self._look(admin),
+            lambda: self._look(admin),
+            lambda: self._cut(admin),
+            lambda: self._grow(topics),
+        ]
+        if self._mortal:
+            chores += [lambda: self._replace(topics)] * 2
+        return chores
+
+    async def _configure(self, admin: Admin) -> None:
+        group = self._rng.choice(self._cast.groups)
+        name, values = self._rng.choice(_CONFIGS)
+        await configs.alter(self._witness, admin, group.name, ((name, self._rng.choice(values)),))
+
+    async def _look(self, admin: Admin) -> None:
+        await configs.lags(self._witness, admin, self._rng.choice(self._cast.groups).name)
+
+    async def _grow(self, topics: Topics) -> None:
+        name = self._rng.choice(list(self._cast.topics))
+        if name in self._world.topics and self._partitions[name] < _PARTITIONS_MAX:
+            self._partitions[name] += 1
+            await topics.grow(name, self._partitions[name])
+
+    async def _replace(self, topics: Topics) -> None:
+        """Delete a topic and create it again, at once or after a while, with other partitions perhaps."""
+        name = self._rng.choice(self._mortal)
+        if name not in self._world.topics or not await topics.delete(name):
+            return
+        if self._rng.random() < 0.5:
+            await asyncio.sleep(self._rng.uniform(0, 1.5))
+        self._partitions[name] = self._rng.randint(1, 3)
+        await topics.create(name, self._partitions[name])
+
+    async def _cut(self, admin: Admin) -> None:
+        """DeleteRecords: somewhere in the log, or all of it."""
+        name = self._rng.choice(list(self._cast.topics))
+        topic_id = self._world.topics.get(name)
+        if topic_id is None:
+            return
+        partition = TopicPartition(name, self._rng.randrange(self._partitions[name]))
+        asked_ms = self._world.now_ms()
+        before = -1
+        with self._witness.trying("list_offsets") as attempt:
+            end = (await admin.list_offsets([partition]))[partition]
+            if isinstance(end, KafkaError):
+                raise end
+        if attempt.error:
+            return
+        before = self._rng.randint(max(0, end - 10), end)
+        try:
+            start = (await admin.delete_records({partition: before}))[partition]
+            error = error_text(start) if isinstance(start, KafkaError) else ""
+        except (KafkaError, TransportError) as problem:
+            error = error_text(problem)
+        detail = f"{topic_id}/{partition.partition} {before}"
+        self._witness.saw(Administered, "DeleteRecords", name, detail, error, asked_ms)

@@ -1,0 +1,185 @@
+"""Share groups spoken by hand: the protocol's messages over a Transport, without the client library and its manners."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from kip932.api.v1.common_pb2 import AcknowledgementBatch, StringList
+from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest
+from kip932.api.v1.metadata_pb2 import MetadataRequest
+from kip932.api.v1.partition_leader_service_pb2 import DESCRIPTOR as LEADER
+from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
+from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kip932.api.v1.share_stream_pb2 import ShareStreamRequest
+from kip932.ids import ACK_RENEW, KEY_TYPE_GROUP
+from kip932.rpc.transport import ClientStream, Method, Transport, TransportError, TransportStatus, service_methods
+from sharegroups import wire
+
+#: How long an answer may take beyond the wait that was asked for.
+_TIMEOUT_S: Final = 2.0
+_CALLS: Final[dict[str, Method[Any, Any]]] = service_methods(LEADER.services_by_name["PartitionLeaderService"])
+
+#: (topic id, partition).
+Part = tuple[bytes, int]
+#: (first offset, last offset, types), as sent: nobody checks them here.
+Ack = tuple[int, int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything is: addresses of all nodes, and of the leader of each partition that has one."""
+
+    nodes: tuple[str, ...]
+    leaders: Mapping[Part, str]
+
+
+async def layout(transport: Transport, address: str) -> Layout:
+    """Ask one node. Raises TransportError."""
+    found = await transport.call(address, wire.METADATA, MetadataRequest(), _TIMEOUT_S)
+    nodes = {node.node_id: wire.address_of(node) for node in found.brokers}
+    leaders = {
+        (topic.topic_id, part.partition_index): nodes[part.leader_id]
+        for topic in found.topics
+        for part in topic.partitions
+        if part.leader_id in nodes
+    }
+    return Layout(tuple(nodes[node_id] for node_id in sorted(nodes)), leaders)
+
+
+async def heartbeat(
+    transport: Transport, address: str, group: str, member_id: str, epoch: int, *, topics: Iterable[str] | None
+) -> ShareGroupHeartbeatResponse:
+    """A heartbeat to whoever coordinates the group, as the node at `address` has it. Raises TransportError."""
+    asked = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=[group])
+    (found,) = (await transport.call(address, wire.FIND_COORDINATOR, asked, _TIMEOUT_S)).coordinators
+    if found.error_code:
+        return ShareGroupHeartbeatResponse(error_code=found.error_code)
+    request = ShareGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=epoch)
+    if topics is not None:
+        request.subscribed_topic_names.CopyFrom(StringList(values=topics))
+    return await transport.call(f"{found.host}:{found.port}", wire.HEARTBEAT, request, _TIMEOUT_S)
+
+
+class HandSession:
+    """A share session with one leader, over a stream or over unary calls. It keeps the epoch that would be right."""
+
+    def __init__(self, transport: Transport, address: str, group: str, member_id: str, streaming: bool) -> None:
+        self.address = address
+        self.group = group
+        self.member_id = member_id
+        self.epoch = 0
+        self.session_id: int | None = None
+        self._transport = transport
+        self._streaming = streaming
+        self._stream: ClientStream[Any, Any] | None = None
+        self._number = 0
+
+    async def fetch(
+        self,
+        parts: Iterable[Part] = (),
+        acks: Mapping[Part, list[Ack]] | None = None,
+        *,
+        epoch: int | None = None,
+        forget: Iterable[Part] = (),
+        wait_ms: int = 50,
+        records: int = 10,
+    ) -> ShareFetchResponse:
+        """One ShareFetch; with `epoch` that one instead of the right one. Raises TransportError."""
+        request = ShareFetchRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=records,
+            batch_size=records,
+            is_renew_ack=_renews(acks),
+        )
+        self._fill(request, dict.fromkeys([*parts, *(acks or {})]), acks or {})
+        for topic_id, number in forget:
+            request.forgotten_topics_data.add(topic_id=topic_id, partitions=[number])
+        response: ShareFetchResponse = await self._call("ShareFetch", request, wait_ms)
+        if response.error_code == 0:
+            if request.share_session_epoch == 0:
+                self.session_id = response.session_id
+            self._advance(request.share_session_epoch)
+        return response
+
+    async def acknowledge(
+        self, acks: Mapping[Part, list[Ack]], *, epoch: int | None = None, renews: bool | None = None
+    ) -> ShareAcknowledgeResponse:
+        """One ShareAcknowledge; with `epoch` that one instead of the right one. Raises TransportError."""
+        request = ShareAcknowledgeRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            is_renew_ack=_renews(acks) if renews is None else renews,
+        )
+        self._fill(request, acks, acks)
+        response: ShareAcknowledgeResponse = await self._call("ShareAcknowledge", request, 0)
+        if response.error_code == 0:
+            self._advance(request.share_session_epoch)
+        return response
+
+    async def drop(self) -> None:
+        """End the stream, if there is one: the connection is lost (PL-522)."""
+        stream, self._stream = self._stream, None
+        self.epoch, self.session_id = 0, None
+        if stream is not None:
+            await stream.close()
+
+    def _advance(self, epoch: int) -> None:
+        self.epoch = 0 if epoch == -1 else epoch + 1
+        if epoch == -1:
+            self.session_id = None
+
+    def _fill(self, request: Any, parts: Iterable[Part], acks: Mapping[Part, list[Ack]]) -> None:
+        if self.session_id is not None and request.share_session_epoch != 0:
+            request.session_id = self.session_id
+        topics: dict[bytes, Any] = {}
+        for topic_id, number in parts:
+            if topic_id not in topics:
+                topics[topic_id] = request.topics.add(topic_id=topic_id)
+            batches = [
+                AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
+                for first, last, types in acks.get((topic_id, number), ())
+            ]
+            topics[topic_id].partitions.add(partition_index=number, acknowledgement_batches=batches)
+
+    async def _call(self, name: str, request: Message, wait_ms: int) -> Any:
+        timeout_s = _TIMEOUT_S + wait_ms / 1000
+        if not self._streaming:
+            return await self._transport.call(self.address, _CALLS[name], request, timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._over_stream(name, request)
+        except TimeoutError:
+            await self.drop()
+            raise TransportError(TransportStatus.DEADLINE_EXCEEDED, self.address, f"{name} not answered") from None
+        except TransportError:
+            await self.drop()
+            raise
+
+    async def _over_stream(self, name: str, request: Any) -> Any:
+        if self._stream is None:
+            self._stream = await self._transport.open_stream(self.address, wire.SHARE_STREAM)
+        self._number += 1
+        message = ShareStreamRequest(correlation_id=self._number)
+        kind = "fetch" if name == "ShareFetch" else "acknowledge"
+        getattr(message, kind).CopyFrom(request)
+        await self._stream.write(message)
+        while (answer := await self._stream.read()) is not None:
+            if answer.correlation_id == self._number:
+                return getattr(answer, kind)
+        raise TransportError(TransportStatus.UNAVAILABLE, self.address, "the stream was closed")
+
+
+def _renews(acks: Mapping[Part, list[Ack]] | None) -> bool:
+    return any(ACK_RENEW in types for batches in (acks or {}).values() for _, _, types in batches)

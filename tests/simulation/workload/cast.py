@@ -1,0 +1,125 @@
+"""What the workloads of one run share: topics, groups, and who holds which records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Self
+
+from tests.simulation.history import Place
+from tests.simulation.workload.topics import Topics, admin_of
+from tests.simulation.workload.witness import Witness
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: How often somebody looks whether a topic has come, or whether the work is over.
+_LOOK_S = 0.1
+_NAP_S = 0.5
+
+
+@dataclass(frozen=True)
+class GroupRules:
+    """A group: what it reads, the configs that it begins with, and how its members are on the whole.
+
+    `size`: members at a time; `hasty` ones stay for less than a second. `explicit`: share of those that acknowledge
+    explicitly. `poison`: records that no member ever finishes, one in so many; 0 for none.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    configs: tuple[tuple[str, str], ...]
+    lock_ms: int
+    size: int
+    hasty: bool
+    explicit: float
+    poison: int
+
+    @classmethod
+    def draw(cls, rng: Random, name: str, topics: tuple[str, ...], size_max: int) -> Self:
+        """One by chance; it reads the first topic at least."""
+        lock_ms = rng.choice([1000, 1000, 1500, 2500])
+        configs = [("share.record.lock.duration.ms", str(lock_ms)), ("share.auto.offset.reset", "earliest")]
+        if rng.random() < 0.7:
+            configs.append(("share.delivery.count.limit", str(rng.choice([2, 3, 5]))))
+        if rng.random() < 0.3:
+            configs.append(("share.partition.max.record.locks", "100"))
+        some = tuple(topic for topic in topics[1:] if rng.random() < 0.7)
+        return cls(
+            name,
+            topics[:1] + some,
+            tuple(configs),
+            lock_ms,
+            size=rng.randint(1, size_max),
+            hasty=rng.random() < 0.2,
+            explicit=rng.choice([0.0, 0.5, 1.0, 1.0]),
+            poison=rng.choice([0, 7, 13]),
+        )
+
+    def poisonous(self, value: bytes) -> bool:
+        """Whether no member of this group can handle the record."""
+        return self.poison > 0 and int(value.rpartition(b":")[2]) % self.poison == 0
+
+
+@dataclass
+class Cast:
+    """`topics`: the partitions that each topic is to be created with. `holding`: by group and place, which member was
+    given the record and has not settled it."""
+
+    world: World
+    topics: Mapping[str, int]
+    groups: tuple[GroupRules, ...]
+    holding: dict[str, dict[Place, str]] = field(default_factory=dict)
+    begun: bool = False
+
+    @property
+    def working(self) -> bool:
+        """Whether the work still goes on."""
+        return self.world.phase == "work"
+
+    def group(self, name: str) -> GroupRules:
+        """A group by name."""
+        return next(group for group in self.groups if group.name == name)
+
+    async def topic(self, name: str) -> bool:
+        """Wait until a topic exists; False when the work was over before. Who comes first has all of them created."""
+        if not self.begun:
+            self.begun = True
+            await self._create()
+        while self.working:
+            if name in self.world.topics:
+                return True
+            await asyncio.sleep(_LOOK_S)
+        return False
+
+    async def _create(self) -> None:
+        witness = Witness(self.world, "opening")
+        with self.world.client(witness.process):
+            task = asyncio.create_task(self._create_all(witness))
+        await task
+
+    async def _create_all(self, witness: Witness) -> None:
+        async with admin_of(witness) as admin:
+            for name, partitions in self.topics.items():
+                await Topics(witness, admin).create(name, partitions)
+
+    async def pause(self, seconds: float) -> bool:
+        """Sleep, but not past the end of the work by more than a moment; whether the work goes on."""
+        for _ in range(int(seconds / _NAP_S)):
+            if not self.working:
+                return False
+            await asyncio.sleep(_NAP_S)
+        await asyncio.sleep(seconds % _NAP_S)
+        return self.working
+
+    def holds(self, group: str, place: Place, member_id: str) -> None:
+        """A member was given a record."""
+        self.holding.setdefault(group, {})[place] = member_id
+
+    def settled(self, group: str, place: Place, member_id: str) -> None:
+        """It has settled it, or gone."""
+        held = self.holding.get(group, {})
+        if held.get(place) == member_id:
+            del held[place]

@@ -1,0 +1,48 @@
+"""Who works in one run: drawn from the run's seed, each with a random source of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.workload import Workload
+from tests.simulation.workload.administering import Administrator
+from tests.simulation.workload.cast import Cast, GroupRules
+from tests.simulation.workload.groups import ShareGroup
+from tests.simulation.workload.misbehaving import Misbehaving
+from tests.simulation.workload.producing import BurstyProducer, Habits
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def draw_crew(world: World, rng: Random) -> list[Workload]:
+    """One to three topics, one to four groups, producers for all topics, and perhaps an administrator and rogues.
+
+    Leaving workloads out changes nothing of what the others draw; the topics are created whoever is left.
+    """
+    partitions = {f"t{number}": rng.choice([1, 2, 2, 3]) for number in range(rng.choice([1, 2, 2, 3]))}
+    topics = tuple(partitions)
+    names = [f"g{number}" for number in range(rng.choice([1, 1, 1, 2, 2, 4]))]
+    size_max = {1: 3, 2: 2}.get(len(names), 1)
+    groups = tuple(GroupRules.draw(_source(rng), name, topics, size_max) for name in names)
+    cast = Cast(world, partitions, groups)
+    crew: list[Workload] = [_producer(cast, _source(rng), f"p{number}", topics) for number in range(2)]
+    crew += [ShareGroup(cast, _source(rng), rules) for rules in groups]
+    if rng.random() < 0.5:
+        crew.append(Misbehaving(cast, _source(rng), "rogue", rng.choice(groups)))
+    if rng.random() < 0.7:
+        crew.append(Administrator(cast, _source(rng), "admin", topics[1:] if rng.random() < 0.6 else ()))
+    return crew
+
+
+def _source(rng: Random) -> Random:
+    """One of its own, so that nobody's draws depend on what others do."""
+    return Random(rng.getrandbits(64))
+
+
+def _producer(cast: Cast, rng: Random, name: str, topics: Sequence[str]) -> BurstyProducer:
+    """It writes to the first topic, and to others perhaps."""
+    some = tuple(topic for topic in topics[1:] if rng.random() < 0.6)
+    return BurstyProducer(cast, rng, name, Habits.draw(rng, (topics[0], *some)))

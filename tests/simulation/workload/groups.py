@@ -1,0 +1,103 @@
+"""A share group: its members come, consume, go and are killed; at the end a fresh one empties what is left."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from kip932.ids import TopicPartition
+from sharegroups.aio import Admin
+from tests.simulation.history import ClientFailed
+from tests.simulation.workload import configs
+from tests.simulation.workload.cast import Cast, GroupRules
+from tests.simulation.workload.consuming import Member
+from tests.simulation.workload.manners import TIDY, Ending, Manners
+from tests.simulation.workload.topics import Topics, admin_of
+from tests.simulation.workload.witness import Witness
+
+#: How long emptying a group may take without faults: locks and sessions of the dead run out, and state is written.
+_DRAIN_S = 60.0
+_DRAIN_POLL_S = 1.0
+#: Polls in a row that brought nothing, with lag 0 behind each, before the group counts as empty.
+_QUIET = 2
+
+
+class ShareGroup:
+    """One group, by its rules."""
+
+    def __init__(self, cast: Cast, rng: Random, rules: GroupRules) -> None:
+        self.name = rules.name
+        self._cast = cast
+        self._world = cast.world
+        self._rng = rng
+        self._rules = rules
+        self._slots = [Random(rng.getrandbits(64)) for _ in range(rules.size)]
+
+    async def work(self) -> None:
+        """Set the group's configs, then have members in every slot until the work is over."""
+        if not await self._cast.topic(self._rules.topics[0]):
+            return
+        witness = Witness(self._world, self.name)
+        async with admin_of(witness) as admin:
+            while self._cast.working:
+                if await configs.alter(witness, admin, self.name, self._rules.configs) not in configs.UNSURE:
+                    break
+        async with asyncio.TaskGroup() as tasks:
+            for number, rng in enumerate(self._slots):
+                tasks.create_task(self._fill(number, rng))
+
+    async def drain(self) -> None:
+        """A fresh member accepts what is left of topics that still exist, until nothing is."""
+        process = f"{self.name}.drain"
+        with self._world.client(process):
+            task = asyncio.create_task(self._drain(Witness(self._world, process)))
+        await task
+
+    async def _fill(self, number: int, rng: Random) -> None:
+        """One member after the other."""
+        life = 0
+        while self._cast.working:
+            life += 1
+            process = f"{self.name}.{number}.{life}"
+            manners = Manners.draw(rng, self._rules.explicit, self._rules.hasty)
+            with self._world.client(process):
+                member = Member(self._cast, self._rules, Witness(self._world, process), manners, rng)
+                task = asyncio.create_task(member.live())
+            await asyncio.wait([task], timeout=manners.lives_s * 0.9 if manners.ending is Ending.KILLED else None)
+            if not task.done():
+                await self._world.kill_client(process)
+                member.gone()
+            if task.done() and not task.cancelled():
+                task.result()
+            await self._cast.pause(rng.uniform(0, 0.2))
+
+    async def _drain(self, witness: Witness) -> None:
+        async with admin_of(witness) as admin:
+            partitions = await self._partitions(Topics(witness, admin))
+            if partitions:
+                await self._empty(witness, admin, partitions)
+
+    async def _partitions(self, topics: Topics) -> list[TopicPartition]:
+        found: list[TopicPartition] = []
+        for name in self._rules.topics:
+            topic = await topics.learn(name)
+            if topic is not None:
+                found += [TopicPartition(name, part.partition) for part in topic.partitions]
+        return found
+
+    async def _empty(self, witness: Witness, admin: Admin, partitions: list[TopicPartition]) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _DRAIN_S
+        member = Member(self._cast, self._rules, witness, TIDY, self._rng)
+        member.join(dict.fromkeys(partition.topic for partition in partitions))
+        quiet = 0
+        while quiet < _QUIET:
+            if loop.time() > end:
+                witness.saw(ClientFailed, "drain", "NOT_EMPTY")
+                break
+            if await member.step(_DRAIN_POLL_S):
+                quiet = 0
+                continue
+            seen = await configs.lags(witness, admin, self.name, partitions)
+            quiet = quiet + 1 if seen and not any(seen.get(partition, -1) for partition in partitions) else 0
+        await member.leave()

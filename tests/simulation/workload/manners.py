@@ -1,0 +1,104 @@
+"""How one member of a share group handles records: values drawn by chance, nothing that acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any, Self
+
+from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE
+
+
+class Commit(StrEnum):
+    """How acknowledgements leave."""
+
+    SYNC = "commit_sync"
+    ASYNC = "commit_async"
+    POLL = "with the next poll"
+
+
+class Ending(StrEnum):
+    """How a member goes."""
+
+    CLOSE = "close"
+    PENDING = "close with acknowledgements pending"
+    IN_HAND = "close with records in hand"
+    UNSUBSCRIBE = "unsubscribe, then close"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True)
+class Manners:
+    """`told`: it has an acknowledgement callback, else it learns outcomes from commit_sync only. Chances are 0 to 1.
+
+    `release`, `reject`: per record. `renew`, `dawdle` (longer than the lock), `partly` (a commit in the middle): per
+    poll. `fails`: whether it cannot handle its group's poison. `lives_s`: how long until it goes.
+    """
+
+    explicit: bool
+    told: bool
+    commit: Commit
+    ending: Ending
+    record_limit: bool
+    max_poll: int
+    release: float
+    reject: float
+    renew: float
+    dawdle: float
+    partly: float
+    lives_s: float
+    fails: bool = True
+
+    @classmethod
+    def draw(cls, rng: Random, explicit: float, hasty: bool) -> Self:
+        """Some by chance; `hasty` members come and go every few hundred milliseconds."""
+        return cls(
+            explicit=rng.random() < explicit,
+            told=rng.random() < 0.7,
+            commit=rng.choice(list(Commit)),
+            ending=rng.choice(list(Ending)),
+            record_limit=rng.random() < 0.3,
+            max_poll=rng.choice([2, 5, 20, 500]),
+            release=rng.choice([0.0, 0.1, 0.3]),
+            reject=rng.choice([0.0, 0.05, 0.2]),
+            renew=rng.choice([0.0, 0.0, 0.3]),
+            dawdle=rng.choice([0.0, 0.0, 0.1, 0.3]),
+            partly=rng.choice([0.0, 0.3]),
+            lives_s=rng.uniform(0.3, 0.9) if hasty else rng.uniform(2, 9),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """What a consumer of these manners is configured with."""
+        return {
+            "share.acknowledgement.mode": "explicit" if self.explicit else "implicit",
+            "share.acquire.mode": "record_limit" if self.record_limit else "batch_optimized",
+            "max.poll.records": self.max_poll,
+            "request.timeout.ms": 2_000,
+            "default.api.timeout.ms": 4_000,
+        }
+
+    def kind(self, rng: Random, poison: bool) -> int:
+        """What becomes of a record."""
+        draw = rng.random()
+        if poison or draw < self.release:
+            return ACK_RELEASE
+        return ACK_REJECT if draw < self.release + self.reject else ACK_ACCEPT
+
+
+#: Who empties a group at the end.
+TIDY = Manners(
+    explicit=True,
+    told=True,
+    commit=Commit.SYNC,
+    ending=Ending.CLOSE,
+    record_limit=False,
+    max_poll=500,
+    release=0.0,
+    reject=0.0,
+    renew=0.0,
+    dawdle=0.0,
+    partly=0.0,
+    lives_s=60.0,
+    fails=False,
+)

@@ -1,0 +1,96 @@
+"""Topics as an administrator changes them: `World.topics` is kept true, also when an answer was lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kip932.errors import KafkaError
+from kip932.rpc.transport import TransportError
+from sharegroups import NewTopic
+from sharegroups.admin_values import TopicDescription
+from sharegroups.aio import Admin
+from tests.simulation.history import Administered
+from tests.simulation.workload.witness import Witness, error_text
+
+_PAUSE_S = 0.3
+#: Without faults the first try is enough; with them a process may be away for some seconds.
+_TRIES = 40
+
+Errors = dict[str, KafkaError | None]
+
+
+def admin_of(witness: Witness) -> Admin:
+    """An admin client with short time limits."""
+    settings = {
+        "bootstrap.servers": witness.world.bootstrap(),
+        "request.timeout.ms": 1_000,
+        "default.api.timeout.ms": 3_000,
+    }
+    return Admin(settings, transport=witness.world.transport(witness.process))
+
+
+class Topics:
+    """The topics of a world, through one admin client. Every method tries until the outcome is known, within bounds."""
+
+    def __init__(self, witness: Witness, admin: Admin) -> None:
+        self._witness = witness
+        self._admin = admin
+
+    async def create(self, name: str, partitions: int) -> bool:
+        """Create a topic and learn its id; False when that did not come about."""
+        for _ in range(_TRIES):
+            asked_ms = self._witness.world.now_ms()
+            error = await self._once(lambda: self._admin.create_topics([NewTopic(name, partitions)]))
+            found = await self.learn(name) if error in {"", "TOPIC_ALREADY_EXISTS"} else None
+            self._saw("CreateTopics", name, found.topic_id.hex() if found else "", error, asked_ms)
+            if found is not None:
+                return True
+            await asyncio.sleep(_PAUSE_S)
+        return False
+
+    async def delete(self, name: str) -> bool:
+        """Delete a topic; False when that did not come about."""
+        topic_id = self._witness.world.topics[name]
+        for _ in range(_TRIES):
+            asked_ms = self._witness.world.now_ms()
+            error = await self._once(lambda: self._admin.delete_topics([name]))
+            self._saw("DeleteTopics", name, topic_id, error, asked_ms)
+            if error in {"", "UNKNOWN_TOPIC_OR_PARTITION"}:
+                self._witness.world.topics.pop(name, None)
+                return True
+            await asyncio.sleep(_PAUSE_S)
+        return False
+
+    async def grow(self, name: str, partitions: int) -> None:
+        """Add partitions, in one try."""
+        detail = f"{self._witness.world.topics[name]} {partitions}"
+        asked_ms = self._witness.world.now_ms()
+        error = await self._once(lambda: self._admin.create_partitions({name: partitions}))
+        self._saw("CreatePartitions", name, detail, error, asked_ms)
+
+    async def learn(self, name: str) -> TopicDescription | None:
+        """The topic as the metadata have it, its id noted; None when it does not exist."""
+        for _ in range(_TRIES):
+            with self._witness.trying("list_topics") as attempt:
+                topic = (await self._admin.list_topics([name]))[name]
+                if topic.error is None:
+                    self._witness.world.topics[name] = topic.topic_id.hex()
+                    return topic
+                attempt.error = topic.error.name
+            if attempt.error == "UNKNOWN_TOPIC_OR_PARTITION":
+                self._witness.world.topics.pop(name, None)
+                return None
+            await asyncio.sleep(_PAUSE_S)
+        return None
+
+    async def _once(self, call: Callable[[], Awaitable[Errors]]) -> str:
+        """The error that one call for one topic ended with, "" for none."""
+        try:
+            (error,) = (await call()).values()
+        except (KafkaError, TransportError) as failure:
+            return error_text(failure)
+        return error.name if error is not None else ""
+
+    def _saw(self, call: str, target: str, detail: str, error: str, asked_ms: int) -> None:
+        self._witness.saw(Administered, call, target, detail, error, asked_ms)
