@@ -48,6 +48,23 @@ class Setting:
         parser = _PARSERS.get(self.kind)
         return parser(self, value) if parser else value
 
+    @property
+    def range_text(self) -> str:
+        """What values it may have, for people."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.kind is bool:
+            return "true, false"
+        if self.kind is not int:
+            return ""
+        return f"at least {self.low}" if self.high == _INT32_MAX else f"{self.low} to {self.high}"
+
+    def text(self, value: Any) -> str:
+        """A value as people write it, "" for none."""
+        if value is None:
+            return ""
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
     def refuse(self, value: Any, expected: str) -> ConfigError:
         """The error for a value that is not allowed."""
         return ConfigError(f"{self.name} is {value!r}; expected {expected}")
@@ -153,7 +170,7 @@ PRODUCER: Final = (
     ),
     Setting("enable.idempotence", True, "Number batches so that a retry is stored once (CM-43).", bool),
     Setting("buffer.memory", 33_554_432, "Bytes of records that may wait for delivery.", int, 1),
-    Setting("max.block.ms", 60_000, "How long produce() waits for room in the buffer, in ms.", int),
+    Setting("max.block.ms", 60_000, "How long produce() waits for metadata, and for room in the buffer, in ms.", int),
     Setting("batch.size", 65_536, "Bytes of records in one batch, about; a larger record travels alone.", int, 1),
     Setting("batch.num.records", 1000, "Records in one batch at most.", int, 1),
     Setting("max.request.size", 1_048_576, "Largest record, in bytes.", int, 1),
