@@ -5,15 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sharegroups.cli import clients
-from sharegroups.cli.formatting import Formatter, document
+from sharegroups.cli.formatting import document
 from sharegroups.cli.lookout import Lookout, find_trouble, warn
-from sharegroups.cli.output import UsageFailure, connection_options, failures, finish, output_option, pairs, settings
+from sharegroups.cli.output import (
+    FILE,
+    UsageFailure,
+    connection_options,
+    failures,
+    finish,
+    lines_of,
+    output_option,
+    pairs,
+    settings,
+)
+from sharegroups.cli.plugins import DESERIALIZERS, FORMATTERS, Deserializer, find
 from sharegroups.consumer import ShareConsumer
-from sharegroups.errors import DeserializationError
 from sharegroups.messages import AcknowledgeType, Message
 
 _DEFAULT_GROUP = "console-share-consumer"
@@ -29,12 +40,25 @@ _DEFAULT_GROUP = "console-share-consumer"
 @click.option(
     "--reject-message-on-error", is_flag=True, help="Reject records that cannot be written instead of stopping."
 )
+@click.option("--key-deserializer", metavar="NAME", help=f"What reads keys: {', '.join(DESERIALIZERS)}, or a function.")
+@click.option("--value-deserializer", metavar="NAME", help="What reads values: the same.")
+@click.option(
+    "--formatter",
+    "formatter_name",
+    metavar="NAME",
+    help=f"What writes records: {', '.join(FORMATTERS)}, or a class of yours, which is made with the formatter "
+    "properties and whose line(message) returns the text.",
+)
 @click.option(
     "--formatter-property", "properties", multiple=True, metavar="NAME=VALUE", help="For example print.key=true."
 )
+@click.option("--formatter-config", type=FILE, help="File with formatter properties, one name=value per line.")
 @click.option(
     "--command-property", "extra", multiple=True, metavar="NAME=VALUE", help="A consumer setting; repeatable."
 )
+@click.option("--property", "old_properties", multiple=True, hidden=True, deprecated="use --formatter-property")
+@click.option("--consumer-property", "old_extra", multiple=True, hidden=True, deprecated="use --command-property")
+@click.option("--consumer-config", "old_config", type=FILE, hidden=True, deprecated="use --command-config")
 @click.option("--enable-systest-events", is_flag=True, help="Print shutdown_complete at the end.")
 @connection_options
 @output_option
@@ -47,8 +71,15 @@ def consume(
     reject: bool,
     release: bool,
     reject_message_on_error: bool,
+    key_deserializer: str | None,
+    value_deserializer: str | None,
+    formatter_name: str | None,
     properties: tuple[str, ...],
+    formatter_config: Path | None,
     extra: tuple[str, ...],
+    old_properties: tuple[str, ...],
+    old_extra: tuple[str, ...],
+    old_config: Path | None,
     enable_systest_events: bool,
     bootstrap_server: str,
     command_config: Path | None,
@@ -58,12 +89,20 @@ def consume(
 
     While the cluster or the topic is not there, it says so on standard error and waits. Exit codes: 0 done, 1 an error,
     also when --timeout-ms is over and the cluster or the topic is still not there, 130 interrupted.
+
+    A formatter, deserializer or function of yours is named as module:name, in a module on PYTHONPATH.
     """
     if reject and release:
         raise UsageFailure('Option "[reject]" can\'t be used with option "[release]"')
-    formatter = Formatter(pairs(properties))
+    if output == "json" and formatter_name is not None:
+        raise UsageFailure("--output json and --formatter exclude each other; give one of them")
+    if command_config is not None and old_config is not None:
+        raise UsageFailure("--consumer-config is the old name of --command-config; give one of them")
+    of_formatter = pairs([*lines_of(formatter_config), *old_properties, *properties])
+    formatter = find("--formatter", formatter_name or "DefaultMessageFormatter", FORMATTERS)(of_formatter)
     write: Callable[[Message], str] = formatter.line if output == "text" else lambda message: document(message) + "\n"
-    given = _with_group(settings(bootstrap_server, command_config, extra), group)
+    given = _with_group(settings(bootstrap_server, command_config or old_config, [*old_extra, *extra]), group)
+    given |= _deserializers(key_deserializer, value_deserializer)
     done = AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
     console = _Console(write, done, reject_message_on_error, max_messages)
     lookout = Lookout(lambda: find_trouble(given, topic), warn, time.monotonic())
@@ -76,6 +115,15 @@ def consume(
         if enable_systest_events:
             click.echo("shutdown_complete")
     finish(console.ok)
+
+
+def _deserializers(key: str | None, value: str | None) -> dict[str, Deserializer]:
+    named = {"key": key, "value": value}
+    return {
+        f"{part}.deserializer": find(f"--{part}-deserializer", name, DESERIALIZERS)
+        for part, name in named.items()
+        if name is not None
+    }
 
 
 class _Console:
@@ -117,21 +165,21 @@ class _Console:
             consumer.acknowledge(message, AcknowledgeType.RELEASE)
             return
         try:
-            error = message.error()
-            if error is not None and not isinstance(error, DeserializationError):
-                raise ValueError(error.message)
-            click.echo(self._write(message), nl=False)
-        except ValueError as problem:
+            if (error := message.error()) is not None:
+                raise error
+            text = self._write(message)
+        except Exception as problem:  # a formatter of the user's may raise anything
             where = f"{message.topic()}-{message.partition()} offset {message.offset()}"
             click.echo(f"Error: {where} cannot be written: {problem}", err=True)
             self.ok = self._reject_on_error
             consumer.acknowledge(message, AcknowledgeType.REJECT if self._reject_on_error else AcknowledgeType.RELEASE)
             return
+        click.echo(text, nl=False)
         consumer.acknowledge(message, self._done)
         self.processed += 1
 
 
-def _with_group(given: dict[str, str], group: str | None) -> dict[str, str]:
+def _with_group(given: dict[str, Any], group: str | None) -> dict[str, Any]:
     """CT-32: explicit mode, the default client id, and one group id from all sources."""
     named = given.get("group.id")
     if group is not None and named is not None and group != named:

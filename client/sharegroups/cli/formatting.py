@@ -72,6 +72,7 @@ def document(message: Message) -> str:
             "headers": [[name, _json(value)] for name, value in message.headers()],
         },
         ensure_ascii=False,
+        default=str,
     )
 
 

@@ -20,6 +20,7 @@ from sharegroups.errors import BufferFullError, ConfigError, KafkaError, Request
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class UsageFailure(click.UsageError):
@@ -32,7 +33,7 @@ def connection_options(function: F) -> F:
     """--bootstrap-server and --command-config."""
     function = click.option(
         "--command-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=FILE,
         help="File with client settings, one name=value per line.",
     )(function)
     return click.option(
@@ -58,20 +59,27 @@ def output_option(function: F) -> F:
 
 def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence[str] = ()) -> dict[str, Any]:
     """Client settings of file and options; later ones win. Raises UsageFailure for a line that is not name=value."""
-    lines = command_config.read_text(encoding="utf-8").splitlines() if command_config is not None else []
-    wanted = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("#", "!"))]
     # A person at a terminal is told sooner than a program that nobody answers.
-    return {"bootstrap.servers": bootstrap_server, "default.api.timeout.ms": "10000"} | pairs([*wanted, *extra])
+    return {"bootstrap.servers": bootstrap_server, "default.api.timeout.ms": "10000"} | pairs(
+        [*lines_of(command_config), *extra]
+    )
+
+
+def lines_of(file: Path | None) -> list[str]:
+    """The lines of a properties file that say something, without blanks around name and value; none of no file."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
+    wanted = [line for line in lines if line.strip() and not line.lstrip().startswith(("#", "!"))]
+    return ["=".join(part.strip() for part in line.split("=", 1)) for line in wanted]
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """`name=value` texts as a dict. Raises UsageFailure."""
+    """`name=value` texts as a dict; a value keeps its blanks, a separator may be one. Raises UsageFailure."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageFailure(f"{text!r} is not name=value")
-        found[name.strip()] = value.strip()
+        found[name.strip()] = value
     return found
 
 
