@@ -13,6 +13,7 @@ from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, Tran
 from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.status import expected, failure_status
 from tests.simulation.clock import SimTask, context_of
+from tests.simulation.points import Point
 
 if TYPE_CHECKING:
     from tests.simulation.network import Connection
@@ -48,6 +49,8 @@ class Call:
         self._answer = self._network.loop.create_future()
         self._handlers: list[SimTask] = []
         self._abandoned = False
+        #: Whether the server's end, or the end of the connection, answered; else the server must be told to give up.
+        self._told = False
         connection.running[self] = None
 
     @property
@@ -67,12 +70,16 @@ class Call:
             return data
         finally:
             timer.cancel()
-            self._done()
-            if self._handlers or not self._answer.done() or self._answer.cancelled():
+            self._connection.running.pop(self, None)
+            if not self._told and self._connection.open:
                 self._connection.up(self.abandoned)
 
     def fail(self, status: TransportStatus, why: str) -> None:
-        """Tell the caller that no answer comes."""
+        """The caller is told that no answer comes."""
+        self._told = True
+        self._give_up(status, why)
+
+    def _give_up(self, status: TransportStatus, why: str) -> None:
         if not self._answer.done():
             self._answer.set_exception(TransportError(status, self._address, f"{self._method.name}: {why}"))
 
@@ -83,15 +90,12 @@ class Call:
             handler.cancel()
 
     def _expire(self) -> None:
-        self.fail(TransportStatus.DEADLINE_EXCEEDED, f"not answered within {self._timeout_s:.3f} s")
+        self._give_up(TransportStatus.DEADLINE_EXCEEDED, f"not answered within {self._timeout_s:.3f} s")
 
     def _lost(self) -> None:
         """A lost message is seen at once, as a connection that broke, or only as silence."""
         if self._network.rng.random() < 0.5:
             self._connection.down(lambda: self.fail(TransportStatus.UNAVAILABLE, "the connection broke"))
-
-    def _done(self) -> None:
-        self._connection.running.pop(self, None)
 
     # ---- at the server
 
@@ -121,8 +125,7 @@ class Call:
             data = response.SerializeToString()
         except Exception as error:
             failure = _failure(bound.method, error)
-        if network.before_answer is not None:
-            await network.before_answer(connection.served.life)
+        await _before_answer(connection)
         if not connection.open:
             return
         if network.loses():
@@ -134,6 +137,7 @@ class Call:
             connection.down(lambda: self._answered(data))
 
     def _answered(self, data: bytes) -> None:
+        self._told = True
         if not self._answer.done():
             self._answer.set_result(data)
 
@@ -241,10 +245,8 @@ class _ServerEnd:
         return None if data is None else self._parse(data)
 
     async def write(self, message: Message) -> None:
-        network = self._connection.network
         data = message.SerializeToString()
-        if network.before_answer is not None:
-            await network.before_answer(self._connection.served.life)
+        await _before_answer(self._connection)
         await self._down.put(data)
 
 
@@ -310,6 +312,12 @@ class _Lane:
         self._stopped = True
         while self._writers:
             _wake(self._writers.popleft())
+
+
+async def _before_answer(connection: Connection) -> None:
+    points, name = connection.network.points, connection.served.life.name
+    if points.armed(name, Point.BEFORE_ANSWER):
+        await points.reached(name, Point.BEFORE_ANSWER)
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:

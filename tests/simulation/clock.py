@@ -36,18 +36,23 @@ def begin_serials() -> None:
 class Life:
     """One life of a process, from its start to its end: whether its callbacks may run, and its tasks."""
 
-    def __init__(self, name: str, incarnation: int = 0) -> None:
+    def __init__(self, loop: SimLoop, name: str, incarnation: int) -> None:
         self.name = name
         self.incarnation = incarnation
         self.paused = False
+        #: How often it was paused.
+        self.pauses = 0
         self.dead = False
+        #: Set when it dies.
+        self.died = loop.create_future()
         #: Whether nothing that it sends leaves any more, though it still runs: a client that is being ended.
         self.severed = False
-        self.on_death: Callable[[], object] | None = None
         #: Whether anything keeps its callbacks from running; what the loop asks.
         self.halted = False
         self.parked: list[SimHandle | SimTimer] = []
         self.tasks: list[asyncio.Task[Any]] = []
+        self._loop = loop
+        self._resumed = loop.create_future()
         self._prune_at = _PRUNE_AT
 
     def __str__(self) -> str:
@@ -68,20 +73,35 @@ class Life:
     def pause(self) -> None:
         """Run nothing of it until `resume`."""
         self.paused = self.halted = True
+        self.pauses += 1
+        self._resumed = self._loop.create_future()
 
-    def resume(self, loop: SimLoop) -> None:
+    def resume(self) -> None:
         """Run what was parked, in the order in which it was due, and go on."""
         self.paused = False
         self.halted = self.dead
         parked, self.parked = self.parked, []
         if not self.dead:
-            loop.unpark(parked)
+            self._loop.unpark(parked)
+        self._release()
 
     def die(self) -> None:
         """Never run anything of it again. Its tasks stay as they are: nothing is cancelled, nothing cleaned up."""
         self.dead = self.halted = True
-        if self.on_death is not None:
-            self.on_death()
+        self.parked = []
+        if not self.died.done():
+            self.died.set_result(None)
+        self._release()
+
+    async def runs(self) -> bool:
+        """Wait until it is not paused; whether it lives then. For those who act on its behalf without being part."""
+        while self.paused and not self.dead:
+            await asyncio.shield(self._resumed)
+        return not self.dead
+
+    def _release(self) -> None:
+        if not self._resumed.done():
+            self._resumed.set_result(None)
 
 
 def unasked(task: asyncio.Task[Any]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -19,9 +19,12 @@ from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, Tran
 from shard_runtime.rpc.binding import BoundMethod, bind
 from tests.simulation.calls import Call, Running, Stream
 from tests.simulation.clock import Life, SimLoop, context_of
+from tests.simulation.points import CrashPoints
 
 #: When a peer that does not answer counts as gone: gRPC's keepalive, ping interval and timeout.
 KEEPALIVE_S: Final = 30.0
+#: How long a message travels while nothing is wrong.
+DELAY_MS: Final = (0.1, 2.0)
 
 
 class Served:
@@ -43,6 +46,7 @@ class Connection:
         self.client = client
         self.served = served
         self.open = True
+        self._up_s = self._down_s = 0.0
         #: What runs on it, in the order in which it began.
         self.running: dict[Running, None] = {}
 
@@ -52,18 +56,22 @@ class Connection:
 
     def up(self, deliver: Callable[[], None], after_s: float = 0.0) -> float:
         """Send towards the server; when it arrives."""
-        return self.network.send(self.client.name, self.served.life.name, deliver, after_s)
+        due_s = self.network.send(self.client.name, self.served.life.name, deliver, after_s)
+        self._up_s = max(self._up_s, due_s)
+        return due_s
 
     def down(self, deliver: Callable[[], None], after_s: float = 0.0) -> float:
         """Send towards the client; when it arrives."""
-        return self.network.send(self.served.life.name, self.client.name, deliver, after_s)
+        due_s = self.network.send(self.served.life.name, self.client.name, deliver, after_s)
+        self._down_s = max(self._down_s, due_s)
+        return due_s
 
     def close(self) -> None:
         """The client closes it: handlers are cancelled when the server learns of it."""
         running = self._end()
         for each in running:
             each.fail(TransportStatus.CANCELLED, "the transport is closed")
-        self._tell(self.up, running, Running.abandoned)
+        self._tell_server(running)
 
     def broken(self, why: str) -> None:
         """Both ends see it break."""
@@ -73,11 +81,18 @@ class Connection:
 
     def lost_client(self) -> None:
         """The client's process is gone, and its machine says so."""
-        self._tell(self.up, self._end(), Running.abandoned)
+        self._tell_server(self._end())
 
     def lost_server(self, why: str) -> None:
         """The server's process is gone, and its machine says so."""
-        self._tell(self.down, self._end(), lambda each: each.fail(TransportStatus.UNAVAILABLE, why))
+        running = self._end()
+
+        def arrived() -> None:
+            for each in running:
+                each.fail(TransportStatus.UNAVAILABLE, why)
+
+        if running:
+            self.down(arrived, self._down_s)  # behind the answers that are on their way
 
     def _end(self) -> list[Running]:
         """Be over; what ran on it until now."""
@@ -86,16 +101,13 @@ class Connection:
         running, self.running = list(self.running), {}
         return running
 
-    @staticmethod
-    def _tell(
-        way: Callable[[Callable[[], None]], float], running: list[Running], what: Callable[[Running], None]
-    ) -> None:
+    def _tell_server(self, running: list[Running]) -> None:
         def arrived() -> None:
             for each in running:
-                what(each)
+                each.abandoned()
 
         if running:
-            way(arrived)
+            self.up(arrived, self._up_s)
 
 
 class SimNetwork:
@@ -105,15 +117,12 @@ class SimNetwork:
     `duplicate` that a unary request arrives twice.
     """
 
-    def __init__(self, loop: SimLoop, rng: Random) -> None:
-        self.delay_ms: tuple[float, float] = (0.1, 2.0)
+    def __init__(self, loop: SimLoop, points: CrashPoints, rng: Random) -> None:
+        self.delay_ms: tuple[float, float] = DELAY_MS
         self.lose = 0.0
         self.duplicate = 0.0
         self.keepalive_s = KEEPALIVE_S
-        #: Asked before any answer leaves a process; awaits, perhaps for ever.
-        self.before_answer: Callable[[Life], Awaitable[None]] | None = None
-        #: Told of exceptions that a handler should not end with.
-        self.complain: Callable[[str], None] = lambda _: None
+        self.points = points
         self.loop = loop
         self.rng = rng
         self._served: dict[str, Served] = {}
@@ -178,8 +187,10 @@ class SimNetwork:
     def unheard(self, life: Life) -> None:
         """A process stopped answering: if it still does not when keepalive is over, its connections break."""
 
+        pauses = life.pauses
+
         def check() -> None:
-            if life.paused:
+            if life.paused and life.pauses == pauses:
                 for connection in list(self._connections):
                     if life in (connection.client, connection.served.life):
                         connection.broken("keepalive watchdog timeout")
@@ -195,7 +206,7 @@ class SimNetwork:
     def calm(self) -> None:
         """No fault any more."""
         self.lose = self.duplicate = 0.0
-        self.delay_ms = (0.1, 2.0)
+        self.delay_ms = DELAY_MS
         self.heal()
 
     def _watch(self, pair: tuple[str, str]) -> None:

@@ -69,6 +69,7 @@ class Plan:
             "shape": {
                 "processes": {each.name: sorted(each.roles) for each in shape.processes},
                 "replicas": shape.replicas,
+                "keepalive_ms": shape.keepalive_ms,
                 "flags": dict(shape.flags),
             },
             "work_ms": self.work_ms,
@@ -82,7 +83,7 @@ class Plan:
         shape = said["shape"]
         processes = tuple(ProcessShape(name, frozenset(roles)) for name, roles in shape["processes"].items())
         return cls(
-            Shape(processes, int(shape["replicas"]), dict(shape["flags"])),
+            Shape(processes, int(shape["replicas"]), dict(shape["flags"]), int(shape["keepalive_ms"])),
             int(said["work_ms"]),
             tuple(Step(int(at_ms), _fault(word, parameters)) for at_ms, word, parameters in said["steps"]),
             tuple(said["without"]),
@@ -94,7 +95,7 @@ class Plan:
         processes = "; ".join(f"{each.name}: {', '.join(sorted(each.roles))}" for each in shape.processes)
         flags = " ".join(f"{name}={value}" for name, value in shape.flags.items())
         return [
-            f"cluster: {processes}; {shape.replicas} replicas of the store; {flags or 'no flags'}",
+            f"cluster: {processes}; {shape.replicas} replicas of the store; keepalive {shape.keepalive_ms} ms; {flags or 'no flags'}",
             f"clients work for {self.work_ms / 1000:.1f} s",
             *(f"  at {step.at_ms / 1000:6.3f} s: {step.fault}" for step in self.steps),
         ]

@@ -7,7 +7,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.simulation.clock import SimLoop
+from tests.simulation.clock import Life, SimLoop
 
 Action = Callable[[], Awaitable[None]]
 
@@ -29,9 +29,10 @@ class _Armed:
 class CrashPoints:
     """Actions that wait for the nth moment of a kind in a process."""
 
-    def __init__(self, loop: SimLoop, context: Context) -> None:
+    def __init__(self, loop: SimLoop, context: Context, life_of: Callable[[str], Life | None]) -> None:
         self._loop = loop
         self._context = context
+        self._life_of = life_of
         self._armed: dict[tuple[str, Point], _Armed] = {}
 
     def arm(self, name: str, point: Point, nth: int, action: Action) -> None:
@@ -51,15 +52,16 @@ class CrashPoints:
         """Whether anything waits for such a moment."""
         return (name, point) in self._armed
 
-    async def reached(self, name: str, point: Point) -> None:
-        """A moment has come; returns when what follows may happen."""
-        armed = self._armed.get((name, point))
-        if armed is None:
-            return
+    async def reached(self, name: str, point: Point) -> bool:
+        """A moment has come; returns when what follows may happen, and whether the process still lives to do it."""
+        armed, life = self._armed.get((name, point)), self._life_of(name)
+        if armed is None or life is None:
+            return True
         armed.left -= 1
         if armed.left <= 0:
             del self._armed[(name, point)]
             await self._loop.create_task(_done(armed.action), context=self._context.copy())
+        return await life.runs()
 
 
 async def _done(action: Action) -> None:

@@ -51,7 +51,9 @@ class Process:
         self.address = f"{shape.name}:{PORT}"
         self.ended = ""
         self.ready = False
-        self.life = Life(shape.name, incarnation)
+        self.life = Life(world.loop, shape.name, incarnation)
+        #: Whether it ended in good order; then what it left undone is its own fault.
+        self.left = False
         self.clock = world.clock_of(shape.name)
         self.settings = settings_of(tuple(sorted(world.flags_of(shape).items())))
         self._dead = dead
@@ -80,7 +82,7 @@ class Process:
     def _give_up(self, reason: asyncio.Future[str]) -> None:
         if not reason.cancelled():
             self.ended = reason.result()
-            self.world.complaints_of_processes.append(f"{self.world.now_ms():>8} {self.life} gave up: {self.ended}")
+            self.world.gave_up(self)
 
     # ---- what lies inside
 

@@ -52,6 +52,8 @@ class Shape:
     processes: tuple[ProcessShape, ...]
     replicas: int = 0
     flags: Mapping[str, str] = field(default_factory=dict)
+    #: When a peer that does not answer counts as gone.
+    keepalive_ms: int = 30_000
 
     @classmethod
     def two(cls, replicas: int = 0, **flags: str) -> Self:
@@ -73,7 +75,7 @@ class Shape:
                 )
                 for number in range(1, rng.randrange(2, 4))
             )
-        return cls(processes, rng.choice((0, 0, 2)), dict(_drawn_flags(rng)))
+        return cls(processes, rng.choice((0, 0, 2)), dict(_drawn_flags(rng)), rng.choice((3_000, 30_000)))
 
 
 def _drawn_flags(rng: Random) -> Iterator[tuple[str, str]]:

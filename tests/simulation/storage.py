@@ -7,7 +7,7 @@ paused. Faults are by the name of the process that they strike; nothing happens 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from shard_runtime.memory import ConnectionLostError, MemoryStore, Stage
 from shard_runtime.memory.functions import READ_ONLY
 from shard_runtime.redis.connection import Command
+from tests.simulation.clock import SimLoop, context_of
 from tests.simulation.points import CrashPoints, Point
 
 if TYPE_CHECKING:
@@ -42,22 +43,26 @@ class Hold:
 class SimStorage:
     """The road between processes and the store, and the store's own faults."""
 
-    def __init__(self, store: MemoryStore, points: CrashPoints, rng: Random) -> None:
+    def __init__(self, loop: SimLoop, store: MemoryStore, points: CrashPoints, rng: Random) -> None:
         self.store = store
+        self._loop = loop
         self.delay_ms: tuple[float, float] = (0.05, 0.5)
         self._points = points
         self._rng = rng
         self._lossy: dict[str, float] = {}
         self._holds: dict[str, Hold] = {}
+        self._nowhere = context_of(None)
         store.road = self
+        store.master.carry = self._carry
 
     # ---- the road
 
     async def sent(self, client: str, commands: Sequence[Command]) -> None:
         """A pipeline on its way to the store."""
         await self._travel(client, Stage.SEND)
-        if self._points.armed(client, Point.BEFORE_WRITE) and writes(commands):
-            await self._points.reached(client, Point.BEFORE_WRITE)
+        due = self._points.armed(client, Point.BEFORE_WRITE) and writes(commands)
+        if due and not await self._points.reached(client, Point.BEFORE_WRITE):
+            raise ConnectionLostError("the process was killed before it sent this")
         self._maybe_lose(client)
 
     async def answered(self, client: str, commands: Sequence[Command]) -> None:
@@ -74,6 +79,12 @@ class SimStorage:
         if hold is not None and hold.stage is stage and self._rng.random() < hold.rate:
             ms += self._rng.random() * hold.up_to_ms
         await asyncio.sleep(ms / 1000)
+
+    def _carry(self, arrive: Callable[[], None]) -> None:
+        """What the store sends by itself, to replicas and subscribers."""
+        low, high = self.delay_ms
+        delay_s = (low + self._rng.random() * (high - low)) / 1000
+        self._loop.call_later(delay_s, arrive, context=self._nowhere.copy())
 
     def _maybe_lose(self, client: str) -> None:
         rate = self._lossy.get(client)
@@ -113,7 +124,11 @@ class SimStorage:
 
     def refuse(self, code: str | None) -> None:
         """Answer every write with an error code (OOM, NOREPLICAS, MISCONF, READONLY); None: no more."""
-        self.store.master.refuse = code
+        if code == "READONLY":  # what a node answers that was demoted and does not know its new master's data yet
+            self.store.master.role = "slave"
+        else:
+            self.store.master.role = "master"
+            self.store.master.refuse = code
 
     def restart(self, lose_unsynced: bool = False) -> None:
         """Restart the store: a new history, no connections; perhaps without what no disk has."""

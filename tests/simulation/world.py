@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
@@ -66,12 +66,12 @@ class World:
         self.rng = self.random("world")
         self.processes: dict[str, Process] = {}
         self.complaints_of_processes: list[str] = []
-        self.points = CrashPoints(loop, context_of(None))
+        self.points = CrashPoints(loop, context_of(None), self._living)
         self.store = MemoryStore(ProcessClock(loop), self.random("store"), shape.replicas)
         self.store.context = context_of(None)
-        self.storage = SimStorage(self.store, self.points, self.random("road"))
-        self.network = SimNetwork(loop, self.random("network"))
-        self.network.before_answer = self._before_answer
+        self.storage = SimStorage(loop, self.store, self.points, self.random("road"))
+        self.network = SimNetwork(loop, self.points, self.random("network"))
+        self.network.keepalive_s = shape.keepalive_ms / 1000
         self._clocks: dict[str, ProcessClock] = {}
         self._incarnations = 0
         self._dead: dict[str, list[int]] = {}
@@ -79,6 +79,7 @@ class World:
         self._clients: dict[str, Life] = {}
         #: Lives that are over. They are kept, else their tasks would be cleaned up in the midst of the run.
         self._buried: list[Process] = []
+        self._leaving: list[asyncio.Task[None]] = []
         self._shapes = {each.name: each for each in shape.processes}
 
     # ---- time and chance
@@ -172,6 +173,7 @@ class World:
             except (asyncio.CancelledError, KilledError):
                 raise
             except Exception as error:
+                await self._in(process, process.stop())
                 self._end(process, "it did not start")
                 if self.loop.time() > until_s:
                     raise AssertionError(f"{name} never joined: {error!r}") from error
@@ -189,9 +191,9 @@ class World:
         process.ready = False
         self._changed(process, "stopping")
         await self._in(process, process.stop())
-        if self.processes.get(name) is process:
-            self._end(process, "stopped")
-            self._changed(process, "stopped")
+        process.left = True
+        self._end(process, "stopped")
+        self._changed(process, "stopped")
 
     async def kill(self, name: str) -> None:
         """End a process as SIGKILL does: nothing of it runs any more, nothing is released, nothing more is sent."""
@@ -212,7 +214,7 @@ class World:
         life = self._life(name)
         if life.paused:
             self._changed_life(life, "resumed")
-            life.resume(self.loop)
+            life.resume()
 
     def calm(self) -> None:
         """End every fault of network and store, and every pause."""
@@ -237,6 +239,20 @@ class World:
             await self.stop(name)
         await self.store.close()
 
+    def gave_up(self, process: Process) -> None:
+        """A process cannot go on, and ends by itself as `serve` does. It is a complaint: no fault may cause it."""
+        self.complaints_of_processes.append(f"{self.now_ms():>8} {process.life} gave up: {process.ended}")
+        if self.processes.get(process.name) is process and process.ready:
+            self._leaving.append(self.loop.create_task(self._leave(process.name), context=context_of(None)))
+
+    async def _leave(self, name: str) -> None:
+        with suppress(KilledError):
+            await self.stop(name)
+
+    def _living(self, name: str) -> Life | None:
+        process = self.processes.get(name)
+        return process.life if process is not None else self._clients.get(name)
+
     def _life(self, name: str) -> Life:
         return self.processes[name].life if name in self.processes else self._clients[name]
 
@@ -244,13 +260,8 @@ class World:
         """Run something as the process; raises KilledError when the process dies under it."""
         with alive(process):
             task = self.loop.create_task(work)
-        died = self.loop.create_future()
-        process.life.on_death = died.cancel
-        try:
-            await asyncio.wait({task, died}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            process.life.on_death = None
-        if not task.done():
+        await asyncio.wait((task, process.life.died), return_when=asyncio.FIRST_COMPLETED)
+        if process.life.dead:
             raise KilledError(f"{process.life} was killed meanwhile")
         result: T = task.result()
         return result
@@ -271,10 +282,6 @@ class World:
     def _changed_life(self, life: Life, what: str) -> None:
         self.history.add(ProcessChanged(self.now_ms(), life.name, what, life.incarnation))
 
-    async def _before_answer(self, life: Life) -> None:
-        if self.points.armed(life.name, Point.BEFORE_ANSWER):
-            await self.points.reached(life.name, Point.BEFORE_ANSWER)
-
     # ---- clients
 
     def transport(self, client_name: str) -> SimTransport:
@@ -292,7 +299,7 @@ class World:
         life = self._clients.pop(name, None)
         if life is None:
             return
-        life.resume(self.loop)
+        life.resume()
         life.severed = True
         self.network.gone(life, "the client was killed")
         tasks = [task for task in life.tasks if not task.done()]
@@ -312,7 +319,7 @@ class World:
         life = self._clients.get(name)
         if life is None:
             self._incarnations += 1
-            life = self._clients[name] = Life(name, self._incarnations)
+            life = self._clients[name] = Life(self.loop, name, self._incarnations)
         return life
 
     # ---- complaints
@@ -320,7 +327,7 @@ class World:
     @property
     def complaints(self) -> list[str]:
         """What should not be seen whatever the faults: log lines of level error, exceptions that nobody took."""
-        lives = [process.life for process in (*self.processes.values(), *self._buried)]
+        lives = [each.life for each in (*self.processes.values(), *self._buried) if each.left or not each.life.dead]
         silent = [
             f"{life}: {task.get_name()} ended with {task._exception!r}"  # asking for it would mark it as seen
             for life in (*lives, *self._clients.values())

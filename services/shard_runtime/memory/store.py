@@ -120,6 +120,7 @@ class MemoryStore:
         old = MemoryServer(self.clock, self.rng)
         old.data, old.history, old.offset = self.master.data.copy(), self.master.history, self.master.offset
         old.loaded = set(self.master.loaded)
+        old.carry = self.master.carry
         for name in names:
             self._routes[name] = old
         old.sessions = [session for session in self.master.sessions if session.name in names]
