@@ -95,8 +95,8 @@ class Plan:
         processes = "; ".join(f"{each.name}: {', '.join(sorted(each.roles))}" for each in shape.processes)
         flags = " ".join(f"{name}={value}" for name, value in shape.flags.items())
         return [
-            f"cluster: {processes}; {shape.replicas} replicas of the store; {flags or 'no flags'}",
-            f"connections are given up after {shape.keepalive_ms / 1000:.0f} s without an answer",
+            f"cluster: {processes}; {shape.replicas} replicas of the store; {flags or 'no flags'}; "
+            f"keepalive {shape.keepalive_ms} ms",
             f"clients work for {self.work_ms / 1000:.1f} s",
             *(f"  at {step.at_ms / 1000:6.3f} s: {step.fault}" for step in self.steps),
         ]
