@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
@@ -84,7 +85,7 @@ def run(seed: int, main: Callable[[], Coroutine[Any, Any, T]], log_lines: list[s
     loop_scribe = _scribe = Scribe(loop, log_lines)
     loop.set_exception_handler(loop_scribe.exception)
     logging = _logging(loop_scribe, log_lines is not None)
-    with seeded(seed, loop), logging, wired(), _resting_collector(), _quiet_end():
+    with seeded(seed, loop), logging, _resting_collector(), _quiet_end(), wired():
         try:
             return loop.run_until_complete(main())
         finally:
@@ -176,5 +177,7 @@ def _quiet_end() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = lambda _: None
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # "coroutine … was never awaited"
+            gc.collect()
         sys.unraisablehook = before
