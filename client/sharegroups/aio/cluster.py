@@ -87,6 +87,10 @@ class Cluster:
         """`host:port` of a node, or None."""
         return self._nodes.get(node_id)
 
+    def node_at(self, address: str) -> int:
+        """The id of the node with this `host:port`, −1 when the last metadata have none."""
+        return next((node_id for node_id, known in self._nodes.items() if known == address), -1)
+
     def node_ids(self) -> list[int]:
         """The live nodes of the last metadata, ascending."""
         return sorted(self._nodes)

@@ -81,7 +81,8 @@ class GroupAdmin:
                 if group.group_id == group_id:
                     if error := error_for(group.error_code, group.error_message):
                         raise error
-                    return _description(group, address)
+                    host, _, port = address.rpartition(":")
+                    return _description(group, Node(self._cluster.node_at(address), host, int(port)))
             raise NetworkError(f"the answer leaves out group {group_id!r}")
 
         return await at_coordinator(self._cluster, group_id, self._timeout_s, call)
@@ -192,7 +193,7 @@ def _by_name(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _description(group: ShareGroupDescribeResponse.DescribedGroup, address: str) -> ShareGroupDescription:
+def _description(group: ShareGroupDescribeResponse.DescribedGroup, coordinator: Node) -> ShareGroupDescription:
     members = tuple(
         MemberDescription(
             member.member_id,
@@ -205,11 +206,6 @@ def _description(group: ShareGroupDescribeResponse.DescribedGroup, address: str)
         )
         for member in sorted(group.members, key=lambda member: member.member_id)
     )
-    if group.HasField("coordinator"):
-        coordinator = Node(group.coordinator.node_id, group.coordinator.host, group.coordinator.port)
-    else:
-        host, _, port = address.rpartition(":")
-        coordinator = Node(-1, host, int(port))
     return ShareGroupDescription(
         group.group_id,
         group.group_state,

@@ -117,7 +117,6 @@ class Coordinator:
             group = response.groups.add(
                 group_id="g", group_state=self._state(), group_epoch=2, assignment_epoch=2, assignor_name="simple"
             )
-            group.coordinator.CopyFrom(self.fake.endpoints()[0])
             for member_id in self.fake.members:
                 member = group.members.add(member_id=member_id, member_epoch=2, client_id="c", client_host="127.0.0.1")
                 for name, (topic_id, count) in self.fake.topics.items():
