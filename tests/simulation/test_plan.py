@@ -63,7 +63,7 @@ def test_a_plan_is_told_with_its_faults_in_order() -> None:
 def test_an_unknown_fault_is_named_with_those_there_are() -> None:
     said = PLANS[0].as_json()
     said["steps"] = [[100, "Earthquake", {}]]
-    with pytest.raises(ValueError, match="no fault 'Earthquake'; expected one of .*Kill"):
+    with pytest.raises(ValueError, match=r"no fault 'Earthquake'; expected one of .*Kill"):
         Plan.from_json(said)
 
 
