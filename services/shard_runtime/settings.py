@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 PREFIX: Final = "SHAREGROUPS_"
 FILE_VARIABLE: Final = "SHAREGROUPS_CONFIG"
+#: The command line's own: where its clients begin. It may well stand in the environment that a service is started in.
+CLIENT_VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
 
 NODE_NAME = string("node.name", "", "Stable name of this node; default <host>-<roles>-<port> (CM-1).")
 NODE_RACK = string("node.rack", "", "Rack of this node; empty for none.")
@@ -124,7 +126,7 @@ def load_settings(
     texts: dict[str, tuple[str, str]] = {}
     if path is not None:
         texts.update(_from_file(path, declared, faults))
-    texts.update(_from_environment(environ, declared, {FILE_VARIABLE, *ignore_variables}, faults))
+    texts.update(_from_environment(environ, declared, {FILE_VARIABLE, CLIENT_VARIABLE, *ignore_variables}, faults))
     for name, text in (flags or {}).items():
         if name in declared:
             texts[name] = (text, "flag")

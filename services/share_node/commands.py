@@ -27,7 +27,8 @@ def default_data() -> Path:
 
 
 @click.command()
-@click.option("--data", type=click.Path(path_type=Path), default=default_data, help="Directory of the data.")
+@click.option("--data", type=click.Path(path_type=Path), default=default_data,
+              show_default="~/.local/share/sharegroups", help="Directory of the data.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=DEFAULT_PORT, show_default=True, help="Port to listen on; 0 for any free one.")
 @click.option("--store", help="Use this store instead of an embedded one: redis://, rediss://, redis+sentinel://…")
@@ -37,9 +38,12 @@ def default_data() -> Path:
 @click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production.")
 @click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
-@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; see the reference page.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", help="How readiness is told.")
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
+              help="One setting, as in docs/reference/settings.md; repeatable.")  # fmt: skip
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+              show_default=True, help="Least level that is logged, on standard error.")  # fmt: skip
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              help="How readiness is told, on standard output.")  # fmt: skip
 def up(  # noqa: PLR0917 - click passes options by name
     data: Path,
     host: str,

@@ -52,17 +52,22 @@ async def at_any(
     cluster: Cluster, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float
 ) -> wire.ResponseT:
     """Call any node, again until one answers or the time is over. Raises KafkaError."""
+    return await until_answered(cluster, method.name, timeout_s, lambda: cluster.call_any(method, request, timeout_s))
+
+
+async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:
+    """Run `call()` until it raises nothing that a retry can help, or the time is over. Raises KafkaError."""
     backoff = cluster.backoff()
     last: KafkaError = NetworkError("no node answered")
     try:
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
-                    return await cluster.call_any(method, request, timeout_s)
+                    return await call()
                 except RetriableError as error:
                     last = error
                 except TransportError as error:
                     raise fatal_error(error) or NetworkError(str(error)) from error
                 await asyncio.sleep(backoff.next_ms() / 1000)
     except TimeoutError:
-        raise RequestTimedOutError(f"{method.name} was not answered within {timeout_s:g} s; last: {last}") from None
+        raise RequestTimedOutError(f"{what} was not answered within {timeout_s:g} s; last: {last}") from None

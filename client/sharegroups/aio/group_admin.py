@@ -31,7 +31,7 @@ from sharegroups.admin_values import (
     ShareGroupOffset,
 )
 from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.coordinator_calls import at_coordinator
+from sharegroups.aio.coordinator_calls import at_coordinator, until_answered
 
 T = TypeVar("T")
 Offsets = dict[TopicPartition, ShareGroupOffset | None]
@@ -48,12 +48,15 @@ class GroupAdmin:
     async def list_groups(
         self, states: Iterable[str] | None = None, types: Iterable[str] | None = None
     ) -> list[GroupListing]:
-        """Groups of all coordinators, sorted by id (GC-123). Raises KafkaError when a coordinator cannot answer."""
+        """Groups of all coordinators, sorted by id (GC-123). Raises KafkaError when one does not answer in time."""
         request = ListGroupsRequest()
         if states is not None:
             request.states_filter.CopyFrom(StringList(values=states))
         if types is not None:
             request.types_filter.CopyFrom(StringList(values=types))
+        return await until_answered(self._cluster, "ListGroups", self._timeout_s, lambda: self._list(request))
+
+    async def _list(self, request: ListGroupsRequest) -> list[GroupListing]:
         metadata = await self._cluster.fetch_metadata([])
         nodes = [node for node in metadata.brokers if not node.roles or _is_coordinator(node)]
         answers = await asyncio.gather(*(self._list_at(wire.address_of(node), request) for node in nodes))

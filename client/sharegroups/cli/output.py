@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from sharegroups.cli.interrupts import INTERRUPTED
-from sharegroups.errors import BufferFullError, ConfigError, KafkaError, RequestTimedOutError
+from sharegroups.errors import BufferFullError, ConfigError, KafkaError, NetworkError, RequestTimedOutError
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
@@ -131,8 +131,9 @@ def failures(what: str, show_trace: bool = False) -> Iterator[None]:
     try:
         yield
     except (KafkaError, ConfigError) as error:
-        silent = isinstance(error, RequestTimedOutError) and not isinstance(error, BufferFullError)
-        hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent else ""
+        silent = isinstance(error, RequestTimedOutError | NetworkError) and not isinstance(error, BufferFullError)
+        said = "sharegroups up" in str(error)  # the producer's errors say so themselves
+        hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
         click.echo(f"Error: {what} failed due to {error}{hint}", err=not show_trace)
         if show_trace:
             traceback.print_exc()

@@ -99,7 +99,7 @@ class Coordinator:
         return response
 
     async def list_groups(self, request: Any, context: Any) -> list_groups_pb2.ListGroupsResponse:
-        response = list_groups_pb2.ListGroupsResponse()
+        response = list_groups_pb2.ListGroupsResponse(error_code=self.fake.take_error("list_groups"))
         response.groups.add(group_id="g", protocol_type="share", group_state=self._state(), group_type="share")
         return response
 

@@ -101,6 +101,12 @@ def test_groups_are_listed(fake: FakeCluster) -> None:
     assert "Invalid state list 'odd'. Valid states are: Empty, Stable, Dead" in wrong.output
 
 
+@pytest.mark.rule("CL-46")
+def test_listing_asks_a_loading_coordinator_again(fake: FakeCluster) -> None:
+    fake.errors["list_groups"].append(14)
+    assert sharegroups("groups", "list").output == "g\n"
+
+
 @pytest.mark.rule("CT-23a", "CT-23b", "CT-23i", "CL-46")
 def test_offsets_are_described_and_a_loading_coordinator_is_asked_again(fake: FakeCluster) -> None:
     fake.errors["describe_offsets"].append(14)

@@ -46,6 +46,11 @@ def test_what_cannot_be_is_refused_by_name(flags: dict[str, str], environ: dict[
     assert says in str(caught.value)
 
 
+def test_the_variable_of_the_command_line_is_nobodys_setting_here() -> None:
+    settings = load_settings({}, {"SHAREGROUPS_BOOTSTRAP": "127.0.0.1:7932"})
+    assert "SHAREGROUPS_BOOTSTRAP" not in {setting.environment for setting in settings.declared.values()}
+
+
 def test_all_faults_are_told_at_once_and_so_are_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text("[lease]\nmillis = 1\n")

@@ -6,7 +6,7 @@ import pytest
 
 from kip932.ids import TopicIdPartition, TopicPartition
 from sharegroups.core.backoff import Backoff
-from sharegroups.core.fetch_session import FetchSession
+from sharegroups.core.fetch_session import CHANGES_MAX, FetchSession
 from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer, ProducerIdentity
 from sharegroups.core.record_batch import Acquired, Extent, Slice, restrict, select
 
@@ -68,6 +68,19 @@ def test_the_first_step_opens_with_everything_and_later_ones_tell_what_changed()
     session._epoch = 2**31 - 1
     assert session.acknowledge_step().epoch == 2**31 - 1
     assert session.acknowledge_step().epoch == 1
+
+
+@pytest.mark.rule("CL-30", "CM-62")
+def test_very_many_partitions_are_added_and_forgotten_by_several_requests() -> None:
+    session = FetchSession()
+    many = {TopicIdPartition(b"a" * 16, number): "a" for number in range(CHANGES_MAX + 5)}
+    first, second = session.fetch_step(many), session.fetch_step(many)
+    assert (len(first.added), len(second.added)) == (CHANGES_MAX, 5)
+    assert session.known == tuple(many)
+    assert session.fetch_step(many).added == []
+    moves = [session.fetch_step({B: "b"}) for _ in range(3)]
+    assert [(len(step.forgotten), step.added) for step in moves] == [(CHANGES_MAX, []), (5, [B]), (0, [])]
+    assert session.known == (B,)
 
 
 @pytest.mark.rule("CL-31", "PL-502a")
