@@ -51,6 +51,14 @@ OFFSET_MAX_TIMESTAMP: Final = -3
 EPOCH_JOIN: Final = 0
 EPOCH_LEAVE: Final = -1
 
+# What one request may hold (CM-62): servers refuse more, the client splits. As many partitions as a topic may have; the
+# records of twenty share-partitions, each acknowledged for itself; as many batches as the client's 4 MiB could hold.
+REQUEST_PARTITIONS_MAX: Final = 10_000
+ACKNOWLEDGED_RANGES_MAX: Final = 200_000
+PRODUCED_BATCHES_MAX: Final = 200_000
+#: Characters of a group id.
+GROUP_ID_MAX: Final = 255
+
 NULL_TOPIC_ID: Final = bytes(16)
 TOPIC_ID_BYTES: Final = 16
 _INT32_MAX: Final = 2**31 - 1

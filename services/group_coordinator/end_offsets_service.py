@@ -12,7 +12,7 @@ from typing import Final
 from kip932 import errors
 from kip932.api.v1 import list_offsets_pb2 as pb
 from kip932.api.v1 import partition_leader_service_pb2 as service_pb
-from kip932.ids import OFFSET_LATEST, TopicIdPartition
+from kip932.ids import OFFSET_LATEST, REQUEST_PARTITIONS_MAX, TopicIdPartition
 from kip932.rpc.transport import Method, Transport, TransportError
 
 RETRIES_MAX: Final = 5
@@ -64,7 +64,12 @@ class EndOffsets:
                 found[partition] = errors.LeaderNotAvailableError(f"partition {partition.text} has no live leader")
             else:
                 by_leader.setdefault(address, []).append(partition)
-        for answers in await asyncio.gather(*(self._ask(address, asked) for address, asked in by_leader.items())):
+        calls = [
+            self._ask(address, asked[first : first + REQUEST_PARTITIONS_MAX])
+            for address, asked in by_leader.items()
+            for first in range(0, len(asked), REQUEST_PARTITIONS_MAX)
+        ]
+        for answers in await asyncio.gather(*calls):
             found.update(answers)
         return found
 

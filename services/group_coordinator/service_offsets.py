@@ -18,6 +18,7 @@ from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
 from shard_runtime.persister.values import Persister, PersisterError, StateSummary
+from shard_runtime.rpc.bounds import check_partitions
 
 NO_OFFSET: Final = -1
 CONCURRENT_GROUPS: Final = 16
@@ -54,8 +55,9 @@ class ShareGroupOffsets:
     async def describe_share_group_offsets(
         self, request: pb.DescribeShareGroupOffsetsRequest, context: Caller
     ) -> pb.DescribeShareGroupOffsetsResponse:
-        """Describe the offsets of groups, each by its own shard (GC-7)."""
+        """Describe the offsets of groups, each by its own shard (GC-7). InvalidRequestError: too many (CM-62)."""
         asked = list(request.groups)
+        check_partitions(*((group.topics.values, "partitions") for group in asked))
         groups = await asyncio.gather(*(self._group(group, context) for group in asked[:GROUPS_MAX]))
         if len(asked) > GROUPS_MAX:
             text = f"{len(asked)} groups were asked for; at most {GROUPS_MAX} are described by one request."

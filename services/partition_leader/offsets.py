@@ -23,6 +23,7 @@ from partition_leader.log_directory import (
     checked_topic_id,
 )
 from partition_leader.topic_log import TopicLog
+from shard_runtime.rpc.bounds import check_partitions
 
 FETCH_MAX_BYTES: Final = 8 << 20
 FETCH_WAIT_MAX_MS: Final = 30_000
@@ -40,7 +41,8 @@ class OffsetsService:
     async def list_offsets(
         self, request: list_offsets_pb2.ListOffsetsRequest, context: object = None
     ) -> list_offsets_pb2.ListOffsetsResponse:
-        """Offsets by time; −1 and −1 where no record is that late. InvalidRequestError: a bad topic id."""
+        """Offsets by time; −1 and −1 where no record is that late. InvalidRequestError: a bad topic id, or too much."""
+        check_partitions((request.topics, "partitions"))
         response = list_offsets_pb2.ListOffsetsResponse()
         names = LeaderNames(self._directory)
         for topic in request.topics:
@@ -76,6 +78,7 @@ class OffsetsService:
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
         """Read; with too little, wait for `min_bytes` up to `max_wait_ms`. InvalidRequestError as in `list_offsets`."""
+        check_partitions((request.topics, "partitions"))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(request.max_wait_ms, 0), FETCH_WAIT_MAX_MS) / 1000
         growth = _Growth()
@@ -113,6 +116,7 @@ class OffsetsService:
         self, request: delete_records_pb2.DeleteRecordsRequest, context: object = None
     ) -> delete_records_pb2.DeleteRecordsResponse:
         """Move log starts; answered once they are durable. InvalidRequestError as in `list_offsets`."""
+        check_partitions((request.topics, "partitions"))
         response = delete_records_pb2.DeleteRecordsResponse()
         names = LeaderNames(self._directory)
         timeout_ms = min(request.timeout_ms, DELETE_TIMEOUT_MAX_MS) if request.timeout_ms > 0 else DELETE_TIMEOUT_MS

@@ -28,6 +28,7 @@ from partition_leader.leader_codec import LeaderNames, wire_code
 from partition_leader.log_core.batch import NO_PRODUCER, NewBatch
 from partition_leader.log_directory import WRITE, LogDirectory, checked_topic_id
 from partition_leader.topic_log_state import AppendOutcome
+from shard_runtime.rpc.bounds import check_batches, check_partitions
 
 Write = Callable[[pb.ProduceStreamResponse], Awaitable[None]]
 
@@ -107,7 +108,8 @@ class ProduceService:
         self._in_flight = in_flight_per_stream
 
     async def produce(self, request: pb.ProduceRequest, context: object = None) -> pb.ProduceResponse:
-        """Append and answer once every partition is confirmed or refused. InvalidRequestError: a bad topic id."""
+        """Append and answer once every partition is confirmed or refused. InvalidRequestError: a bad topic id, or
+        more partitions or batches than a request may hold (CM-62)."""
         pending = self.begin(request, context)
         await pending.wait()
         return pending.response()
@@ -142,6 +144,8 @@ class ProduceService:
 
     def begin(self, request: pb.ProduceRequest, context: object = None, correlation_id: int = 0) -> PendingProduce:
         """Validate, and put everything into its partition's queue; never waits. InvalidRequestError as in `produce`."""
+        check_partitions((request.topic_data, "partition_data"))
+        check_batches(sum(len(data.batches) for topic in request.topic_data for data in topic.partition_data))
         ids = [checked_topic_id(topic.topic_id) for topic in request.topic_data]
         timeout_ms = min(request.timeout_ms, TIMEOUT_MAX_MS) if request.timeout_ms > 0 else TIMEOUT_MS
         results: list[_Result] = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Mapping
+from typing import ClassVar, Final
 
 import structlog
 from google.protobuf.message import Message
@@ -26,17 +26,25 @@ from partition_leader.offsets import OffsetsService
 from partition_leader.produce import ProduceService
 from partition_leader.share_codec import (
     acknowledge_request,
+    batch_bytes,
     fetch_request,
     fill_acknowledge_response,
     fill_fetch_response,
 )
-from partition_leader.share_requests import ShareAnswer, ShareRequest, ShareRequests
+from partition_leader.share_requests import FETCH_MAX_BYTES, ShareAnswer, ShareRequest, ShareRequests
 from shard_runtime.rpc.binding import CallContext, ServerStream
 
 log = structlog.get_logger(__name__)
 
 #: Requests of one share stream that may be under way; further ones are not read until one is answered (CM-62).
 IN_FLIGHT_PER_STREAM: Final = 64
+
+#: Bytes of batches that answers of one share stream may hold: those under way, and those the client has not taken yet.
+#: One whole answer and a little more, for fetches that follow each other; a client that does not read gets no more.
+ANSWER_BYTES_PER_STREAM: Final = FETCH_MAX_BYTES + 8 * 1024 * 1024
+
+#: Bytes of one request without record batches. Its lists are bounded by number (`rpc.bounds`), and need less.
+REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 
 #: How long a stream whose client sends no more is kept for the last answers; a state write takes no longer (PL-723).
 HALF_CLOSED_S: Final = 20.0
@@ -46,6 +54,10 @@ _connection_ids = itertools.count(1)
 
 class PartitionLeaderService:
     """The RPCs of a partition leader; those it has no method for are not served."""
+
+    request_bytes_max: ClassVar[Mapping[str, int]] = dict.fromkeys(
+        ("Fetch", "ListOffsets", "DeleteRecords", "ShareFetch", "ShareAcknowledge", "ShareStream"), REQUEST_BYTES_MAX
+    )
 
     def __init__(self, led: LedPartitions, requests: ShareRequests) -> None:
         self._led = led
@@ -113,7 +125,11 @@ class PartitionLeaderService:
 
 
 class _ShareStream:
-    """One share stream: requests are begun in the order of arrival, answers are written as they become ready."""
+    """One share stream: requests are begun in the order of arrival, answers are written as they become ready.
+
+    A client that does not take its answers is not read from: past 64 requests under way, and past the bytes that their
+    answers may hold. A fetch is given the room that is left (CM-62), so nothing waits for a fetch that is parked (P-5).
+    """
 
     def __init__(self, stream: ServerStream, led: LedPartitions, requests: ShareRequests) -> None:
         self._stream = stream
@@ -121,8 +137,11 @@ class _ShareStream:
         self._requests = requests
         self._connection_id = next(_connection_ids)
         self._running: dict[int, object] = {}
-        self._ready: deque[Message] = deque()
+        self._ready: deque[tuple[Message, int]] = deque()
         self._slots = asyncio.Semaphore(IN_FLIGHT_PER_STREAM)
+        self._promised_bytes = 0
+        self._unread_bytes = 0
+        self._taken = asyncio.Event()
         self._wake = asyncio.Event()
         self._half_closed_by_client = False
 
@@ -153,6 +172,9 @@ class _ShareStream:
             if message is None:
                 return
             await self._slots.acquire()
+            while self._unread_bytes >= ANSWER_BYTES_PER_STREAM:
+                self._taken.clear()
+                await self._taken.wait()
             self._begin(sequence, message)
 
     async def _half_closed(self, writer: asyncio.Task[None]) -> None:
@@ -164,9 +186,11 @@ class _ShareStream:
         await asyncio.wait({writer}, timeout=HALF_CLOSED_S)
 
     def _begin(self, sequence: int, message: share_stream_pb2.ShareStreamRequest) -> None:
-        kind = message.WhichOneof("request")
+        kind, promised = message.WhichOneof("request"), 0
         if kind == "fetch":
-            request = fetch_request(message.fetch, self._connection_id)
+            room = max(1, ANSWER_BYTES_PER_STREAM - self._promised_bytes - self._unread_bytes)
+            request = fetch_request(message.fetch, self._connection_id, room)
+            promised = min(max(message.fetch.max_bytes, 0), room)
         elif kind == "acknowledge":
             request = acknowledge_request(message.acknowledge, self._connection_id)
         else:
@@ -177,15 +201,19 @@ class _ShareStream:
 
         def answered(answer: ShareAnswer) -> None:
             self._running.pop(sequence, None)
+            size = batch_bytes(answer) if is_fetch else 0
+            self._promised_bytes -= promised
+            self._unread_bytes += size
             response = share_stream_pb2.ShareStreamResponse(correlation_id=correlation_id)
             if is_fetch:
                 fill_fetch_response(response.fetch, answer, self._led)
             else:
                 fill_acknowledge_response(response.acknowledge, answer, self._led)
-            self._ready.append(response)
+            self._ready.append((response, size))
             self._wake.set()
 
         self._running[sequence] = None
+        self._promised_bytes += promised
         handle = self._requests.handle(request, answered)
         if sequence in self._running:
             self._running[sequence] = handle
@@ -195,7 +223,10 @@ class _ShareStream:
             await self._wake.wait()
             self._wake.clear()
             while self._ready:
-                await self._stream.write(self._ready.popleft())
+                response, size = self._ready.popleft()
+                await self._stream.write(response)
+                self._unread_bytes -= size
+                self._taken.set()
                 self._slots.release()
 
 

@@ -12,12 +12,18 @@ from partition_leader.core.events import AckBatch
 from partition_leader.core.validate import FetchLimits
 from partition_leader.leader_codec import LeaderNames, wire_code
 from partition_leader.log_directory import LogDirectory, checked_topic_id
-from partition_leader.share_requests import PartitionAnswer, ShareAnswer, ShareRequest
+from partition_leader.share_requests import FETCH_MAX_BYTES, PartitionAnswer, ShareAnswer, ShareRequest
 from partition_leader.topic_log import LogBatch
+from shard_runtime.rpc.bounds import check_partitions, check_ranges
 
 
-def fetch_request(message: fetch_pb.ShareFetchRequest, connection_id: int | None) -> ShareRequest:
-    """A ShareFetch as a value. Raises InvalidRequestError: a bad topic id."""
+def fetch_request(
+    message: fetch_pb.ShareFetchRequest, connection_id: int | None, room_bytes: int = FETCH_MAX_BYTES
+) -> ShareRequest:
+    """A ShareFetch as a value; its answer has room for `room_bytes` of batches. Raises InvalidRequestError: a bad topic
+    id, or more than one request may hold (CM-62)."""
+    check_partitions((message.topics, "partitions"), (message.forgotten_topics_data, "partitions"))
+    _check_ranges(message.topics)
     topics: list[TopicIdPartition] = []
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     for topic in message.topics:
@@ -42,6 +48,7 @@ def fetch_request(message: fetch_pb.ShareFetchRequest, connection_id: int | None
         acknowledgements=acknowledgements,
         is_renew_ack=message.is_renew_ack,
         limits=FetchLimits(message.max_wait_ms, message.min_bytes, message.max_bytes, message.max_records),
+        room_bytes=room_bytes,
         batch_size=message.batch_size,
         mode=message.share_acquire_mode,
         forgotten=forgotten,
@@ -49,7 +56,9 @@ def fetch_request(message: fetch_pb.ShareFetchRequest, connection_id: int | None
 
 
 def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: int | None) -> ShareRequest:
-    """A ShareAcknowledge as a value. Raises InvalidRequestError: a bad topic id."""
+    """A ShareAcknowledge as a value. Raises InvalidRequestError as `fetch_request`."""
+    check_partitions((message.topics, "partitions"))
+    _check_ranges(message.topics)
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     for topic in message.topics:
         topic_id = checked_topic_id(topic.topic_id)
@@ -86,6 +95,11 @@ def fill_fetch_response(response: fetch_pb.ShareFetchResponse, answer: ShareAnsw
             topic = topics[topic_id] = response.responses.add(topic_id=topic_id)
         _fill_fetched(topic.partitions.add(partition_index=partition.partition.partition), partition, names)
     response.node_endpoints.extend(names.endpoints)
+
+
+def batch_bytes(answer: ShareAnswer) -> int:
+    """Bytes of the record batches in an answer, which are nearly all of it."""
+    return sum(one.size_bytes for one in answer.partitions)
 
 
 def fill_acknowledge_response(
@@ -137,6 +151,10 @@ def _fill_batches(result: fetch_pb.ShareFetchResponse.PartitionResult, batches: 
         if batch.is_control or batch.is_transactional:
             fetched.is_control, fetched.is_transactional = batch.is_control, batch.is_transactional
             fetched.producer_id = batch.producer_id
+
+
+def _check_ranges(topics: Iterable[fetch_pb.ShareFetchRequest.Topic | ack_pb.ShareAcknowledgeRequest.Topic]) -> None:
+    check_ranges(sum(len(partition.acknowledgement_batches) for topic in topics for partition in topic.partitions))
 
 
 def _batches(batches: Iterable[common_pb2.AcknowledgementBatch]) -> tuple[AckBatch, ...]:

@@ -26,7 +26,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FetchParameters:
-    """What one fetch asks for, already bounded by the service (PL-201)."""
+    """What one fetch asks for, already bounded by the service (PL-201).
+
+    Each partition read gives a batch at least, however small its part of `max_bytes` is (PL-207). `room_bytes` is what
+    the answer may have altogether: a partition that would pass it acquires nothing, unless it is the first (CM-62).
+    """
 
     fetch_id: int
     member_id: str
@@ -36,6 +40,7 @@ class FetchParameters:
     max_records: int
     batch_size: int
     mode: int
+    room_bytes: int
 
 
 @dataclass(slots=True)
@@ -233,15 +238,19 @@ class ShareFetchOperation:
             read.result = UnknownServerError()
 
     def _take(self, reads: Sequence[_Read]) -> None:
-        """Acquire from the reads, in order, within the record budget (PL-204). The results are in place before others
-        may acquire; waiters are woken at the end of this turn."""
-        budget = self._parameters.max_records
+        """Acquire from the reads, in order, within the budgets of records (PL-204) and bytes. The results are in place
+        before others may acquire; waiters are woken at the end of this turn."""
+        budget, held = self._parameters.max_records, 0
         try:
             for read in reads:
                 if isinstance(read.result, KafkaError):
                     self._read_failed(read.host, read.result)
                 elif read.result is not None:
-                    budget -= self._acquire(read.host, read.offset, read.result, budget)
+                    size = sum(batch.size for batch in read.result.batches)
+                    fits = not held or held + size <= self._parameters.room_bytes
+                    taken = self._acquire(read.host, read.offset, read.result, budget if fits else 0)
+                    budget -= taken
+                    held += size if taken else 0
         finally:
             self._complete()
             self._unlock([read.host for read in reads])

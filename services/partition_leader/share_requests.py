@@ -36,7 +36,7 @@ from shard_runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-#: Service-wide cap of a fetch's max_bytes (`fetch.max.bytes`), and of its max_wait_ms.
+#: Service-wide cap of a fetch's max_bytes and of its answer (`fetch.max.bytes`), and of its max_wait_ms.
 FETCH_MAX_BYTES: Final = 57_671_680
 MAX_WAIT_MS: Final = 300_000
 
@@ -45,7 +45,7 @@ Acknowledgements = Mapping[TopicIdPartition, tuple[ev.AckBatch, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ShareRequest:
-    """A ShareFetch, or with `limits` None a ShareAcknowledge."""
+    """A ShareFetch, or with `limits` None a ShareAcknowledge. `room_bytes`: see FetchParameters."""
 
     group_id: str
     member_id: str
@@ -59,6 +59,7 @@ class ShareRequest:
     batch_size: int = 1
     mode: int = 0
     forgotten: tuple[TopicIdPartition, ...] = ()
+    room_bytes: int = FETCH_MAX_BYTES
 
 
 @dataclass(slots=True)
@@ -70,6 +71,11 @@ class PartitionAnswer:
     fetched: FetchedPartition | None = None
     acknowledged: bool = False
     acknowledge_error: KafkaError | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its record batches."""
+        return 0 if self.fetched is None else sum(batch.size for batch in self.fetched.batches)
 
 
 @dataclass(slots=True)
@@ -263,7 +269,7 @@ class ShareRequests:
 
     def _fetch(self, run: _Run, limits: FetchLimits) -> None:
         self._fetch_ids += 1
-        max_bytes = min(limits.max_bytes, FETCH_MAX_BYTES)
+        max_bytes = min(limits.max_bytes, run.request.room_bytes, FETCH_MAX_BYTES)
         parameters = FetchParameters(
             fetch_id=self._fetch_ids,
             member_id=run.request.member_id,
@@ -273,6 +279,7 @@ class ShareRequests:
             max_records=limits.max_records,
             batch_size=max(1, run.request.batch_size),
             mode=run.request.mode,
+            room_bytes=min(run.request.room_bytes, FETCH_MAX_BYTES),
         )
         keys = [SharePartitionKey(run.request.group_id, *partition) for partition in run.step.fetch]
         run.waiting += 1

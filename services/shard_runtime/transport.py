@@ -93,7 +93,7 @@ class InMemoryTransport:
             async with asyncio.timeout(timeout_s) as scope:
                 node.calls.add(scope)
                 try:
-                    response: Message = await bound.handler(method.request_type.FromString(data), context)
+                    response: Message = await bound.handler(bound.parse(data), context)
                     return method.response_type.FromString(response.SerializeToString())
                 finally:
                     node.calls.discard(scope)
@@ -184,7 +184,7 @@ class _Stream(ClientStream[RequestT, ResponseT]):
     async def _serve(self, bound: BoundMethod) -> None:
         failure: TransportError | None = None
         try:
-            await bound.handler(_ServerEnd(self._method, self._context, self._up, self._down))
+            await bound.handler(_ServerEnd(bound, self._context, self._up, self._down))
         except Exception as error:
             failure = _failure(self._address, self._method, error)
         finally:
@@ -203,9 +203,9 @@ class _Stream(ClientStream[RequestT, ResponseT]):
 class _ServerEnd:
     __slots__ = ("_down", "_parse", "_up", "context")
 
-    def __init__(self, method: Method[Any, Any], context: CallContext, up: _Pipe, down: _Pipe) -> None:
+    def __init__(self, bound: BoundMethod, context: CallContext, up: _Pipe, down: _Pipe) -> None:
         self.context = context
-        self._parse = method.request_type.FromString
+        self._parse = bound.parse
         self._up = up
         self._down = down
 

@@ -31,6 +31,7 @@ from kip932.internal.v1.state_stream_pb2 import StateStreamRequest, StateStreamR
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_from_message
 from shard_runtime.rpc.binding import CallContext, ServerStream
+from shard_runtime.rpc.bounds import check_partitions
 from shard_runtime.rpc.status import invalid_argument
 from share_coordinator.core.commands import (
     DeleteState,
@@ -195,6 +196,7 @@ class ShareCoordinatorService:
         empty = not request.group_id or any(not topic.partitions for topic in request.topics)
         if empty and (rpc.emptiness_first or self._dispatcher.active):
             return rpc.response()  # SC-10: nothing asked, nothing answered
+        check_partitions((request.topics, "partitions"))
         for topic in request.topics:
             if len(topic.topic_id) != TOPIC_ID_BYTES:
                 raise invalid_argument(f"a topic id has {TOPIC_ID_BYTES} bytes; {len(topic.topic_id)} came")

@@ -29,7 +29,7 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from kip932.ids import TopicIdPartition
+from kip932.ids import ACKNOWLEDGED_RANGES_MAX, TopicIdPartition
 from sharegroups.aio.cluster import Cluster
 from sharegroups.core.acknowledgements import AckBatch, has_renewal, merge
 from sharegroups.messages import Delivered
@@ -43,6 +43,8 @@ OUTDATED: Final = (
     UnknownTopicOrPartitionError,
     UnknownTopicIdError,
 )
+#: Ranges of offsets in one request; it may pass this by those of one delivery, so half of what a leader takes (CM-62).
+_RANGES_MAX: Final = ACKNOWLEDGED_RANGES_MAX // 2
 _FINAL: Final = (*OUTDATED, *SESSION_GONE, NetworkError)
 
 
@@ -101,14 +103,15 @@ class AckOutbox:
         return min((ack.not_before_ms for ack in self._pending), default=None)
 
     def take(self, renewals: bool) -> list[PendingAck]:
-        """Those that may travel together now; overlapping ones wait for the next request."""
-        now_ms = _now_ms()
+        """Those that may travel together now; overlapping ones wait for the next request, and of very many the rest."""
+        now_ms, room = _now_ms(), _RANGES_MAX
         ready: dict[TopicIdPartition, list[PendingAck]] = {}
         kept: list[PendingAck] = []
         for ack in self._pending:
-            if ack.not_before_ms > now_ms or (ack.renews and not renewals):
+            if ack.not_before_ms > now_ms or (ack.renews and not renewals) or room <= 0:
                 kept.append(ack)
             else:
+                room -= len(ack.batches)
                 ready.setdefault(ack.delivered.id_partition, []).append(ack)
         taken: list[PendingAck] = []
         for acks in ready.values():
@@ -127,7 +130,8 @@ class AckOutbox:
         parts: dict[TopicIdPartition, list[list[AckBatch]]] = {}
         for ack in self._pending:
             parts.setdefault(ack.delivered.id_partition, []).append(ack.batches)
-        return not any(merge(batches)[1] for batches in parts.values())
+        few = sum(len(ack.batches) for ack in self._pending) <= _RANGES_MAX
+        return few and not any(merge(batches)[1] for batches in parts.values())
 
     def drop_dead(self, generation: int) -> None:
         """Fail what can no longer be acknowledged: its session is gone, or its leader moved (CL-32, CL-33)."""

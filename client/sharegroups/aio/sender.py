@@ -25,7 +25,7 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from kip932.ids import TopicIdPartition, TopicPartition
+from kip932.ids import REQUEST_PARTITIONS_MAX, TopicIdPartition, TopicPartition
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster
@@ -166,7 +166,7 @@ class Sender:
                 by_leader[leader.node_id].append(partition)
         for node_id, partitions in by_leader.items():
             with self.lock:
-                groups = self.buffer.take(partitions, self.identity, _REQUEST_BYTES)
+                groups = self.buffer.take(partitions[:REQUEST_PARTITIONS_MAX], self.identity, _REQUEST_BYTES)
             if self.transaction is not None:
                 self.touched.update(group.partition for group in groups)
             self._busy[node_id] = asyncio.create_task(self._send(node_id, groups))

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kip932.ids import EPOCH_LEAVE, TopicIdPartition
+from kip932.ids import EPOCH_LEAVE, REQUEST_PARTITIONS_MAX, TopicIdPartition
+
+#: Partitions that one request adds and forgets; the rest of what a leader takes is left to acknowledgements (CM-62).
+CHANGES_MAX: Final = REQUEST_PARTITIONS_MAX // 2
 
 _OPEN: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
@@ -54,14 +57,17 @@ class FetchSession:
         return tuple(self._known)
 
     def fetch_step(self, wanted: Mapping[TopicIdPartition, str]) -> SessionStep:
-        """The next ShareFetch: all partitions when it opens the session, otherwise only what changed (CL-30).
+        """The next ShareFetch: all partitions when it opens the session, otherwise only what changed (CL-30); of very
+        many, the rest goes with the fetches that follow (CM-62).
 
         A topic created again has another id, so its old partitions are forgotten and its new ones added.
         """
-        added = [partition for partition in wanted if partition not in self._known]
-        forgotten = [partition for partition in self._known if partition not in wanted]
+        forgotten = [partition for partition in self._known if partition not in wanted][:CHANGES_MAX]
+        added = [partition for partition in wanted if partition not in self._known][: CHANGES_MAX - len(forgotten)]
         step = SessionStep(self._epoch, self._session_id, self.generation, added, forgotten)
-        self._known = dict.fromkeys(wanted)
+        for partition in forgotten:
+            del self._known[partition]
+        self._known.update(dict.fromkeys(added))
         self._advance()
         return step
 

@@ -10,10 +10,9 @@ from typing import Final
 
 from group_coordinator.core.commands import Heartbeat
 from kip932.errors import InvalidRequestError
-from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
+from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE, GROUP_ID_MAX
 
 MEMBER_ID_MAX: Final = 36
-GROUP_ID_MAX: Final = 255
 TOPIC_NAMES_MAX: Final = 1_000
 TOPIC_NAME_MAX: Final = 249
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kip932.errors import InvalidRequestError
-from kip932.ids import ACK_GAP, ACK_RENEW, ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
+from kip932.ids import ACK_GAP, ACK_RENEW, ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT, GROUP_ID_MAX
 from partition_leader.core.events import AckBatch
 
 MEMBER_ID_LENGTH_MAX: Final = 36
@@ -26,9 +26,11 @@ class FetchLimits(NamedTuple):
 
 
 def check_identity(group_id: str, member_id: str) -> None:
-    """Group and member id of a request (PL-423, PL-501). Raises InvalidRequestError."""
+    """Group and member id of a request (PL-423, PL-501, CM-62). Raises InvalidRequestError."""
     if not group_id:
         raise InvalidRequestError("group_id is empty; expected the id of a share group")
+    if len(group_id) > GROUP_ID_MAX:
+        raise InvalidRequestError(f"group_id has {len(group_id)} characters; at most {GROUP_ID_MAX} are allowed")
     if not member_id:
         raise InvalidRequestError(f"member_id is empty in a request of group {group_id!r}; expected the member's id")
     if len(member_id) > MEMBER_ID_LENGTH_MAX:

@@ -48,17 +48,13 @@ def _client_id(context: GrpcContext) -> str:
 
 def _method_handler(bound: BoundMethod) -> grpc.RpcMethodHandler[bytes, bytes]:
     if bound.method.streaming:
-        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
-            _stream(bound.method, bound.handler)
-        )
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(_stream(bound))
         return handler
-    return grpc.unary_unary_rpc_method_handler(_unary(bound.method, bound.handler))
+    return grpc.unary_unary_rpc_method_handler(_unary(bound))
 
 
-def _unary(
-    method: Method[Message, Message], handler: Callable[..., Awaitable[Any]]
-) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
-    parse = method.request_type.FromString
+def _unary(bound: BoundMethod) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
+    handler, parse, method = bound.handler, bound.parse, bound.method
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
         try:
@@ -70,14 +66,12 @@ def _unary(
     return handle
 
 
-def _stream(
-    method: Method[Message, Message], handler: Callable[..., Awaitable[Any]]
-) -> Callable[[Any, GrpcContext], Awaitable[None]]:
+def _stream(bound: BoundMethod) -> Callable[[Any, GrpcContext], Awaitable[None]]:
     async def handle(_requests: Any, context: GrpcContext) -> None:
         try:
-            await handler(GrpcServerStream(method, context))
+            await bound.handler(GrpcServerStream(bound, context))
         except Exception as error:
-            await _abort(method, context, error)
+            await _abort(bound.method, context, error)
 
     return handle
 
@@ -96,14 +90,14 @@ class GrpcServerStream:
 
     __slots__ = ("_context", "_parse", "_write_lock", "context")
 
-    def __init__(self, method: Method[Message, Message], context: GrpcContext) -> None:
+    def __init__(self, bound: BoundMethod, context: GrpcContext) -> None:
         self.context = call_context(context)
         self._context = context
-        self._parse = method.request_type.FromString
+        self._parse = bound.parse
         self._write_lock = asyncio.Lock()
 
     async def read(self) -> Message | None:
-        """The next message; None when the client closed in good order. Raises DecodeError for broken bytes."""
+        """The next message; None when the client closed in good order. Raises as `BoundMethod.parse`."""
         data = await self._context.read()
         return None if data is grpc.aio.EOF else self._parse(data)
 

@@ -2,13 +2,13 @@
 
 A service is any object whose async methods are named in snake_case after the RPCs: `ShareFetch` is
 `share_fetch(request, context) -> response`, `ShareStream` is `share_stream(stream)`. RPCs it has no method for are
-UNIMPLEMENTED.
+UNIMPLEMENTED. It may bound the bytes of requests: `request_bytes_max`, by the RPC's name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -16,6 +16,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
 from kip932.rpc.transport import Method, service_methods
+from shard_runtime.rpc.status import invalid_argument
 
 UnaryHandler = Callable[[Any, "CallContext"], Awaitable[Message]]
 StreamHandler = Callable[["ServerStream"], Awaitable[None]]
@@ -64,10 +65,21 @@ class ServerStream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BoundMethod:
-    """One RPC and the method that serves it: a UnaryHandler, or a StreamHandler when `method.streaming`."""
+    """One RPC and the method that serves it: a UnaryHandler, or a StreamHandler when `method.streaming`.
+
+    `request_bytes_max`: what one request may have (CM-62), None when the server's limit for messages is enough.
+    """
 
     method: Method[Message, Message]
     handler: Callable[..., Awaitable[Any]]
+    request_bytes_max: int | None = None
+
+    def parse(self, data: bytes) -> Message:
+        """A request from its bytes. Raises DecodeError; RpcFailureError when it is too large."""
+        limit = self.request_bytes_max
+        if limit is not None and len(data) > limit:
+            raise invalid_argument(f"the request of {self.method.name} has {len(data)} bytes; at most {limit}")
+        return self.method.request_type.FromString(data)
 
 
 def snake_case(name: str) -> str:
@@ -77,11 +89,12 @@ def snake_case(name: str) -> str:
 
 def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
     """The RPCs of `descriptor` that `service` has a method for. Raises TypeError when it has none: a wrong pairing."""
+    bytes_max: Mapping[str, int] = getattr(service, "request_bytes_max", {})
     bound = []
     for name, method in service_methods(descriptor).items():
         handler = getattr(service, snake_case(name), None)
         if handler is not None:
-            bound.append(BoundMethod(method, handler))
+            bound.append(BoundMethod(method, handler, bytes_max.get(name)))
     if not bound:
         raise TypeError(
             f"{type(service).__name__} has no method of {descriptor.full_name}; expected names such as "

@@ -7,13 +7,17 @@ from typing import Any, cast
 import pytest
 
 from group_coordinator.doors import DESCRIBE, GROUP, READ, TOPIC
+from group_coordinator.end_offsets_service import EndOffsets
 from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
-from kip932.ids import NULL_TOPIC_ID, TopicIdPartition, shard_index
+from kip932.api.v1 import list_offsets_pb2 as list_pb
+from kip932.ids import NULL_TOPIC_ID, REQUEST_PARTITIONS_MAX, TopicIdPartition, shard_index
+from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.persister import PersisterError, StateSummary
 from tests.scenarios.group_world import World
 from tests.unit.group_coordinator.shard_driver import topic_id
 from tests.unit.group_coordinator.test_service import Acls, play
+from tests.unit.virtual_time import run
 
 T = topic_id("t")
 Request = pb.DescribeShareGroupOffsetsRequest
@@ -197,3 +201,41 @@ def test_a_shard_that_is_elsewhere_marks_only_its_groups() -> None:
         assert [(group.group_id, group.error_code) for group in response.groups] == [(other, 16), ("grp", 0)]
 
     play(body)
+
+
+@pytest.mark.rule("CM-62", "GC-110")
+def test_partitions_of_all_groups_asked_for_are_bounded_together() -> None:
+    async def body(world: World) -> None:
+        half = Request.TopicList(
+            values=[Request.Topic(topic_name="t", partitions=range(REQUEST_PARTITIONS_MAX // 2 + 1))]
+        )
+        request = Request(groups=[Request.Group(group_id=name, topics=half) for name in ("g", "h")])
+        with pytest.raises(TransportError, match="go into one request") as refused:
+            await world.call("DescribeShareGroupOffsets", request)
+        assert refused.value.status is TransportStatus.INVALID_ARGUMENT
+        world.create("t", 1)
+        assert (await _ask(world, {"t": list(range(REQUEST_PARTITIONS_MAX))})).error_code == 0
+
+    play(body)
+
+
+@pytest.mark.rule("CM-62", "GC-115")
+def test_one_leader_is_asked_for_no_more_partitions_than_one_request_holds() -> None:
+    asked: list[int] = []
+
+    class Leader:
+        async def call(self, _address: str, _method: Any, request: Any, _timeout_s: float) -> Any:
+            response = list_pb.ListOffsetsResponse()
+            for topic in request.topics:
+                asked.append(len(topic.partitions))
+                results = response.topics.add(topic_id=topic.topic_id).partitions
+                results.extend(
+                    list_pb.ListOffsetsResponse.PartitionResult(partition_index=one.partition_index, offset=7)
+                    for one in topic.partitions
+                )
+            return response
+
+    ends = EndOffsets(cast(Any, Leader()), lambda _: "leader:1")
+    wanted = [TopicIdPartition(T, index) for index in range(REQUEST_PARTITIONS_MAX + 3)]
+    assert run(ends.latest(wanted)) == dict.fromkeys(wanted, 7)
+    assert asked == [REQUEST_PARTITIONS_MAX, 3]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kip932.errors import CoordinatorLoadInProgressError
-from kip932.ids import SharePartitionKey
+from kip932.ids import REQUEST_PARTITIONS_MAX, SharePartitionKey
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
@@ -267,5 +267,17 @@ def test_deleted_topics_are_tombstoned_on_every_served_shard_in_spite_of_a_refus
         asyncio.get_running_loop().call_later(5, setattr, refusing, "refusal", None)
         assert await world.dispatcher.delete_topics(frozenset({TOPIC})) == 8
         assert sum(host.shard.keys for host in world.directory.hosts) == 1
+
+    run(main())
+
+
+@pytest.mark.rule("CM-62")
+def test_a_request_that_names_more_partitions_than_one_may_is_an_invalid_argument() -> None:
+    async def main() -> None:
+        client = Client(World())
+        for rpc in _ALL:
+            with pytest.raises(TransportError, match="go into one request") as refused:
+                await client.call(rpc, *((TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX + 1)))
+            assert refused.value.status is TransportStatus.INVALID_ARGUMENT
 
     run(main())

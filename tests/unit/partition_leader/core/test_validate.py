@@ -51,11 +51,11 @@ def test_malformed_fetches(limits: FetchLimits, mode: int, renew: bool, says: st
         check_limits(limits, mode, renew)
 
 
-@pytest.mark.rule("PL-322", "PL-423", "PL-501")
+@pytest.mark.rule("PL-322", "PL-423", "PL-501", "CM-62")
 def test_well_formed_fetches_and_names() -> None:
     check_limits(FetchLimits(0, 0, 0, 0), 0, True)
     check_limits(FetchLimits(500, 1, 1, 1), 1, False)
-    check_identity("G", "m" * 36)
-    for group, member in (("", "M"), ("G", ""), ("G", "m" * 37)):
+    check_identity("G" * 255, "m" * 36)
+    for group, member in (("", "M"), ("G", ""), ("G", "m" * 37), ("G" * 256, "M")):
         with pytest.raises(InvalidRequestError):
             check_identity(group, member)

@@ -18,7 +18,7 @@ from kip932.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicIdError,
 )
-from kip932.ids import TopicIdPartition
+from kip932.ids import REQUEST_PARTITIONS_MAX, TopicIdPartition
 from partition_leader.log_directory import Leader
 from partition_leader.offsets import OffsetsService
 from partition_leader.produce import ProduceService
@@ -306,3 +306,35 @@ async def test_errors_are_kafka_errors_when_the_store_cannot_be_read() -> None:
         cluster.store.cut_all()
         with pytest.raises(KafkaError):
             await log.read(0, 100)
+
+
+@pytest.mark.rule("CM-62")
+async def test_a_request_that_names_more_partitions_than_one_may_is_refused_as_a_whole() -> None:
+    async with Cluster() as cluster:
+        directory = Directory(await cluster.node().lead())
+        offsets = OffsetsService(directory)
+        produced = request(wire_batch())
+        produced.topic_data[0].partition_data.extend(
+            [produced.topic_data[0].partition_data[0]] * REQUEST_PARTITIONS_MAX
+        )
+        asked = list_offsets_pb2.ListOffsetsRequest()
+        asked.topics.add(topic_id=TOPIC).partitions.extend(
+            list_offsets_pb2.ListOffsetsRequest.Partition() for _ in range(REQUEST_PARTITIONS_MAX + 1)
+        )
+        fetched = fetch_pb2.FetchRequest()
+        fetched.topics.add(topic_id=TOPIC).partitions.extend(
+            fetch_pb2.FetchRequest.Partition() for _ in range(REQUEST_PARTITIONS_MAX + 1)
+        )
+        deleted = delete_records_pb2.DeleteRecordsRequest()
+        deleted.topics.add(topic_id=TOPIC).partitions.extend(
+            delete_records_pb2.DeleteRecordsRequest.Partition() for _ in range(REQUEST_PARTITIONS_MAX + 1)
+        )
+        for call in (
+            ProduceService(directory).produce(produced),
+            offsets.list_offsets(asked),
+            offsets.fetch(fetched),
+            offsets.delete_records(deleted),
+        ):
+            with pytest.raises(InvalidRequestError, match="go into one request"):
+                await call
+        assert directory.topic_log.high_watermark == 0
