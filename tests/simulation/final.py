@@ -34,3 +34,7 @@ class Final:
     fatal: tuple[str, ...] = ()
     #: Streams of the persisted state and their lengths, with the bound that compaction promises.
     streams: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: What stands in the streams of the persisted state though no coordinator writes it (SC-54, SC-70), in words.
+    torn: tuple[str, ...] = ()
+    #: The logs as they ended once every process had been killed and started again.
+    logs_replayed: dict[tuple[str, int], LogEnd] = field(default_factory=dict)

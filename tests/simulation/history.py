@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
 
 class Place(NamedTuple):
@@ -403,7 +403,13 @@ class History:
         """Record an event."""
         self.events.append(event)
 
-    def of(self, *kinds: type[E]) -> Iterator[E]:
+    @overload
+    def of(self, kind: type[E], /) -> Iterator[E]: ...
+
+    @overload
+    def of(self, *kinds: type[Event]) -> Iterator[Any]: ...
+
+    def of(self, *kinds: type[Event]) -> Iterator[Any]:
         """The events of some kinds, in order."""
         return (event for event in self.events if isinstance(event, kinds))
 

@@ -1,0 +1,62 @@
+"""All checkers, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.simulation.checkers import Checker, Violation
+from tests.simulation.checkers.counts import DeliveryCounts
+from tests.simulation.checkers.durability import DurableBeforeConfirmed, ToldTheTruth
+from tests.simulation.checkers.exclusion import MutualExclusion
+from tests.simulation.checkers.fencing import Fencing
+from tests.simulation.checkers.finality import AcceptIsFinal
+from tests.simulation.checkers.isolation import TopicIds
+from tests.simulation.checkers.lag import Drained, Lag
+from tests.simulation.checkers.liveness import ClientsRecover, FetchesEnd
+from tests.simulation.checkers.membership import Assignments, Expiry, GroupEpochs, MemberEpochs
+from tests.simulation.checkers.ownership import Ownership
+from tests.simulation.checkers.passing import NothingSkipped
+from tests.simulation.checkers.replay import LogEqualsState, LogsOutlive
+from tests.simulation.checkers.response import ResponseShape
+from tests.simulation.checkers.sessions import Sessions
+from tests.simulation.checkers.start_offset import StartOffset
+from tests.simulation.checkers.values import NoInvention, ProducedStays, StoredOnce
+from tests.simulation.checkers.window import Bounds, Window
+from tests.simulation.final import Final
+from tests.simulation.history import History
+
+ALL: tuple[Checker, ...] = (
+    NothingSkipped(),
+    ProducedStays(),
+    Drained(),
+    NoInvention(),
+    StoredOnce(),
+    MutualExclusion(),
+    AcceptIsFinal(),
+    Ownership(),
+    DeliveryCounts(),
+    StartOffset(),
+    Window(),
+    Bounds(),
+    DurableBeforeConfirmed(),
+    ToldTheTruth(),
+    Fencing(),
+    LogEqualsState(),
+    LogsOutlive(),
+    ResponseShape(),
+    Sessions(),
+    TopicIds(),
+    GroupEpochs(),
+    MemberEpochs(),
+    Assignments(),
+    Expiry(),
+    Lag(),
+    FetchesEnd(),
+    ClientsRecover(),
+)
+
+
+def judged(history: History, final: Final) -> Iterator[Violation]:
+    """Every violation in a run, by every checker."""
+    for checker in ALL:
+        yield from checker.check(history, final)

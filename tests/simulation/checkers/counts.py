@@ -1,0 +1,166 @@
+"""INV-7 and INV-8: delivery counts rise by one, never past the limit, and attempts are bounded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.limits import Limits
+from tests.simulation.checkers.reading import ObjectKey, StateKey, numbered, object_of, offsets
+from tests.simulation.final import Final
+from tests.simulation.history import History, Locked, Share, StateAnswered
+
+#: Counts by offset that a stored state shows.
+Counts = dict[int, int]
+
+
+@dataclass(slots=True)
+class _Given:
+    count: int
+    position: int
+    event: Locked
+
+
+@dataclass
+class _Object:
+    """One share-partition object: its last delivery of each offset, and what it has read."""
+
+    given: dict[int, _Given] = field(default_factory=dict)
+    read: Counts = field(default_factory=dict)
+    generation: int = 0
+
+
+@dataclass
+class _Attempts:
+    """One record's deliveries under one state. `lost`: how many later objects need not know of (PL-105)."""
+
+    deliveries: int = 0
+    lost: int = 0
+    last_object: ObjectKey | None = None
+    last_count: int = 0
+    highest_limit: int = 0
+
+
+@dataclass
+class _Life:
+    """A share-partition's state from one Initialize to the next. `stored`: counts that a write was confirmed for."""
+
+    stored: Counts = field(default_factory=dict)
+    attempts: dict[int, _Attempts] = field(default_factory=lambda: defaultdict(_Attempts))
+
+
+class DeliveryCounts:
+    """Within an object each delivery is one above the former; a new object begins where its stored state ends.
+
+    No delivery is above the limit in force, but the one of a record that had reached a limit lowered since (PL-104).
+    All deliveries of a record are at most the limit, and for each change of object those that were not stored.
+    """
+
+    rules: tuple[str, ...] = ("INV-7", "INV-8")
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Reads, writes and locks in order."""
+        del final
+        yield from _Counting(history).violations(history)
+
+
+class _Counting:
+    def __init__(self, history: History) -> None:
+        self._limits = Limits(history)
+        self._objects: dict[ObjectKey, _Object] = {}
+        self._lives: dict[StateKey, _Life] = defaultdict(_Life)
+        self._reads: dict[tuple[Share, int], list[StateAnswered]] = defaultdict(list)
+
+    def violations(self, history: History) -> Iterator[Violation]:
+        for position, event in numbered(history, Locked, StateAnswered):
+            if isinstance(event, Locked):
+                yield from self._locked(position, event)
+            elif isinstance(event, StateAnswered) and event.code == 0:
+                self._answered(event)
+
+    def _answered(self, event: StateAnswered) -> None:
+        if event.call == "Delete":
+            for key in [key for key in self._lives if key.share == event.share]:
+                del self._lives[key]
+        elif event.call == "Read":
+            self._reads[event.share, event.leader_epoch].append(event)
+        elif event.call == "Write":
+            stored = self._lives[StateKey(event.share, event.state_epoch)].stored
+            for first, last, _, count in event.batches:
+                for offset in offsets(first, last):
+                    stored[offset] = max(count, stored.get(offset, 0))
+
+    def _locked(self, position: int, event: Locked) -> Iterator[Violation]:
+        name = object_of(event)
+        one = self._objects.get(name)
+        if one is None:
+            one = self._objects[name] = _Object()
+        self._take_reads(one, event)
+        life = self._lives[StateKey(event.share, event.state_epoch)]
+        wrong: dict[str, Violation] = {}
+        for offset in offsets(event.first_offset, event.last_offset):
+            for found in (
+                self._step(event, offset, one) or self._limit(position, event, offset, one),
+                self._attempt(event, offset, name, life),
+            ):
+                if found is not None:
+                    wrong.setdefault(found.rule, found)
+            one.given[offset] = _Given(event.delivery_count, position, event)
+        yield from wrong.values()
+
+    def _take_reads(self, one: _Object, event: Locked) -> None:
+        """What this object has read since: reads of its leader epoch up to its generation that no older one did."""
+        if event.generation <= one.generation:
+            return
+        reads = self._reads[event.share, event.leader_epoch]
+        for read in [read for read in reads if read.generation <= event.generation]:
+            reads.remove(read)
+            if read.state_epoch == event.state_epoch:
+                for first, last, _, count in read.batches:
+                    one.read.update(dict.fromkeys(offsets(first, last), count))
+        one.generation = event.generation
+
+    @staticmethod
+    def _step(event: Locked, offset: int, one: _Object) -> Violation | None:
+        before = one.given.get(offset)
+        read = one.read.get(offset, 0)
+        expected = {read + 1} if before is None else {before.count + 1, max(read, before.count) + 1}
+        if event.delivery_count in expected:
+            return None
+        stands = f"after its delivery {before.count}" if before is not None else f"stored with count {read}"
+        sentence = f"{event.share} offset {offset}, {stands}, was given out with count {event.delivery_count}"
+        return Violation("INV-7", sentence, (event,) if before is None else (before.event, event))
+
+    def _limit(self, position: int, event: Locked, offset: int, one: _Object) -> Violation | None:
+        if event.delivery_count <= event.limit:
+            return None
+        before = one.given.get(offset)
+        since = before.position if before is not None else -1
+        highest = self._limits.highest(event.share.group_id, since, position)
+        if event.delivery_count <= highest:
+            return None
+        return Violation(
+            "INV-7",
+            f"{event.share} offset {offset} was given out with count {event.delivery_count}, though the limit since "
+            f"its former delivery was {highest} at most",
+            (event,) if before is None else (before.event, event),
+        )
+
+    @staticmethod
+    def _attempt(event: Locked, offset: int, name: ObjectKey, life: _Life) -> Violation | None:
+        attempts = life.attempts[offset]
+        if attempts.last_object not in (None, name):
+            attempts.lost += max(1, attempts.last_count - life.stored.get(offset, 0))
+        attempts.deliveries += 1
+        attempts.last_object, attempts.last_count = name, event.delivery_count
+        attempts.highest_limit = max(attempts.highest_limit, event.limit)
+        if attempts.deliveries <= max(attempts.highest_limit, event.delivery_count) + attempts.lost:
+            return None
+        return Violation(
+            "INV-8",
+            f"{event.share} offset {offset} was given out {attempts.deliveries} times; the limit was "
+            f"{attempts.highest_limit}, and changes of its leader explain {attempts.lost} more",
+            (event,),
+        )

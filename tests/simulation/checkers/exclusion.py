@@ -1,0 +1,91 @@
+"""INV-3: a record is locked to one member at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kip932.ids import ACK_RENEW
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import REFUSALS, ObjectKey, object_of, offsets, typed
+from tests.simulation.final import Final
+from tests.simulation.history import AckDone, GivenBack, History, Locked
+
+
+@dataclass(slots=True)
+class _Lock:
+    """A record's lock: who has it, until when at most, and the event that gave it."""
+
+    until_ms: int
+    given: Locked
+
+
+@dataclass
+class _Locks:
+    """The locks of one share-partition object. A retired object's successor knows nothing of them (PL-631)."""
+
+    held: dict[int, _Lock] = field(default_factory=dict)
+
+    def give(self, event: Locked) -> Iterator[Violation]:
+        """A range goes to a member; a lock that ends at this very moment has ended (PL-303)."""
+        until_ms = event.at_ms + event.lock_ms
+        clash: dict[int, _Lock] = {}
+        for offset in offsets(event.first_offset, event.last_offset):
+            before = self.held.get(offset)
+            if before is not None and before.until_ms > event.at_ms:
+                clash[offset] = before
+            self.held[offset] = _Lock(until_ms, event)
+        if clash:
+            offset, before = next(iter(clash.items()))
+            yield Violation(
+                "INV-3",
+                f"{event.share} offset {offset} went to {event.member_id} at {event.at_ms} though "
+                f"{before.given.member_id} has held it since {before.given.at_ms} and may until {before.until_ms}",
+                (before.given, event),
+            )
+
+    def settle(self, event: AckDone) -> None:
+        """A renewal prolongs, everything else ends the lock once it is done. One of unknown outcome may end it when
+        the stored state has been read back (PL-707); a refused one changes nothing that makes locks shorter."""
+        if event.code in REFUSALS:
+            return
+        for offset, kind in typed(event.batches):
+            lock = self.held.get(offset)
+            if lock is None or lock.given.member_id != event.member_id:
+                continue
+            if kind == ACK_RENEW and event.code == 0:
+                lock.until_ms = event.begun_ms + event.lock_ms
+            else:
+                lock.until_ms = min(lock.until_ms, event.at_ms)
+
+    def take_back(self, event: GivenBack) -> None:
+        """The member's session ended, or a range could not be delivered."""
+        for offset in self._meant(event):
+            lock = self.held.get(offset)
+            if lock is not None and lock.given.member_id == event.member_id:
+                lock.until_ms = min(lock.until_ms, event.at_ms)
+
+    def _meant(self, event: GivenBack) -> Iterable[int]:
+        if event.ranges is None:
+            return self.held
+        return [offset for first, last in event.ranges for offset in offsets(first, last)]
+
+
+class MutualExclusion:
+    """Within one share-partition object no lock is given while another one runs."""
+
+    rules: tuple[str, ...] = ("INV-3",)
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Go through what the objects gave and took back, in order."""
+        del final
+        objects: dict[ObjectKey, _Locks] = defaultdict(_Locks)
+        for event in history.of(Locked, AckDone, GivenBack):
+            locks = objects[object_of(event)]
+            if isinstance(event, Locked):
+                yield from locks.give(event)
+            elif isinstance(event, AckDone):
+                locks.settle(event)
+            else:
+                locks.take_back(event)

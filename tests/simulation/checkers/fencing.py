@@ -1,0 +1,107 @@
+"""INV-12: whoever has read the state with a higher epoch has stopped all that came before."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import Applied, numbered
+from tests.simulation.final import Final
+from tests.simulation.history import AckAnswered, Acquired, History, Share, StateAnswered
+
+Epoch = TypeVar("Epoch", int, tuple[int, int])
+
+
+@dataclass
+class _Fence(Generic[Epoch]):
+    """The highest epoch that was confirmed by each position of the history."""
+
+    positions: list[int] = field(default_factory=list)
+    raised: list[tuple[Epoch, StateAnswered]] = field(default_factory=list)
+
+    def raise_to(self, position: int, epoch: Epoch, event: StateAnswered) -> None:
+        """An answer confirmed an epoch."""
+        if not self.raised or epoch > self.raised[-1][0]:
+            self.positions.append(position)
+            self.raised.append((epoch, event))
+
+    def above(self, epoch: Epoch, asked: int) -> StateAnswered | None:
+        """The answer with a higher epoch that had left when the history was this long, if there was one."""
+        index = bisect_left(self.positions, asked)
+        if index and self.raised[index - 1][0] > epoch:
+            return self.raised[index - 1][1]
+        return None
+
+
+@dataclass
+class _Fences:
+    leaders: _Fence[tuple[int, int]] = field(default_factory=_Fence)
+    states: _Fence[int] = field(default_factory=_Fence)
+
+
+class Fencing:
+    """Nothing that was asked with a lower epoch, after a higher one was confirmed, succeeds; a leader of a lower epoch
+    confirms nothing. What was asked before may be answered later. A deleted state begins anew (SC-57)."""
+
+    rules: tuple[str, ...] = ("INV-12",)
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Answers of share coordinators and of leaders, in order."""
+        del final
+        applied = Applied(history)
+        fences: dict[Share, _Fences] = defaultdict(_Fences)
+        for position, event in numbered(history, StateAnswered, AckAnswered, Acquired):
+            if isinstance(event, StateAnswered):
+                if event.code == 0:
+                    yield from self._state(position, event, fences)
+            elif isinstance(event, AckAnswered) and event.code == 0:
+                done = applied.done(event)
+                if done is not None:
+                    above = fences[event.share].leaders.above((event.leader_epoch, 1 << 31), done.begun)
+                    yield from _stale(event, event.leader_epoch, above)
+            elif isinstance(event, Acquired):
+                fence = fences[event.share].leaders
+                above = fence.above((event.leader_epoch, 1 << 31), position)
+                if above is not None and above.at_ms < event.locked_ms:
+                    yield from _stale(event, event.leader_epoch, above)
+
+    @staticmethod
+    def _state(position: int, event: StateAnswered, fences: dict[Share, _Fences]) -> Iterator[Violation]:
+        if event.call == "Delete":
+            fences.pop(event.share, None)
+            return
+        fence = fences[event.share]
+        pair = (event.leader_epoch, event.generation)
+        if event.call in {"Read", "Write"}:
+            yield from _broken(event, pair, fence.leaders.above(pair, event.asked))
+        if event.call in {"Initialize", "Write"}:
+            yield from _broken(event, event.state_epoch, fence.states.above(event.state_epoch, event.asked))
+        if event.call == "Read":
+            fence.leaders.raise_to(position, pair, event)
+        elif event.call == "Initialize":
+            fence.states.raise_to(position, event.state_epoch, event)
+
+
+def _broken(event: StateAnswered, epoch: object, above: StateAnswered | None) -> Iterator[Violation]:
+    if above is not None:
+        yield Violation(
+            "INV-12",
+            f"{event.call} of {event.share} with epoch {epoch} was answered NONE at {event.at_ms}, though {above.call} "
+            f"with leader epoch {above.leader_epoch}, generation {above.generation}, state epoch {above.state_epoch} "
+            f"had been at {above.at_ms}",
+            (above, event),
+        )
+
+
+def _stale(event: AckAnswered | Acquired, epoch: int, above: StateAnswered | None) -> Iterator[Violation]:
+    if above is not None:
+        yield Violation(
+            "INV-12",
+            f"the leader of epoch {epoch} of {event.share} confirmed something to {event.member_id} at {event.at_ms}, "
+            f"though a leader of epoch {above.leader_epoch} had read the state at {above.at_ms}",
+            (above, event),
+        )

@@ -1,0 +1,88 @@
+"""INV-19: without faults everything goes on: fetches end in time, clients recover, no process has given up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import RequestKey, begun_ms, request_of
+from tests.simulation.final import Final as FinalState
+from tests.simulation.history import (
+    ClientFailed,
+    History,
+    ProcessChanged,
+    SessionAnswered,
+    SessionAsked,
+    SessionEnded,
+)
+
+#: From the end of all faults until requests are answered in time: leases, back-offs and takeovers are over.
+_RECOVERED_MS: Final = 20_000
+#: How much longer than asked a fetch may take: a read from the store, a turn of the loop.
+_LATE_MS: Final = 200
+
+
+class FetchesEnd:
+    """Without faults a fetch is answered when its wait is over, and so is every acknowledgement at once."""
+
+    rules: tuple[str, ...] = ("INV-19",)
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """Requests that arrived once all was well, at processes that went on; a session's end ends its requests."""
+        del final
+        calm_ms = begun_ms(history, "calm")
+        if calm_ms is None:
+            return
+        asked: dict[RequestKey, SessionAsked] = {}
+        by_session: dict[tuple[str, int, str, str], list[RequestKey]] = defaultdict(list)
+        end_ms = history.events[-1].at_ms
+        for event in history.of(SessionAsked, SessionAnswered, SessionEnded, ProcessChanged):
+            if isinstance(event, SessionAsked):
+                if event.at_ms >= calm_ms + _RECOVERED_MS:
+                    asked[request_of(event)] = event
+                    session = (event.process, event.incarnation, event.group_id, event.member_id)
+                    by_session[session].append(request_of(event))
+            elif isinstance(event, SessionAnswered):
+                request = asked.pop(request_of(event), None)
+                if request is not None and event.at_ms > _due_ms(request):
+                    yield _late(request, f"was answered at {event.at_ms}")
+            elif isinstance(event, SessionEnded):
+                for key in by_session.pop((event.process, event.incarnation, event.group_id, event.member_id), ()):
+                    asked.pop(key, None)
+            else:
+                for key in [key for key in asked if key[0] == event.process]:
+                    del asked[key]
+        for request in asked.values():
+            if end_ms > _due_ms(request):
+                yield _late(request, "was never answered")
+
+
+def _due_ms(request: SessionAsked) -> int:
+    return request.at_ms + max(request.max_wait_ms, 0) + _LATE_MS
+
+
+def _late(request: SessionAsked, what: str) -> Violation:
+    return Violation(
+        "INV-19",
+        f"{request.call} {request.request} of {request.member_id} at {request.process}, asked at {request.at_ms} with "
+        f"{request.max_wait_ms} ms to wait, {what}",
+        (request,),
+    )
+
+
+class ClientsRecover:
+    """A while after the last fault no call of a client fails, and no group is found not to be emptied."""
+
+    rules: tuple[str, ...] = ("INV-19",)
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """Failures that applications saw, and what processes said when they gave up."""
+        calm_ms = begun_ms(history, "calm")
+        for event in history.of(ClientFailed):
+            hopeless = event.call == "drain"
+            if hopeless or (calm_ms is not None and event.at_ms > calm_ms + _RECOVERED_MS):
+                yield Violation("INV-19", f"{event.process}: {event.call} fails with {event.error}", (event,))
+        for words in final.fatal:
+            yield Violation("INV-19", words)

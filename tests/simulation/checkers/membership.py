@@ -1,0 +1,212 @@
+"""INV-16: epochs of groups and members rise, assignments leave nothing out, members go in their time and not before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from kip932.ids import EPOCH_LEAVE
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import begun_ms, numbered
+from tests.simulation.final import Final as FinalState
+from tests.simulation.history import GroupSeen, HeartbeatAnswered, History
+
+#: The code of a heartbeat whose caller had gone before it was answered: it may have been taken.
+ABANDONED: Final = -2
+#: How long without faults until a group's coordinator serves it and counts from a full session (GC-32a, GC-69c).
+_TAKEOVER_MS: Final = 6_000
+#: How much later than its session a member may be seen: samples and timers have their own pace.
+_LATE_MS: Final = 1_500
+
+Member = tuple[str, str]
+
+
+class MemberEpochs:
+    """What a member is told never falls, and what it may say is what it was told last, or before that (GC-23)."""
+
+    rules: tuple[str, ...] = ("INV-16",)
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """Heartbeats that were answered NONE; they count by when they were asked."""
+        del final
+        told: dict[Member, list[tuple[int, HeartbeatAnswered]]] = defaultdict(list)
+        for position, event in numbered(history, HeartbeatAnswered):
+            if event.code != 0 or event.sent_epoch == EPOCH_LEAVE:
+                continue
+            mine = told[event.group_id, event.member_id]
+            known = [before for when, before in mine if when < event.asked]
+            if known and event.member_epoch < known[-1].member_epoch:
+                yield Violation(
+                    "INV-16",
+                    f"the epoch of {event.member_id} in {event.group_id} fell from {known[-1].member_epoch} to "
+                    f"{event.member_epoch}",
+                    (known[-1], event),
+                )
+            if event.sent_epoch > 0 and event.sent_epoch not in _two_last(known):
+                yield Violation(
+                    "INV-16",
+                    f"the heartbeat of {event.member_id} in {event.group_id} with epoch {event.sent_epoch} was taken; "
+                    f"it had been told {sorted({before.member_epoch for before in known})[-3:]}",
+                    (*known[-2:], event),
+                )
+            mine.append((position, event))
+
+
+def _two_last(known: list[HeartbeatAnswered]) -> list[int]:
+    return list(dict.fromkeys(before.member_epoch for before in reversed(known)))[:2]
+
+
+class GroupEpochs:
+    """A group's epoch is no lower than its members' and its assignment's; it rises when somebody comes or goes."""
+
+    rules: tuple[str, ...] = ("INV-16",)
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """What coordinators held, one sample after the other."""
+        del final
+        before: dict[str, GroupSeen] = {}
+        for event in history.of(GroupSeen):
+            highest = max((epoch for _, epoch in event.members), default=0)
+            if max(event.assignment_epoch, highest) > event.group_epoch:
+                yield Violation("INV-16", f"group {event.group_id} is behind its assignment or a member", (event,))
+            former = before.get(event.group_id)
+            if former is not None:
+                yield from _succession(former, event)
+            before[event.group_id] = event
+
+
+def _succession(former: GroupSeen, event: GroupSeen) -> Iterator[Violation]:
+    moved = {member for member, _ in former.members} != {member for member, _ in event.members}
+    if event.group_epoch < former.group_epoch + moved:
+        happened = "its members changed" if moved else "nobody came or went"
+        yield Violation(
+            "INV-16",
+            f"the epoch of group {event.group_id} went from {former.group_epoch} to {event.group_epoch}; {happened}",
+            (former, event),
+        )
+
+
+@dataclass
+class _Standing:
+    """A group's former sample, and whether a heartbeat was asked and answered since."""
+
+    seen: GroupSeen | None = None
+    position: int = 0
+    beaten: bool = False
+
+
+class Assignments:
+    """With the assignment computed and a heartbeat answered since, no initialised partition is without an owner."""
+
+    rules: tuple[str, ...] = ("INV-16",)
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """Two samples of one coordinator at the same epoch: the heartbeat between would have noticed (GC-24c)."""
+        del final
+        groups: dict[str, _Standing] = defaultdict(_Standing)
+        for position, event in numbered(history, GroupSeen, HeartbeatAnswered):
+            standing = groups[event.group_id]
+            if isinstance(event, HeartbeatAnswered):
+                taken = event.code == 0 and event.sent_epoch > 0 and event.asked > standing.position
+                standing.beaten |= taken and standing.seen is not None and _same_process(standing.seen, event)
+                continue
+            if standing.seen is not None and standing.beaten:
+                yield from self._left_out(standing.seen, event)
+            groups[event.group_id] = _Standing(event, position)
+
+    @staticmethod
+    def _left_out(former: GroupSeen, event: GroupSeen) -> Iterator[Violation]:
+        computed = former.group_epoch == former.assignment_epoch == event.group_epoch == event.assignment_epoch
+        if computed and _same_process(former, event) and event.members:
+            missing = _unowned(former) & _unowned(event)
+            if missing:
+                yield Violation(
+                    "INV-16", f"nobody in group {event.group_id} is assigned {sorted(missing)}", (former, event)
+                )
+
+
+def _unowned(event: GroupSeen) -> set[tuple[str, int]]:
+    return set(event.assignable) - {partition for _, some in event.target for partition in some}
+
+
+def _same_process(one: GroupSeen, other: GroupSeen | HeartbeatAnswered) -> bool:
+    return (one.process, one.incarnation) == (other.process, other.incarnation)
+
+
+@dataclass
+class _Beats:
+    """When a member was last heard of, and whether it said that it leaves."""
+
+    last_ms: int = 0
+    left: bool = False
+
+
+@dataclass
+class _Expiring:
+    """A group's members as they go."""
+
+    former: GroupSeen | None = None
+    shortest_ms: int = 1 << 62
+    longest_ms: int = 0
+    beats: dict[str, _Beats] = field(default_factory=lambda: defaultdict(_Beats))
+
+
+class Expiry:
+    """A silent member goes when its session is over, by its coordinator's count, and not before (GC-32)."""
+
+    rules: tuple[str, ...] = ("INV-16",)
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """Too early: at any time. Too late: without faults, a takeover and a full session later (GC-32a)."""
+        del final
+        calm_ms = begun_ms(history, "calm")
+        groups: dict[str, _Expiring] = defaultdict(_Expiring)
+        for event in history.of(HeartbeatAnswered, GroupSeen):
+            group = groups[event.group_id]
+            if isinstance(event, HeartbeatAnswered):
+                if event.code in {0, ABANDONED}:
+                    beats = group.beats[event.member_id]
+                    beats.left = event.sent_epoch == EPOCH_LEAVE
+                    beats.last_ms = max(beats.last_ms, event.asked_ms)
+                continue
+            group.shortest_ms = min(group.shortest_ms, event.session_timeout_ms)
+            group.longest_ms = max(group.longest_ms, event.session_timeout_ms)
+            yield from self._too_early(group, event)
+            if calm_ms is not None:
+                yield from self._too_late(group, event, calm_ms)
+            group.former = event
+
+    @staticmethod
+    def _too_early(group: _Expiring, event: GroupSeen) -> Iterator[Violation]:
+        if group.former is None or not _same_process(group.former, event):
+            return
+        here = {member for member, _ in event.members}
+        for member, _ in group.former.members:
+            beats = group.beats.get(member)
+            if member in here or beats is None or beats.left:
+                continue
+            if event.at_ms < beats.last_ms + group.shortest_ms:
+                yield Violation(
+                    "INV-16",
+                    f"{member} is gone from group {event.group_id} at {event.at_ms}; it was heard of at "
+                    f"{beats.last_ms} and has {group.shortest_ms} ms",
+                    (group.former, event),
+                )
+
+    @staticmethod
+    def _too_late(group: _Expiring, event: GroupSeen, calm_ms: int) -> Iterator[Violation]:
+        former = group.former
+        if former is None or not _same_process(former, event):
+            return
+        for member, _ in event.members:
+            beats = group.beats.get(member)
+            since_ms = max(calm_ms + _TAKEOVER_MS, beats.last_ms if beats is not None else 0)
+            if event.at_ms > since_ms + group.longest_ms + _LATE_MS:
+                yield Violation(
+                    "INV-16",
+                    f"{member} is still in group {event.group_id} at {event.at_ms}, though it has been silent since "
+                    f"{since_ms} and has {group.longest_ms} ms",
+                    (event,),
+                )

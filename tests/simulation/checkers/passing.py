@@ -1,0 +1,211 @@
+"""INV-1, INV-5, INV-9: nothing is finished without a reason, and the start offset passes only what is finished.
+
+A record may be finished because the last member that held it asked for that, because it had reached the delivery limit,
+or because it has left the log. The holder that counts is the one at the newest share-partition object that gave the
+record out: by reading the stored state that object has fenced all that older ones still had under way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kip932.ids import ACK_GAP
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.limits import Limits
+from tests.simulation.checkers.reading import (
+    AT_THE_END,
+    FINISHING,
+    Applied,
+    Records,
+    StateKey,
+    finished_in,
+    object_of,
+    offsets,
+    partition_of,
+    typed,
+)
+from tests.simulation.final import Final
+from tests.simulation.history import (
+    Delivered,
+    Event,
+    History,
+    Locked,
+    Place,
+    SessionAsked,
+    Share,
+    StateAnswered,
+    StateSeen,
+)
+
+Pair = tuple[int, int]
+
+_ANY_GENERATION = 1 << 31
+
+
+@dataclass(slots=True)
+class _Given:
+    """A record was given out."""
+
+    pair: Pair
+    position: int
+    event: Locked
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A state that was seen: whose it is, and when."""
+
+    position: int
+    at_ms: int
+    pair: Pair
+    event: Event | None
+
+
+@dataclass
+class _Life:
+    """A share-partition's state from one Initialize to the next. `judged_to`: records below were judged already."""
+
+    given: dict[int, list[_Given]] = field(default_factory=lambda: defaultdict(list))
+    judged_to: int = -1
+    judged: set[int] = field(default_factory=set)
+
+
+class _Judge:
+    """Goes through one history."""
+
+    def __init__(self, history: History, final: Final) -> None:
+        self.records = Records(history, final)
+        self._applied = Applied(history)
+        self._limits = Limits(history)
+        self._lives: dict[StateKey, _Life] = defaultdict(_Life)
+        self._asked: dict[Share, dict[int, list[tuple[int, SessionAsked]]]] = defaultdict(lambda: defaultdict(list))
+        self._delivered: set[tuple[str, Place]] = set()
+
+    # ---- what happened
+
+    def locked(self, position: int, event: Locked) -> None:
+        """A range was given out."""
+        given = self._lives[StateKey(event.share, event.state_epoch)].given
+        one = _Given((event.leader_epoch, event.generation), position, event)
+        for offset in offsets(event.first_offset, event.last_offset):
+            given[offset].append(one)
+
+    def delivered(self, event: Delivered) -> None:
+        """An application was given a record: now its member may say what it likes of it."""
+        self._delivered.add((event.member_id, event.place))
+
+    def asked(self, position: int, event: SessionAsked) -> None:
+        """Acknowledgements arrived that finish records, if they are applied. A GAP stands for an offset without a
+        record: of a record that the client never showed to its application it is no reason."""
+        for topic_id, partition, batch in event.acks:
+            share = Share(event.group_id, topic_id, partition)
+            if self._applied.possible(event, share):
+                asked = self._asked[share]
+                for offset, kind in typed([batch]):
+                    shown = kind != ACK_GAP or (event.member_id, Place(topic_id, partition, offset)) in self._delivered
+                    if kind in FINISHING and shown:
+                        asked[offset].append((position, event))
+
+    def deleted(self, share: Share) -> None:
+        """The state is gone, and what comes may bear the same epoch."""
+        for key in [key for key in self._lives if key.share == share]:
+            del self._lives[key]
+
+    # ---- what must follow
+
+    def state(self, key: StateKey, start_offset: int, terminal: Iterable[int], seen: _Seen) -> Iterator[Violation]:
+        """A state was seen or confirmed: what it shows as finished for the first time must be so for a reason."""
+        life = self._lives[key]
+        partition = partition_of(key.share)
+        newly = [offset for offset in terminal if offset >= life.judged_to and offset not in life.judged]
+        if start_offset > life.judged_to:
+            if life.judged_to >= 0:
+                newly += self.records.between(partition, life.judged_to, start_offset)
+            life.judged_to = start_offset
+        log_start = self.records.log_start(partition)
+        for offset in dict.fromkeys(newly):
+            if offset in life.judged:
+                continue
+            life.judged.add(offset)
+            if offset >= log_start and self.records.holds(partition, offset):
+                yield from self._unfounded(key, life, offset, seen)
+
+    def _unfounded(self, key: StateKey, life: _Life, offset: int, seen: _Seen) -> Iterator[Violation]:
+        given = [one for one in life.given.get(offset, ()) if one.pair <= seen.pair and one.position < seen.position]
+        asked = self._asked[key.share].get(offset, [])
+        shown = (seen.event,) if seen.event is not None else ()
+        if not given:
+            yield Violation("INV-1", f"{key.share} offset {offset} is finished, but nobody was given it", shown)
+            return
+        newest = max(given, key=lambda one: (one.pair, one.position))
+        last = max((one for one in given if _same_object(one, newest)), key=lambda one: one.position).event
+        position = max(one.position for one in given if one.event is last)
+        if last.delivery_count >= self._limits.lowest(key.share.group_id, position, seen.at_ms):
+            return
+        if any(_by(request, last) and position < when < seen.position for when, request in asked):
+            return
+        earlier = [request for when, request in asked if when < position]
+        told = "an older request of another holder asked for that" if earlier else "nobody who held it asked for that"
+        yield Violation(
+            "INV-5" if earlier else "INV-9",
+            f"{key.share} offset {offset} is finished at {seen.at_ms}, but {told}: {last.member_id} was given it at "
+            f"{last.at_ms}, delivery {last.delivery_count}",
+            (*earlier[-1:], last, *shown),
+        )
+
+
+def _same_object(one: _Given, other: _Given) -> bool:
+    return object_of(one.event) == object_of(other.event)
+
+
+def _by(request: SessionAsked, last: Locked) -> bool:
+    """Whether the request came from whoever was given the record, to the process that gave it."""
+    return (request.process, request.incarnation, request.member_id) == (
+        last.process,
+        last.incarnation,
+        last.member_id,
+    )
+
+
+class NothingSkipped:
+    """Every record that a state shows as finished is so for a reason that stands in the history."""
+
+    rules: tuple[str, ...] = ("INV-1", "INV-5", "INV-9")
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """States in the order in which they were confirmed or seen, and the ones at the end."""
+        judge = _Judge(history, final)
+        for position, event in enumerate(history.events):
+            if isinstance(event, Locked):
+                judge.locked(position, event)
+            elif isinstance(event, Delivered):
+                judge.delivered(event)
+            elif isinstance(event, SessionAsked):
+                if event.acks:
+                    judge.asked(position, event)
+            elif isinstance(event, StateAnswered):
+                if event.code == 0:
+                    yield from self._answered(judge, position, event)
+            elif isinstance(event, StateSeen):
+                yield from self._seen(judge, position, event)
+        for state in final.served.values():
+            yield from self._seen(judge, AT_THE_END, state)
+
+    @staticmethod
+    def _answered(judge: _Judge, position: int, event: StateAnswered) -> Iterator[Violation]:
+        key = StateKey(event.share, event.state_epoch)
+        if event.call == "Delete":
+            judge.deleted(event.share)
+        elif event.call == "Initialize":
+            yield from judge.state(key, event.start_offset, (), _Seen(position, event.at_ms, (-1, 0), event))
+        elif event.call in {"Read", "Write"}:
+            seen = _Seen(position, event.at_ms, (event.leader_epoch, event.generation), event)
+            yield from judge.state(key, event.start_offset, finished_in(event.batches), seen)
+
+    @staticmethod
+    def _seen(judge: _Judge, position: int, state: StateSeen) -> Iterator[Violation]:
+        seen = _Seen(position, state.at_ms, (state.leader_epoch, _ANY_GENERATION), state)
+        key = StateKey(state.share, state.state_epoch)
+        yield from judge.state(key, state.start_offset, finished_in(state.batches), seen)

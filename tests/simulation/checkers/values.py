@@ -1,0 +1,100 @@
+"""INV-2, CM-43, INV-1: what is delivered is what was produced, once; what was confirmed to producers is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import offsets
+from tests.simulation.final import Final
+from tests.simulation.history import Acquired, Delivered, Event, History, Place, Produced, ProduceSent
+
+
+class NoInvention:
+    """Values come from producers, a place has one value, and a delivery stands for one acquisition of its member."""
+
+    rules: tuple[str, ...] = ("INV-2",)
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Producers, leaders and applications, in order."""
+        sent = {event.value for event in history.of(ProduceSent)}
+        values: dict[Place, tuple[bytes, Event | None]] = {
+            Place(*partition, offset): (value, None)
+            for partition, found in final.values.items()
+            for offset, value in found.items()
+        }
+        given: Counter[tuple[str, str, Place, int]] = Counter()
+        for event in history.of(Produced, Acquired, Delivered):
+            if isinstance(event, Acquired):
+                for offset in offsets(event.first_offset, event.last_offset):
+                    place = Place(event.share.topic_id, event.share.partition, offset)
+                    given[event.share.group_id, event.member_id, place, event.delivery_count] += 1
+                continue
+            value, witness = values.setdefault(event.place, (event.value, event))
+            if value != event.value:
+                shown = (event,) if witness is None else (witness, event)
+                yield Violation("INV-2", f"{event.place} holds {value!r}, and is told of as {event.value!r}", shown)
+            if isinstance(event, Delivered):
+                yield from self._delivered(event, sent, given)
+
+    @staticmethod
+    def _delivered(
+        event: Delivered, sent: set[bytes], given: Counter[tuple[str, str, Place, int]]
+    ) -> Iterator[Violation]:
+        if event.value not in sent:
+            yield Violation("INV-2", f"{event.member_id} was given {event.value!r}, which nobody produced", (event,))
+        key = (event.group_id, event.member_id, event.place, event.delivery_count)
+        if not given[key]:
+            yield Violation(
+                "INV-2",
+                f"{event.member_id} was given {event.place}, delivery {event.delivery_count}, which it had not "
+                "acquired (again)",
+                (event,),
+            )
+        given[key] -= 1
+
+
+class StoredOnce:
+    """However often a produce is repeated, its record lies at one place (all values of a run are different)."""
+
+    rules: tuple[str, ...] = ("CM-43",)
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """The logs at the end first, then what producers and applications saw."""
+        places: dict[bytes, tuple[Place, Event | None]] = {}
+        for partition, found in sorted(final.values.items()):
+            for offset, value in sorted(found.items()):
+                place = Place(*partition, offset)
+                before, witness = places.setdefault(value, (place, None))
+                if before != place:
+                    yield _twice(value, before, place, witness, None)
+        for event in history.of(Produced, Delivered):
+            before, witness = places.setdefault(event.value, (event.place, event))
+            if before != event.place:
+                yield _twice(event.value, before, event.place, witness, event)
+
+
+def _twice(value: bytes, one: Place, other: Place, *events: Event | None) -> Violation:
+    shown = tuple(event for event in events if event is not None)
+    return Violation("CM-43", f"{value!r} lies at {one} and at {other}", shown)
+
+
+class ProducedStays:
+    """A record that was confirmed to its producer lies in its log for as long as that begins before it."""
+
+    rules: tuple[str, ...] = ("INV-1",)
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Every confirmed record of a topic that still exists."""
+        for event in history.of(Produced):
+            log = final.logs.get(event.place[:2])
+            if log is None or event.place.offset < log.log_start_offset:
+                continue
+            if event.place.offset not in final.values.get(event.place[:2], {}):
+                yield Violation(
+                    "INV-1",
+                    f"{event.value!r} was confirmed at {event.place}, and is not in the log, which goes from "
+                    f"{log.log_start_offset} to {log.high_watermark}",
+                    (event,),
+                )

@@ -1,0 +1,50 @@
+"""INV-10 and no growth without bound: windows, sessions, groups, queues, caches and streams keep to their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import RANGE_MAX
+from tests.simulation.final import Final
+from tests.simulation.history import History, Locked, SizesSeen
+
+
+class Window:
+    """A window that grows ends within its bound, but for the rest of the producer batch that it ends in (PL-132)."""
+
+    rules: tuple[str, ...] = ("INV-10",)
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Every range as it was given out. A window over the hole of a lost tail holds no more for that (CM-47)."""
+        del final
+        for event in history.of(Locked):
+            grown = event.in_flight > event.in_flight_before
+            if grown and event.max_locks + event.batch_max <= event.in_flight < RANGE_MAX:
+                yield Violation(
+                    "INV-10",
+                    f"{event.share} has {event.in_flight} offsets in flight after {event.first_offset}-"
+                    f"{event.last_offset} went to {event.member_id}; at most {event.max_locks} and the rest of a batch "
+                    f"of {event.batch_max} may be",
+                    (event,),
+                )
+
+
+class Bounds:
+    """Whatever may grow has a bound and keeps to it (INV-10, CM-18, CM-62); nothing is left behind in the store."""
+
+    rules: tuple[str, ...] = ("INV-10", "CM-18", "CM-21")
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Sizes of every process that were seen, then streams and left keys at the end."""
+        seen: set[tuple[str, str]] = set()
+        for event in history.of(SizesSeen):
+            for name, size, bound in event.sizes:
+                if size > bound and (event.process, name) not in seen:
+                    seen.add((event.process, name))
+                    yield Violation("INV-10", f"{event.process}: {name} is {size}, more than {bound}", (event,))
+        for stream, (length, bound) in final.streams.items():
+            if length > bound:
+                yield Violation("CM-18", f"{stream} holds {length} entries at rest, more than {bound}")
+        for key in final.leftovers:
+            yield Violation("CM-21", f"{key} is left in the store, and nothing owns it")

@@ -1,0 +1,235 @@
+"""Checkers of locks, counts and windows: each finds a bad history, and lets its nearest good neighbours pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE, ACK_RENEW, STATE_AVAILABLE
+from tests.simulation.checkers.counts import DeliveryCounts
+from tests.simulation.checkers.exclusion import MutualExclusion
+from tests.simulation.checkers.finality import AcceptIsFinal
+from tests.simulation.checkers.ownership import Ownership
+from tests.simulation.checkers.window import Window
+from tests.simulation.made import LOCK_MS, Made, found
+
+INVALID_RECORD_STATE = 121
+COORDINATOR_NOT_AVAILABLE = 15
+
+
+class TestMutualExclusion:
+    pytestmark = pytest.mark.rule("INV-3")
+
+    def test_a_second_lock_within_the_first_is_found(self) -> None:
+        made = Made().locks("A", 0, 9).at(LOCK_MS - 1).locks("B", 9, 12, 2)
+        assert found(MutualExclusion(), made) == ["INV-3"]
+
+    def test_a_lock_may_follow_at_the_very_moment_the_first_ends(self) -> None:
+        assert not found(MutualExclusion(), Made().locks("A", 0, 9).at(LOCK_MS).locks("B", 9, 12, 2))
+
+    def test_a_confirmed_release_ends_a_lock(self) -> None:
+        made = Made().locks("A", 0, 9).at(10).settles("A", 3, 4, ACK_RELEASE).locks("B", 3, 4, 2)
+        assert not found(MutualExclusion(), made)
+        assert found(MutualExclusion(), made.locks("B", 5)) == ["INV-3"]
+
+    def test_a_refused_release_does_not(self) -> None:
+        made = Made().locks("A", 0).at(10).settles("A", 0, kind=ACK_RELEASE, code=INVALID_RECORD_STATE)
+        assert found(MutualExclusion(), made.locks("B", 0, count=2)) == ["INV-3"]
+
+    def test_one_of_unknown_outcome_may_be_found_stored_when_it_is_read_back(self) -> None:
+        made = Made().locks("A", 0).at(10).settles("A", 0, kind=ACK_RELEASE, code=COORDINATOR_NOT_AVAILABLE)
+        assert not found(MutualExclusion(), made.locks("B", 0, count=2))
+
+    def test_the_release_of_another_member_ends_nothing(self) -> None:
+        made = Made().locks("A", 0).at(10).settles("B", 0, kind=ACK_RELEASE).locks("B", 0, count=2)
+        assert found(MutualExclusion(), made) == ["INV-3"]
+
+    def test_a_renewal_prolongs_the_lock_from_when_it_was_asked(self) -> None:
+        made = Made().locks("A", 0).at(900).settles("A", 0, kind=ACK_RENEW)
+        assert found(MutualExclusion(), made.at(1_500).locks("B", 0, count=2)) == ["INV-3"]
+        made = Made().locks("A", 0).at(900).settles("A", 0, kind=ACK_RENEW)
+        assert not found(MutualExclusion(), made.at(1_900).locks("B", 0, count=2))
+
+    def test_the_end_of_a_session_gives_back_what_its_member_holds(self) -> None:
+        made = Made().locks("A", 0, 1).locks("B", 2).at(10).gives_back("A").locks("B", 0, 1, 2)
+        assert not found(MutualExclusion(), made)
+        assert found(MutualExclusion(), made.locks("A", 2, count=2)) == ["INV-3"]
+
+    def test_a_range_that_could_not_be_delivered_is_given_back_alone(self) -> None:
+        made = Made().locks("A", 0, 3).at(10).gives_back("A", (0, 1)).locks("B", 0, 1, 2)
+        assert not found(MutualExclusion(), made)
+        assert found(MutualExclusion(), made.locks("B", 2, count=2)) == ["INV-3"]
+
+    def test_another_object_knows_nothing_of_the_locks_of_the_first(self) -> None:
+        assert not found(MutualExclusion(), Made().locks("A", 0).at(1).successor().locks("B", 0))
+
+
+class TestAcceptIsFinal:
+    pytestmark = pytest.mark.rule("INV-4")
+
+    @pytest.mark.parametrize("kind", [ACK_ACCEPT, ACK_REJECT])
+    def test_what_was_settled_and_comes_back_is_found_across_objects(self, kind: int) -> None:
+        made = Made().acquires("A", 0, 9).at(10).settles("A", 4, kind=kind).at(11).successor().acquires("B", 0, 9)
+        assert found(AcceptIsFinal(), made) == ["INV-4"]
+
+    def test_a_release_or_an_error_is_not_final(self) -> None:
+        made = Made().acquires("A", 0, 1).at(10).settles("A", 0, kind=ACK_RELEASE)
+        made.settles("A", 1, code=COORDINATOR_NOT_AVAILABLE)
+        assert not found(AcceptIsFinal(), made.at(20).acquires("B", 0, 1, 2))
+
+    def test_an_answer_that_leaves_late_tells_of_an_older_lock(self) -> None:
+        made = Made().acquires("A", 0).at(10).settles("A", 0).at(900).acquires("B", 0, count=2, locked_ms=5)
+        assert not found(AcceptIsFinal(), made)
+
+    def test_what_an_old_leader_locks_but_never_answers_harms_nobody(self) -> None:
+        made = Made().acquires("A", 0).at(10).settles("A", 0).at(20).locks("B", 0, count=2)
+        assert not found(AcceptIsFinal(), made)
+
+    def test_altered_or_deleted_offsets_begin_anew(self) -> None:
+        made = Made().acquires("A", 0).at(10).settles("A", 0).at(20)
+        made.state_epoch = 3
+        assert not found(AcceptIsFinal(), made.acquires("B", 0))
+        made = Made().acquires("A", 0).at(10).settles("A", 0).answered("Delete").at(20).acquires("B", 0)
+        assert not found(AcceptIsFinal(), made)
+
+    def test_other_groups_have_their_own_say(self) -> None:
+        made = Made().acquires("A", 0).at(10).settles("A", 0).at(20)
+        made.share = made.share._replace(group_id="h")
+        assert not found(AcceptIsFinal(), made.acquires("B", 0))
+
+
+class TestOwnership:
+    pytestmark = pytest.mark.rule("INV-6")
+
+    def test_somebody_elses_record_is_found(self) -> None:
+        assert found(Ownership(), Made().locks("A", 0, 9).at(10).settles("B", 3)) == ["INV-6"]
+
+    def test_the_holder_is_right_until_its_lock_ends(self) -> None:
+        assert not found(Ownership(), Made().locks("A", 0).at(LOCK_MS - 1).settles("A", 0))
+        assert found(Ownership(), Made().locks("A", 0).at(LOCK_MS).settles("A", 0)) == ["INV-6"]
+
+    def test_the_moment_it_was_asked_counts_not_when_it_was_written(self) -> None:
+        made = Made().locks("A", 0).at(LOCK_MS - 1)
+        request = made.asks("A", (0, 0, (ACK_ACCEPT,)))
+        assert not found(Ownership(), made.at(LOCK_MS + 500).does(request).answers(request))
+
+    def test_a_renewal_counts_from_when_it_was_asked_even_while_its_request_waits(self) -> None:
+        made = Made().locks("A", 0, 1).at(900)
+        slow = made.asks("A", (0, 1, (ACK_RENEW, ACK_ACCEPT)))
+        made.at(1_800).settles("A", 0, kind=ACK_RENEW)
+        assert not found(Ownership(), made.at(1_850).does(slow).answers(slow))
+        assert found(Ownership(), made.at(2_800).settles("A", 0)) == ["INV-6"]
+
+    def test_a_renewal_before_a_later_error_in_its_request_stands(self) -> None:
+        made = Made().locks("A", 0, 1).at(900).settles("A", 0, 1, ACK_RENEW, INVALID_RECORD_STATE)
+        assert not found(Ownership(), made.at(1_500).settles("A", 0))
+
+    def test_twice_is_found_and_twice_below_the_start_offset_is_a_no_op(self) -> None:
+        made = Made().locks("A", 0).at(10).settles("A", 0).at(20)
+        assert not found(Ownership(), made.settles("A", 0, start_offset=1))
+        assert found(Ownership(), made.settles("A", 0)) == ["INV-6"]
+
+    def test_after_an_error_the_holder_may_try_again(self) -> None:
+        made = Made().locks("A", 0).at(10).settles("A", 0, code=COORDINATOR_NOT_AVAILABLE).at(20).settles("A", 0)
+        assert not found(Ownership(), made)
+
+    def test_a_release_that_was_not_stored_leaves_the_record_with_its_member(self) -> None:
+        assert not found(Ownership(), Made().locks("A", 0).at(10).gives_back("A").at(20).settles("A", 0))
+
+    def test_a_record_that_this_object_never_gave_out_is_found_and_a_hole_is_not(self) -> None:
+        made = Made().produced(0).locks("A", 1, 2).at(10).settles("A", 0, 2)
+        assert found(Ownership(), made) == ["INV-6"]
+        assert not found(Ownership(), Made().produced(1, 2).locks("A", 1, 2).at(10).settles("A", 0, 2))
+
+    def test_a_former_object_settles_nothing_for_its_successor(self) -> None:
+        made = Made().locks("A", 0).successor().locks("B", 0).at(10).settles("A", 0)
+        assert found(Ownership(), made) == ["INV-6"]
+
+
+class TestDeliveryCounts:
+    pytestmark = pytest.mark.rule("INV-7")
+
+    def test_the_first_delivery_has_count_1(self) -> None:
+        assert not found(DeliveryCounts(), Made().reads(0).locks("A", 0))
+        assert found(DeliveryCounts(), Made().reads(0).locks("A", 0, count=2)) == ["INV-7"]
+
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_each_further_one_is_exactly_one_more(self, count: int) -> None:
+        assert not found(DeliveryCounts(), Made().reads(0).locks("A", 0).locks("B", 0, count=2))
+        assert found(DeliveryCounts(), Made().reads(0).locks("A", 0).locks("B", 0, count=count)) == ["INV-7"]
+
+    def test_a_new_object_goes_on_from_what_it_has_read(self) -> None:
+        made = Made().reads(0).locks("A", 0).locks("A", 0, count=2).writes(0, (0, 0, STATE_AVAILABLE, 1))
+        made.successor().reads(0, (0, 0, STATE_AVAILABLE, 1))
+        assert not found(DeliveryCounts(), made.locks("B", 0, count=2))
+
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_it_neither_forgets_nor_skips(self, count: int) -> None:
+        made = Made().reads(0).locks("A", 0).writes(0, (0, 0, STATE_AVAILABLE, 1))
+        made.successor().reads(0, (0, 0, STATE_AVAILABLE, 1)).locks("B", 0, count=count)
+        assert "INV-7" in found(DeliveryCounts(), made)
+
+    def test_reading_back_may_show_a_higher_count(self) -> None:
+        made = Made().reads(0).locks("A", 0)
+        made.generation = 2
+        made.reads(0, (0, 0, STATE_AVAILABLE, 3)).locks("A", 0, count=4)
+        assert not found(DeliveryCounts(), made)
+
+    def test_beyond_the_limit_is_found(self) -> None:
+        made = Made().reads(0)
+        made.limit = 2
+        made.locks("A", 0).locks("A", 0, count=2).locks("A", 0, count=3)
+        assert "INV-7" in found(DeliveryCounts(), made)
+
+    @pytest.mark.scenario("S-021")
+    def test_one_delivery_of_a_record_at_a_limit_lowered_since(self) -> None:
+        made = Made().reads(0)
+        made.limit = 3
+        made.locks("A", 0).locks("A", 0, count=2).limits(2).locks("A", 0, count=3)
+        assert not found(DeliveryCounts(), made)
+        assert found(DeliveryCounts(), made.locks("A", 0, count=4)) == ["INV-7"]
+
+    def test_after_altered_offsets_counts_begin_anew(self) -> None:
+        made = Made().reads(0).locks("A", 0).locks("A", 0, count=2)
+        made.state_epoch = 3
+        assert not found(DeliveryCounts(), made.successor().reads(0).locks("A", 0))
+
+    @pytest.mark.rule("INV-8")
+    def test_attempts_are_bounded_by_the_limit(self) -> None:
+        made = Made().reads(0)
+        made.limit = 2
+        made.locks("A", 0).locks("A", 0, count=2).locks("A", 0, count=1)
+        assert "INV-8" in found(DeliveryCounts(), made)
+
+    @pytest.mark.rule("INV-8")
+    def test_a_new_leader_may_forget_one_that_was_under_way_and_what_could_not_be_stored(self) -> None:
+        made = Made().reads(0)
+        made.limit = 2
+        made.locks("A", 0).writes(0, (0, 0, STATE_AVAILABLE, 1)).locks("A", 0, count=2)
+        made.successor().reads(0, (0, 0, STATE_AVAILABLE, 1)).locks("B", 0, count=2)
+        assert not found(DeliveryCounts(), made)
+        made = Made().reads(0)
+        made.limit = 2
+        made.locks("A", 0).locks("A", 0, count=2)  # the write of the expiry failed
+        made.successor().reads(0).locks("B", 0).locks("B", 0, count=2)
+        assert not found(DeliveryCounts(), made)
+
+    @pytest.mark.rule("INV-8")
+    def test_it_may_not_forget_what_was_stored(self) -> None:
+        made = Made().reads(0)
+        made.limit = 2
+        made.locks("A", 0).writes(0, (0, 0, STATE_AVAILABLE, 1)).locks("A", 0, count=2)
+        made.writes(0, (0, 0, STATE_AVAILABLE, 2))
+        made.successor().reads(0).locks("B", 0).locks("B", 0, count=2)
+        assert "INV-8" in found(DeliveryCounts(), made)
+
+
+class TestWindow:
+    pytestmark = pytest.mark.rule("INV-10")
+
+    def test_only_the_rest_of_one_batch_may_go_past_the_bound(self) -> None:
+        bounds = {"max_locks": 100, "batch_max": 10}
+        assert not found(Window(), Made().locks("A", 0, in_flight_before=99, in_flight=109, **bounds))
+        assert found(Window(), Made().locks("A", 0, in_flight_before=99, in_flight=110, **bounds)) == ["INV-10"]
+
+    def test_a_window_that_does_not_grow_may_be_too_long_for_a_lowered_bound(self) -> None:
+        assert not found(Window(), Made().locks("A", 0, in_flight_before=200, in_flight=200))
