@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from random import Random
 from typing import Any, Final, TypeVar
 from unittest import mock
@@ -89,16 +89,23 @@ def run(seed: int, main: Callable[[], Coroutine[Any, Any, T]], log_lines: list[s
         try:
             return loop.run_until_complete(main())
         finally:
-            _forget(loop)
+            with _unheard():
+                _forget(loop)
             _scribe = None
 
 
 def _forget(loop: SimLoop) -> None:
-    """Let the rest of a run go: tasks that never end are no fault here, and their clean-up must do nothing."""
-    for task in asyncio.all_tasks(loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    """Let the rest of a run go: tasks that never end are no fault here, and their clean-up must do nothing.
+
+    It is made to happen here, where nobody hears it, and not whenever the last reference goes.
+    """
     loop.drop_all()
     loop.close()
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        with suppress(BaseException):
+            task.get_coro().close()
+    loop.drop_all()
 
 
 @contextmanager
@@ -172,12 +179,20 @@ def _resting_collector() -> Iterator[None]:
 @contextmanager
 def _quiet_end() -> Iterator[None]:
     """What a forgotten coroutine says when it is thrown away concerns nobody."""
-    before = sys.unraisablehook
     try:
         yield
     finally:
-        sys.unraisablehook = lambda _: None
+        with _unheard():
+            gc.collect()
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # "coroutine … was never awaited"
-            gc.collect()
+            yield
+    finally:
         sys.unraisablehook = before
