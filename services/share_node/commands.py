@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from shard_runtime.logs import configure_logs
 from shard_runtime.redis.checks import ALLOWABLE
+from shard_runtime.settings import LOG_LEVEL
 from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
 from share_node.serve import START_ERRORS, run
@@ -40,8 +40,8 @@ def default_data() -> Path:
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
               help="One setting, as in docs/reference/settings.md; repeatable.")  # fmt: skip
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-              show_default=True, help="Least level that is logged, on standard error.")  # fmt: skip
+@click.option("--log-level", type=click.Choice(LOG_LEVEL.choices),
+              help=f"Least level that is logged, on standard error; the setting {LOG_LEVEL.name}.")  # fmt: skip
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
               help="How readiness is told, on standard output.")  # fmt: skip
 def up(  # noqa: PLR0917 - click passes options by name
@@ -55,15 +55,16 @@ def up(  # noqa: PLR0917 - click passes options by name
     allow: tuple[str, ...],
     config: Path | None,
     assignments: tuple[str, ...],
-    log_level: str,
+    log_level: str | None,
     output: str,
 ) -> None:
     """Start everything: a durable store and all three services. Ctrl-C stops it in good order.
 
     Exit status: 0 after a signal, 1 when it could not start or go on.
     """
-    configure_logs(log_level)
     settings = dict(_assignment(text) for text in assignments)
+    if log_level is not None:
+        settings[LOG_LEVEL.name] = log_level
     options = UpOptions(data, host, port, store, fsync, processes, initialise, frozenset(allow), config, settings)
     sys.exit(_run_up(options, output))
 

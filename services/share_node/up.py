@@ -14,11 +14,14 @@ import structlog
 
 from shard_runtime import configs
 from shard_runtime.clock import SystemClock
+from shard_runtime.logs import configure_logs
 from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.settings import (
     DATA_DIR,
     LISTEN_HOST,
     LISTEN_PORT,
+    LOG_FORMAT,
+    LOG_LEVEL,
     NODE_NAME,
     STORE_FSYNC_ALWAYS,
     STORE_URL,
@@ -73,7 +76,9 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None]) -> str:
     """Run until a signal; "" then, else why it ended. Raises one of START_ERRORS or EmbeddedStoreError."""
     began = time.monotonic()
     # Before anything is made: a wrong setting must not leave a data directory, or a store that was started for nothing.
-    refuse_unusable(load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config))
+    settings = load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config)
+    refuse_unusable(settings)
+    configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
     stop = StopSignal().received
     directory = DataDirectory(options.data)
     lock = directory.lock("up")
