@@ -29,6 +29,13 @@ T = TypeVar("T")
 _RANDOM_SEED: Final = Random.seed
 #: What a log line of at least this level is about should not be seen, not even under faults.
 _ERROR_LEVELS: Final = frozenset({"error", "exception", "critical", "fatal"})
+#: Errors all the same that a fail-over brings about: people must hear of them, and nothing is wrong (CM-17, CM-47).
+_FORESEEN: Final = frozenset(
+    {
+        "the store may have lost this shard's tail",
+        "log end jumped: a tail of this log may have been lost with the store",
+    }
+)
 
 
 class Scribe:
@@ -41,12 +48,13 @@ class Scribe:
 
     def process(self, _logger: object, method: str, event: Any) -> Any:
         """A structlog processor that lets nothing through."""
-        if self._lines is not None or method in _ERROR_LEVELS:
+        wrong = method in _ERROR_LEVELS and event.get("event") not in _FORESEEN
+        if self._lines is not None or wrong:
             said = " ".join(f"{name}={value!r}" for name, value in event.items() if name != "event")
             line = f"{self._loop.now_ms:>8} {LIFE.get()} {method}: {event.get('event')} {said}"
             if self._lines is not None:
                 self._lines.append(line)
-            if method in _ERROR_LEVELS:
+            if wrong:
                 self.complaints.append(line)
         raise structlog.DropEvent
 

@@ -146,13 +146,15 @@ class SimStorage:
 
     def fail_over(self, *, keep_connections: bool = False) -> None:
         """Promote the replica that is furthest ahead, as a sentinel would: what no replica has applied is lost."""
-        followers = self.store.master.followers
-        best = max(range(len(followers)), key=lambda index: followers[index].applied)
-        self.store.fail_over(best, keep_connections)
+        self.store.fail_over(self._best(), keep_connections)
 
     def split(self, *names: str) -> None:
         """Fail over while some processes still reach the former master."""
-        self.store.split(*names)
+        self.store.split(*names, replica=self._best())
+
+    def _best(self) -> int:
+        followers = self.store.master.followers
+        return max(range(len(followers)), key=lambda index: followers[index].applied)
 
     def heal(self) -> None:
         """End every split and cut; former masters lose their connections."""

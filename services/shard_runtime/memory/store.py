@@ -77,6 +77,7 @@ class MemoryStore:
         self.context: Context | None = None
         self.reachable = True
         self._routes: dict[str, MemoryServer] = {}
+        self._former: list[MemoryServer] = []
         self._cut_off: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         for _ in range(replicas):
@@ -115,25 +116,27 @@ class MemoryStore:
             self.master.loaded.clear()  # functions are not replicated
         self.master.become(data)
 
-    def split(self, *names: str) -> None:
+    def split(self, *names: str, replica: int = 0) -> None:
         """Fail over while some clients still reach the old master, which does not know yet."""
         old = MemoryServer(self.clock, self.rng)
         old.data, old.history, old.offset = self.master.data.copy(), self.master.history, self.master.offset
         old.loaded = set(self.master.loaded)
         old.carry = self.master.carry
+        self._former.append(old)
         for name in names:
-            self._routes[name] = old
+            self._routes.setdefault(name, old)
         old.sessions = [session for session in self.master.sessions if session.name in names]
         self.master.sessions = [session for session in self.master.sessions if session.name not in names]
         for session in old.sessions:
             session.server = old
-        self.fail_over()
+        self.fail_over(replica)
 
     def heal(self) -> None:
         """End every split and cut: former masters lose their connections."""
-        for server in dict.fromkeys(self._routes.values()):
+        for server in self._former:
             server.role = "slave"
             server.cut_sessions()
+        self._former.clear()
         self._routes.clear()
         self._cut_off.clear()
         self.reachable = True
@@ -149,7 +152,7 @@ class MemoryStore:
 
     def end_sessions(self, name: str) -> None:
         """A client's connections end on its side, as those of a killed process do: what it sent is executed."""
-        for server in dict.fromkeys((self.master, *self._routes.values())):
+        for server in (self.master, *self._former):
             for session in [session for session in server.sessions if session.name == name]:
                 server.sessions.remove(session)
                 session.end(dead=False)
