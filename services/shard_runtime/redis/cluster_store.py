@@ -158,6 +158,7 @@ class StoreClusterStore:
             except StoreUnavailableError:
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
+                await self._lines.look_again()
                 continue
             before, added, _, found = answered.replies
             if isinstance(added, ErrorReply) and TOO_SMALL not in added.message:
@@ -215,6 +216,7 @@ class StoreClusterStore:
                 again = True
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
+                await self._lines.look_again()
 
     async def _subscribed(self, again: bool) -> AsyncIterator[str]:
         node = self._store.node_of(WAKE_CHANNEL)

@@ -311,11 +311,17 @@ class CompactJob(Call[bool]):
 
 
 class PlainJob(Call[list[Reply]]):
-    """Commands that may be repeated as they are. Without any, it waits for a checked connection."""
+    """Commands that may be repeated as they are. Without any, it waits for a checked connection, and for `held`."""
 
-    def __init__(self, key: str, commands: Sequence[Command]) -> None:
+    def __init__(self, key: str, commands: Sequence[Command], held: Sequence[HeldShard] = ()) -> None:
         super().__init__(key)
         self._commands = commands
+        self._held = held
+
+    @property
+    def shards(self) -> Sequence[HeldShard]:
+        """Shards that must have been looked at on the connection."""
+        return self._held
 
     def commands(self) -> Sequence[Command]:
         """As given."""

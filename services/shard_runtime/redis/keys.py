@@ -5,7 +5,7 @@ from __future__ import annotations
 from binascii import crc_hqx
 from typing import Final
 
-from shard_runtime.record_log import ShardKind
+from shard_runtime.record_log import ShardId, ShardKind
 
 NODES: Final = "{nodes}"
 NODE_NAMES: Final = "{nodes}:names"
@@ -22,6 +22,12 @@ SLOTS: Final = 16384
 def owners_key(kind: ShardKind) -> str:
     """The hash of ownership hints of a kind (CM-14)."""
     return "{owners}:" + kind.value
+
+
+def shard_of(stream: str) -> ShardId:
+    """The shard that a stream belongs to, by its hash tag. Raises ValueError for a key of no shard."""
+    kind, _, name = stream[1 : stream.index("}")].partition(":")
+    return ShardId(ShardKind(kind), name)
 
 
 def slot_of(key: str) -> int:

@@ -184,11 +184,12 @@ class Lines:
                         raise last
                     await asyncio.sleep(pause_ms / 1000)
                     pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
-                    await self._look_again()
+                    await self.look_again()
         except TimeoutError:
             raise last from None
 
-    async def _look_again(self) -> None:
+    async def look_again(self) -> None:
+        """After a failed call: learn where keys live now, if they can move."""
         if self._store.clustered:
             try:
                 await self._store.refresh()

@@ -36,7 +36,7 @@ from .connection import Command, ErrorReply, Reply, Store, StoreConnection, Stor
 from .flush import FlushJob
 from .held import HeldShard
 from .jobs import AnswerT, Call, ClaimJob, CompactJob, Job, PlainJob, ReleaseJob, RenewJob
-from .keys import META_CLUSTER_ID
+from .keys import META_CLUSTER_ID, shard_of
 from .line import Lines
 from .writer import Writer
 
@@ -262,16 +262,27 @@ class StoreRecordLog:
         """
         for _ in range(_READS_MAX):
             answered = await self._lines.repeat(stream, (command,))
-            writer = self._writer_of(stream)
-            if writer is None or not writer.connected or answered.history == writer.history:
+            if self._checked(stream, answered.history):
                 break
-            await self._call(PlainJob(stream, ()), f"reading {stream}")
+            held = self._held.get(shard_of(stream))
+            await self._call(PlainJob(stream, (), () if held is None else (held,)), f"reading {stream}")
         else:
             raise StoreUnavailableError(f"the store's history kept changing while {stream} was read; read again")
         reply = answered.replies[0]
         if isinstance(reply, ErrorReply):
             raise LogError(f"reading {stream}: the store answered {reply}")
         return reply
+
+    def _checked(self, stream: str, history: str) -> bool:
+        """Whether a past of a stream is the one its tail was seen whole under; of a stream not held: its writer's.
+
+        The tail's own word counts, for after a fail-over of a Redis Cluster no writer of the new master may exist yet.
+        """
+        held = self._held.get(shard_of(stream))
+        if held is not None and held.lost is None:
+            return held.whole_under == history
+        writer = self._writer_of(stream)
+        return writer is None or not writer.connected or writer.history == history
 
     # -- writers ------------------------------------------------------------------------------------------------------
 
