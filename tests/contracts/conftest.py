@@ -1,43 +1,65 @@
-"""Fixtures of the contract suite: every test runs against the twin and against a real Valkey."""
+"""Fixtures of the contract suite: tests run against the twin, a real Valkey, and a Redis Cluster of real nodes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
 
 import pytest
 import pytest_asyncio
 
-from .deployment import KINDS, deploy
+from .cluster_nodes import ClusterNodes
+from .deployment import Deployment, Twin, Valkey
+from .redis_cluster import RedisCluster
 from .world import World
+
+KINDS: Final = ("twin", "valkey", "cluster")
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[ClusterNodes]:
+    """The nodes of the Redis Cluster that all tests share; they start when the first test needs them."""
+    made = ClusterNodes()
+    yield made
+    made.stop()
+
+
+async def deploy(kind: str, replicas: int, nodes: ClusterNodes) -> Deployment:
+    """Start a deployment by the name a test is parametrised with. The cluster's masters have a replica in any case."""
+    if kind == "twin":
+        return Twin(replicas)
+    made = RedisCluster(nodes) if kind == "cluster" else Valkey(replicas, protocol=2 if kind == "valkey-resp2" else 3)
+    await made.start()
+    return made
 
 
 @pytest_asyncio.fixture(params=KINDS)
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+async def world(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[World]:
     """One store without replicas, `appendfsync always`."""
-    made = World(await deploy(request.param, 0))
+    made = World(await deploy(request.param, 0, nodes))
     yield made
     await made.close()
 
 
 @pytest_asyncio.fixture(params=["valkey-resp2"])
-async def resp2_world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+async def resp2_world(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[World]:
     """The same under RESP2."""
-    made = World(await deploy(request.param, 0))
+    made = World(await deploy(request.param, 0, nodes))
     yield made
     await made.close()
 
 
 @pytest_asyncio.fixture(params=KINDS)
-async def replicated(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """A master and one replica; one copy commits a flush, so that a tail can be lost."""
-    made = World(await deploy(request.param, 1), replicas=1, min_insync_replicas=1)
+async def replicated(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[World]:
+    """Masters with one replica; one copy commits a flush, so that a tail can be lost."""
+    made = World(await deploy(request.param, 1, nodes), replicas=1, min_insync_replicas=1)
     yield made
     await made.close()
 
 
 @pytest_asyncio.fixture(params=KINDS)
-async def synced(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """A master and one replica; two copies commit a flush."""
-    made = World(await deploy(request.param, 1), replicas=1, min_insync_replicas=2)
+async def synced(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[World]:
+    """Masters with one replica; two copies commit a flush."""
+    made = World(await deploy(request.param, 1, nodes), replicas=1, min_insync_replicas=2)
     yield made
     await made.close()

@@ -73,7 +73,7 @@ class Deployment(Protocol):
         ...
 
     async def fail_over(self) -> None:
-        """The replica becomes the master; clients lose their connections."""
+        """The replica becomes the master; clients lose their connections, or are told to go elsewhere."""
         ...
 
     async def demote_and_promote(self) -> None:
@@ -173,7 +173,8 @@ class Server:
 
     async def start(self) -> None:
         command = [get_binary_path(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder]
-        command += ["--unixsocket", f"{self.folder}/s", "--save", "", "--repl-diskless-sync-delay", "0"]
+        command += ["--unixsocket", f"{self.folder}/s", "--save", ""]
+        command += ["--repl-diskless-sync-delay", "0", "--repl-diskless-load", "swapdb"]  # a disk would cost a second
         command += ["--appendonly", "yes", "--appendfsync", "always", *self._options]
         await self._launch(command)
 
@@ -202,6 +203,10 @@ class Server:
             return await connection.run(commands, 5_000)
         finally:
             await connection.close()
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def stop(self) -> None:
         if self.process is not None:
@@ -288,15 +293,3 @@ class Valkey:
         for server in self.servers:
             server.stop()
             shutil.rmtree(server.folder, ignore_errors=True)
-
-
-async def deploy(kind: str, replicas: int) -> Deployment:
-    """Start a deployment by the name a test is parametrised with."""
-    if kind == "twin":
-        return Twin(replicas)
-    valkey = Valkey(replicas, protocol=2 if kind == "valkey-resp2" else 3)
-    await valkey.start()
-    return valkey
-
-
-KINDS: Sequence[str] = ("twin", "valkey")

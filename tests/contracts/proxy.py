@@ -1,4 +1,4 @@
-"""A TCP proxy in the test process: it loses replies, holds traffic in mid-pipeline, and cuts connections."""
+"""A TCP proxy in the test process: it loses replies, holds traffic in mid-pipeline, cuts and refuses connections."""
 
 from __future__ import annotations
 
@@ -18,18 +18,23 @@ class Fault:
 
 
 class Proxy:
-    """Listens on a port of its own for one client; `target` may be changed for new connections."""
+    """Listens on a port of its own for one client; `target` may be changed for new connections.
 
-    def __init__(self, target: int) -> None:
+    The proxies of a client that talks to several servers share one list of faults: each strikes wherever it fits first.
+    """
+
+    def __init__(self, target: int, faults: list[Fault] | None = None) -> None:
         self.target = target
         self.port = 0
-        self.faults: list[Fault] = []
+        self.open = True
+        self.faults: list[Fault] = [] if faults is None else faults
+        self._cuts = 0
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def add(self, word: str, kind: str) -> Fault:
@@ -38,6 +43,7 @@ class Proxy:
         return fault
 
     def cut(self) -> None:
+        self._cuts += 1
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
@@ -45,6 +51,7 @@ class Proxy:
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
+        self.open = False
         self.cut()
         for fault in self.faults:
             fault.resume.set()
@@ -53,17 +60,26 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.open:
+            writer.transport.abort()
+            return
+        self._writers.add(writer)
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cuts = self._cuts
         try:
             upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
             return
-        self._writers |= {writer, upstream}
+        if cuts != self._cuts:
+            upstream.transport.abort()
+            return
+        self._writers.add(upstream)
         deaf = asyncio.Event()
         down = asyncio.create_task(self._down(upstream_reader, writer, upstream, deaf))
         try:

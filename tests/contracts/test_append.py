@@ -189,16 +189,16 @@ async def test_a_restart_that_lost_nothing_keeps_the_shard_under_the_new_history
     a = await world.process("a")
     e = (await a.claim()).epoch
     await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1"))
-    before = a.log.history
+    before = a.log.history_of(GROUP)
     await world.store.restart()
     appended = await a.log.append(GROUP, e, flush(GROUP, e, 2, b"2"))
     assert appended.tip == StreamId(e, 2 + appended.noops)
-    assert a.log.history != before
-    assert a.log.tail_checked(GROUP) == a.log.history
+    assert a.log.history_of(GROUP) != before
+    assert a.log.tail_checked(GROUP) == a.log.history_of(GROUP)
     (renewed,) = await a.log.renew([a.renewal(e, tail_ok=a.log.tail_checked(GROUP))])
     assert renewed is not None
     assert renewed.ok
-    assert (await world.owner())["tail_history"] == a.log.history
+    assert (await world.owner())["tail_history"] == a.log.history_of(GROUP)
     assert await records(a, LOG) == [b"1", b"2"]
 
 
@@ -233,10 +233,10 @@ async def test_a_fail_over_that_lost_nothing_keeps_the_shard(synced: World) -> N
     a = await synced.process("a")
     e = (await a.claim()).epoch
     await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1"))
-    before = a.log.history
+    before = a.log.history_of(GROUP)
     await synced.store.fail_over()
     await a.log.append(GROUP, e, flush(GROUP, e, 2, b"2"))
-    assert a.log.history != before
+    assert a.log.history_of(GROUP) != before
     assert a.log.lost(GROUP) is None
     await synced.store.fail_over()
     await a.log.append(GROUP, e, flush(GROUP, e, 1 + (await a.log.tip(LOG)).last.seq, b"3"))  # type: ignore[union-attr]
@@ -264,6 +264,19 @@ async def test_a_fail_over_that_lost_a_confirmed_tail_is_noticed_before_anything
     assert (again.epoch > e, again.lossy) == (True, True)
     assert a.log.lost(GROUP) is None
     await a.log.append(GROUP, again.epoch, flush(GROUP, again.epoch, 1, b"lost"))
+
+
+@pytest.mark.rule("CM-11a", "CM-19")
+async def test_a_read_that_shows_another_past_lets_its_owner_look_at_the_tail(replicated: World) -> None:
+    a = await replicated.process("a")
+    e = (await a.claim()).epoch
+    await a.log.append(GROUP, e, flush(GROUP, e, 1, b"kept"))
+    await a.log.renew([a.renewal(e)])
+    await replicated.store.freeze_replica()
+    await a.log.append(GROUP, e, flush(GROUP, e, 2, b"lost"))
+    await replicated.store.fail_over()
+    assert await records(a, LOG) == [b"kept"]
+    assert isinstance(a.log.lost(GROUP), TailLostError)
 
 
 @pytest.mark.rule("CM-11a", "CM-19")

@@ -1,150 +1,208 @@
-"""The same logs on a Redis Cluster of three nodes: shards are found by slot, and followed when a slot moves."""
+"""What only a Redis Cluster does: shards on several nodes, slots that move, nodes that fail while others go on."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
-from itertools import pairwise
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
 from shard_runtime.clock import SystemClock
-from shard_runtime.record_log import Appended, Entry, ShardId, ShardKind, StreamAppend, StreamId
+from shard_runtime.record_log import Appended, Entry, Held, ShardId, ShardKind, StreamId, TailLostError
 from shard_runtime.redis.cluster_store import StoreClusterStore
-from shard_runtime.redis.connection import Store, StoreSettings
-from shard_runtime.redis.keys import SLOTS, slot_of
+from shard_runtime.redis.connection import Store
+from shard_runtime.redis.keys import META_CLUSTER_ID, META_LOG, WAKE_CHANNEL, slot_of
 from shard_runtime.redis.log import StoreRecordLog
 from shard_runtime.redis.topology import open_store
 
-from .deployment import BOUND_S, Server, free_port
-from .world import CLUSTER, Process
+from .cluster_nodes import ClusterNodes, ran, until_true
+from .deployment import until
+from .redis_cluster import RedisCluster
+from .world import CLUSTER, GROUP, TOPIC, Process, World, flush, records
 
 pytestmark = pytest.mark.asyncio
 SHARDS = [ShardId(ShardKind.GROUP, str(i)) for i in range(12)]
-SETTINGS = StoreSettings(cluster_id=CLUSTER, call_ms=10_000, backoff_ms=5, backoff_max_ms=50)
-
-
-class RedisCluster:
-    """Three masters without replicas."""
-
-    def __init__(self) -> None:
-        self._bus = [free_port() for _ in range(3)]
-        self.servers = [
-            Server("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", str(bus))
-            for bus in self._bus
-        ]
-        self.logs: list[StoreRecordLog | StoreClusterStore] = []
-
-    async def start(self) -> None:
-        for server in self.servers:
-            await server.start()
-        bounds = [SLOTS * i // 3 for i in range(4)]
-        for server, bus, (first, end) in zip(self.servers, self._bus, pairwise(bounds), strict=True):
-            await server.run(("CLUSTER", "ADDSLOTSRANGE", first, end - 1))
-            await self.servers[0].run(("CLUSTER", "MEET", "127.0.0.1", server.port, bus))
-        for server in self.servers:
-            await self._until_ok(server)
-
-    @staticmethod
-    async def _until_ok(server: Server) -> None:
-        for _ in range(BOUND_S * 50):
-            (info,) = await server.run(("CLUSTER", "INFO"))
-            if "cluster_state:ok" in str(info) and "cluster_known_nodes:3" in str(info):
-                return
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"the cluster did not form: {info}")
-
-    def store(self) -> Store:
-        return open_store(f"redis+cluster://127.0.0.1:{self.servers[1].port}")
-
-    async def process(self, node_id: int) -> Process:
-        log = StoreRecordLog(self.store(), SETTINGS, SystemClock())
-        self.logs.append(log)
-        await log.open()
-        return Process(log, node_id, node_id * 1000)
-
-    async def move_slot(self, key: str) -> None:
-        """Move a slot with all its keys to another node."""
-        slot = slot_of(key)
-        source = self.servers[slot * 3 // SLOTS]
-        target = next(server for server in self.servers if server is not source)
-        ids = {id(server): (await server.run(("CLUSTER", "MYID")))[0] for server in (source, target)}
-        await target.run(("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[id(source)]))
-        await source.run(("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[id(target)]))
-        (keys,) = await source.run(("CLUSTER", "GETKEYSINSLOT", slot, 100))
-        await source.run(("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys))
-        for server in (target, source, *self.servers):
-            await server.run(("CLUSTER", "SETSLOT", slot, "NODE", ids[id(target)]))
-
-    async def close(self) -> None:
-        for log in self.logs:
-            await log.close()
-        for server in self.servers:
-            server.stop()
-            shutil.rmtree(server.folder, ignore_errors=True)
+LOG = GROUP.streams[0]
+SLOT = slot_of(LOG)
 
 
 @pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[RedisCluster]:
-    made = RedisCluster()
-    try:
-        await made.start()
-        store = StoreClusterStore(made.store(), SETTINGS)
-        made.logs.append(store)
-        await store.init_cluster(CLUSTER)
-        yield made
-    finally:
-        await made.close()
+async def world(nodes: ClusterNodes) -> AsyncIterator[World]:
+    """The cluster; two copies commit a flush."""
+    store = RedisCluster(nodes)
+    await store.start()
+    made = World(store, replicas=1, min_insync_replicas=2)
+    yield made
+    await made.close()
+
+
+def by_url(nodes: ClusterNodes) -> Store:
+    """The cluster as a process finds it, from one of its nodes."""
+    return open_store(f"redis+cluster://127.0.0.1:{nodes.pairs[1].master.port}")
 
 
 @pytest.mark.rule("CM-10", "CM-3", "CM-19")
-async def test_shards_are_spread_over_nodes_and_each_node_has_its_writer(cluster: RedisCluster) -> None:
-    a = await cluster.process(1)
-    epochs = {shard: (await a.claim(shard)).epoch for shard in SHARDS}
-    histories = {a.log.history_of(shard) for shard in SHARDS}
-    assert len(histories) == 3
-    answers = await asyncio.gather(
-        *(
-            a.log.append(
-                shard, epoch, [StreamAppend(shard.streams[0], [Entry(StreamId(epoch, 1), "S", shard.name.encode())])]
-            )
-            for shard, epoch in epochs.items()
+async def test_shards_are_spread_over_nodes_and_each_node_has_its_writer(world: World, nodes: ClusterNodes) -> None:
+    await world.store.raw(("SET", META_CLUSTER_ID, CLUSTER))
+    log = StoreRecordLog(by_url(nodes), world.settings, SystemClock())
+    try:
+        await log.open()
+        a = Process(log, 1, 1000)
+        epochs = {shard: (await a.claim(shard)).epoch for shard in SHARDS}
+        assert len({log.history_of(shard) for shard in SHARDS}) == 3
+        answers = await asyncio.gather(
+            *(log.append(shard, epoch, flush(shard, epoch, 1, shard.name.encode())) for shard, epoch in epochs.items())
         )
-    )
-    assert answers == [Appended(StreamId(epoch, 1), 0) for epoch in epochs.values()]
-    renewed = await a.log.renew([a.renewal(epoch, shard) for shard, epoch in epochs.items()])
-    assert [answer is not None and answer.ok for answer in renewed] == [True] * len(SHARDS)
-    assert a.log.available
-    for shard, epoch in epochs.items():
-        (entry,) = await a.log.read(shard.streams[0], StreamId(epoch, 0), None, 10)
-        assert entry.record == shard.name.encode()
-        assert await a.log.release(shard, a.incarnation, epoch)
+        assert answers == [Appended(StreamId(epoch, 1), 0) for epoch in epochs.values()]
+        renewed = await log.renew([a.renewal(epoch, shard) for shard, epoch in epochs.items()])
+        assert [answer is not None and answer.ok for answer in renewed] == [True] * len(SHARDS)
+        assert log.available
+        for shard, epoch in epochs.items():
+            assert await records(a, shard.streams[0]) == [shard.name.encode()]
+            assert await log.release(shard, a.incarnation, epoch)
+    finally:
+        await log.close()
+
+
+@pytest.mark.rule("CM-20", "CM-4")
+async def test_cluster_wide_keys_work_on_their_nodes(world: World, nodes: ClusterNodes) -> None:
+    store = StoreClusterStore(by_url(nodes), world.settings)
+    try:
+        assert await store.init_cluster(CLUSTER) == CLUSTER
+        assert await store.append_metadata(1, b"one")
+        await store.put_hints(ShardKind.TOPIC, {"t:0": (1, 2)})
+        assert await store.hints(ShardKind.TOPIC) == {"t:0": (1, 2)}
+    finally:
+        await store.close()
 
 
 @pytest.mark.rule("CM-19", "CM-10", "CM-13")
-async def test_a_shard_is_followed_when_its_slot_moves(cluster: RedisCluster) -> None:
-    a = await cluster.process(1)
-    shard = SHARDS[0]
-    epoch = (await a.claim(shard)).epoch
-    before = a.log.history_of(shard)
-    await cluster.move_slot(shard.owner_key)
-    entry = Entry(StreamId(epoch, 1), "S", b"after the move")
-    appended = await a.log.append(shard, epoch, [StreamAppend(shard.streams[0], [entry])])
-    assert appended.tip == StreamId(epoch, 1 + appended.noops)
-    assert a.log.history_of(shard) != before
-    assert (await a.log.read(shard.streams[0], StreamId(epoch, 0), None, 10))[0] == entry
-    (renewed,) = await a.log.renew([a.renewal(epoch, shard)])
+async def test_a_shard_is_followed_when_its_slot_moves(world: World, nodes: ClusterNodes) -> None:
+    a = await world.process("a")
+    e = (await a.claim()).epoch
+    before = a.log.history_of(GROUP)
+    await nodes.move_slot(SLOT, nodes.pair_of(TOPIC.owner_key))
+    appended = await a.log.append(GROUP, e, flush(GROUP, e, 1, b"after the move"))
+    assert appended.tip == StreamId(e, 1 + appended.noops)
+    assert a.log.history_of(GROUP) != before
+    assert (await a.log.read(LOG, StreamId(e, 0), None, 10))[0] == Entry(StreamId(e, 1), "S", b"after the move")
+    (renewed,) = await a.log.renew([a.renewal(e)])
     assert renewed is not None
     assert renewed.ok
 
 
-@pytest.mark.rule("CM-20", "CM-4")
-async def test_cluster_wide_keys_work_on_their_nodes(cluster: RedisCluster) -> None:
-    store = StoreClusterStore(cluster.store(), SETTINGS)
-    cluster.logs.append(store)
-    assert await store.cluster_id() == CLUSTER
+@pytest.mark.rule("CM-19", "CM-13", "CM-15")
+async def test_a_flush_in_the_midst_of_a_move_waits_and_lands_once(world: World, nodes: ClusterNodes) -> None:
+    a = await world.process("a")
+    e = (await a.claim()).epoch
+    await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1"))
+    target = nodes.pair_of(TOPIC.owner_key)
+    source = await nodes.begin_move(SLOT, target)
+    pending = asyncio.ensure_future(a.log.append(GROUP, e, flush(GROUP, e, 2, b"2")))
+    await until(lambda: not a.log.available_for(GROUP), "a writer in trouble")
+    assert not pending.done()
+    await nodes.end_move(SLOT, source, target)
+    assert (await pending).tip.epoch == e
+    assert await records(a, LOG) == [b"1", b"2"]
+
+
+@pytest.mark.rule("CM-19", "CM-11a", "CM-12")
+async def test_a_planned_fail_over_of_one_node_changes_nothing_for_shards_of_others(
+    world: World, nodes: ClusterNodes
+) -> None:
+    a = await world.process("a")
+    group, topic = (await a.claim(GROUP)).epoch, (await a.claim(TOPIC)).epoch
+    before = [a.log.history_of(GROUP), a.log.history_of(TOPIC), a.log.history]
+    pair = nodes.pair_of(GROUP.owner_key)
+    for seq in (1, 3):  # over, and back
+        await nodes.hand_over([pair])
+        await a.log.append(GROUP, group, flush(GROUP, group, seq, b"g"))
+        await a.log.append(TOPIC, topic, flush(TOPIC, topic, seq, b"t", stream=1))
+    assert a.log.history_of(GROUP) != before[0]
+    assert [a.log.history_of(TOPIC), a.log.history] == before[1:]
+    renewed = await a.log.renew([a.renewal(group, GROUP), a.renewal(topic, TOPIC)])
+    assert [answer is not None and answer.ok for answer in renewed] == [True, True]
+    assert await records(a, LOG) == [b"g", b"g"]
+    assert await records(a, TOPIC.streams[1]) == [b"t", b"t"]
+
+
+@pytest.mark.rule("CM-19", "CM-15", "SR-21", "SR-22")
+async def test_a_master_that_dies_is_followed_to_its_replica_and_a_flush_waits_for_its_return(
+    world: World, nodes: ClusterNodes
+) -> None:
+    a = await world.process("a", wait_ms=50)
+    e = (await a.claim()).epoch
+    await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1"))
+    pair = nodes.pair_of(GROUP.owner_key)
+    await nodes.crash(pair)
+    pending = asyncio.ensure_future(a.log.append(GROUP, e, flush(GROUP, e, 2, b"2")))
+
+    async def stands() -> bool:
+        return bool((await ran(pair.master, ("EXISTS", LOG), ("XLEN", LOG)))[1] == 3)
+
+    await until_true(stands, "the flush stands on the new master")
+    assert not pending.done()
+    await nodes.revive()
+    appended = await pending
+    await nodes.in_step()
+    await nodes.hand_over([pair])
+    await a.log.append(GROUP, e, flush(GROUP, e, appended.tip.seq + 1, b"3"))
+    assert await records(a, LOG) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.rule("CM-19", "SR-22", "CM-47")
+async def test_a_tail_lost_on_one_node_is_no_loss_on_others(world: World, nodes: ClusterNodes) -> None:
+    a = await world.process("a", min_insync_replicas=1)
+    group, topic = (await a.claim(GROUP)).epoch, (await a.claim(TOPIC)).epoch
+    await nodes.let_replicate(False)
+    await a.log.append(GROUP, group, flush(GROUP, group, 1, b"lost"))
+    await a.log.append(TOPIC, topic, flush(TOPIC, topic, 1, b"kept", stream=1))
+    pair = nodes.pair_of(GROUP.owner_key)
+    await nodes.crash(pair)
+    with pytest.raises(TailLostError):
+        await a.log.append(GROUP, group, flush(GROUP, group, 2, b"after"))
+    await a.log.append(TOPIC, topic, flush(TOPIC, topic, 2, b"after", stream=1))
+    assert a.log.lost(TOPIC) is None
+    assert await records(a, TOPIC.streams[1]) == [b"kept", b"after"]
+
+
+@pytest.mark.rule("CM-19", "CM-20")
+async def test_shards_go_on_while_the_node_of_the_cluster_id_restarts(world: World, nodes: ClusterNodes) -> None:
+    a, b = await world.process("a"), await world.process("b")
+    e = (await a.claim()).epoch
+    await nodes.restart([nodes.pair_of(META_CLUSTER_ID)])
+    claiming = asyncio.ensure_future(b.try_claim())
+    await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1"))
+    (renewed,) = await a.log.renew([a.renewal(e)])
+    assert renewed is not None
+    assert renewed.ok
+    assert not claiming.done()  # its connection is new, and the cluster id cannot be read yet
+    assert isinstance(await claiming, Held)
+
+
+@pytest.mark.rule("CM-20", "CM-2")
+@pytest.mark.parametrize("planned", [True, False])
+async def test_a_metadata_change_follows_its_node(world: World, nodes: ClusterNodes, planned: bool) -> None:
+    world.settings = replace(world.settings, min_insync_replicas=1)
+    store = await world.cluster_store()
     assert await store.append_metadata(1, b"one")
-    await store.put_hints(ShardKind.TOPIC, {"t:0": (1, 2)})
-    assert await store.hints(ShardKind.TOPIC) == {"t:0": (1, 2)}
+    await (nodes.hand_over([nodes.pair_of(META_LOG)]) if planned else nodes.crash(nodes.pair_of(META_LOG)))
+    assert await store.append_metadata(2, b"two")
+    assert await store.read_metadata(0, 10) == [(1, b"one"), (2, b"two")]
+
+
+@pytest.mark.rule("CM-4")
+async def test_wakes_are_heard_again_when_their_node_has_died(world: World, nodes: ClusterNodes) -> None:
+    store, other = await world.cluster_store("a"), await world.cluster_store("b")
+    await world.store.order("a", "SUBSCRIBE", "lose_reply")
+    wakes = store.wakes()
+    assert await asyncio.wait_for(anext(wakes), 10) == "reconnected"  # so it is subscribed now
+    await other.wake("first")
+    assert await asyncio.wait_for(anext(wakes), 10) == "first"
+    await nodes.crash(nodes.pair_of(WAKE_CHANNEL))
+    assert await asyncio.wait_for(anext(wakes), 10) == "reconnected"
+    await other.wake("second")
+    assert await asyncio.wait_for(anext(wakes), 10) == "second"
+    await store.close()

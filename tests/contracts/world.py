@@ -54,6 +54,12 @@ class Process:
         )
         return replace(made, **changes)
 
+    async def history(self, shard: ShardId = GROUP) -> str:
+        """The history of the store node that holds a shard; a process that has none yet hears it from a vain claim."""
+        if not self.log.history_of(shard):
+            await self.log.claim(self.request(shard, seen_history=""))
+        return self.log.history_of(shard)
+
     async def try_claim(self, shard: ShardId = GROUP, **changes: Any) -> ClaimAnswer:
         answer = await self.log.claim(self.request(shard, **changes))
         if isinstance(answer, HistoryChanged) and "seen_history" not in changes:
