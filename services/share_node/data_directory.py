@@ -142,8 +142,9 @@ def _read_incarnations(ledger: Path) -> list[int]:
 
 
 def _write_durably(path: Path, text: str) -> None:
-    temporary = path.with_suffix(path.suffix + ".new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # A name of its own: role processes of one machine share the directory and may write the same file at once.
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.write(fd, text.encode())
         os.fsync(fd)

@@ -1,5 +1,6 @@
 """The data directory: one owner, and a ledger of earlier incarnations."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,20 @@ def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(DataDirectoryError, match=r"cannot create data directory .*--data DIR"):
         DataDirectory(tmp_path / "file" / "data")
+
+
+@pytest.mark.rule("CM-20")
+def test_two_processes_may_remember_the_same_thing_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one writes all of it while the first one is in the middle."""
+    directory = DataDirectory(tmp_path)
+    fsync = os.fsync
+
+    def overtaken(fd: int) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        DataDirectory(tmp_path).remember("cluster-id", "c1")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", overtaken)
+    directory.remember("cluster-id", "c1")
+    assert directory.remembered("cluster-id") == "c1"
+    assert {path.name for path in tmp_path.iterdir()} == {"cluster-id", "nodes"}
