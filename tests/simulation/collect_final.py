@@ -1,0 +1,137 @@
+"""Looks at everything that lies in a cluster at rest, and at what is left of it once all processes were killed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.ids import parse_topic_id
+from kip932.records.v1.topic_log_pb2 import TopicLogRecord
+from tests.simulation.final import Final as End
+from tests.simulation.history import Share, StateSeen
+from tests.simulation.inside import all_states, logs, quiet, running, share_of
+from tests.simulation.rebuild import Rebuilding
+
+if TYPE_CHECKING:
+    from shard_runtime.memory.data import Data, Stream
+    from tests.simulation.world import World
+
+_POLL_S: Final = 0.05
+_QUIET_S: Final = 20.0
+#: Behind a restart: deleted topics are looked through, and what a take-over writes is written.
+_SETTLE_S: Final = 2.0
+#: What a process had sent to the store when it was killed is executed by then.
+_ON_ITS_WAY_S: Final = 0.1
+_STATE_LOG: Final = "{sgs:"
+_TOPIC: Final = "{tp:"
+_BATCH: Final = b"B"
+#: Entries of a compacted stream beside the records of live keys: claims, no-ops, a last flush, a slice of copies.
+_SLACK: Final = 64
+
+
+async def collect_final(world: World) -> End:
+    """Served, then replayed by fresh processes, then read from the store. Ends with a cluster that serves again."""
+    await world.settled()
+    await _quiet(world)
+    served, ends, streams = all_states(world), logs(world), _streams(world)
+    names = [each.name for each in world.shape.processes]
+    for name in names:
+        await world.kill(name)
+    await asyncio.sleep(_ON_ITS_WAY_S)
+    data = world.store.master.data
+    rebuilt, torn = _rebuilt(data, world.shape.replicas > 0)
+    values = _values(data)
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(world.start(name))
+    await world.settled()
+    await asyncio.sleep(_SETTLE_S)
+    await _quiet(world)
+    return End(
+        served=served,
+        replayed=all_states(world),
+        rebuilt=rebuilt,
+        logs=ends,
+        values=values,
+        leftovers=_leftovers(world),
+        fatal=tuple(world.complaints_of_processes),
+        streams=streams,
+        torn=torn,
+        logs_replayed=logs(world),
+    )
+
+
+async def _quiet(world: World) -> None:
+    """Wait until no coordinator waits for the store. Raises AssertionError."""
+    until_s = world.loop.time() + _QUIET_S
+    while not quiet(world):
+        if world.loop.time() > until_s:
+            raise AssertionError("coordinators still wait for the store, though nobody asks them anything")
+        await asyncio.sleep(_POLL_S)
+
+
+def _rebuilt(data: Data, tails_may_be_lost: bool) -> tuple[dict[Share, StateSeen], tuple[str, ...]]:
+    reading = Rebuilding(tails_may_be_lost)
+    for name, stream in sorted(data.streams.items()):
+        if name.startswith(_STATE_LOG):
+            reading.read(stream.fields)
+    reading.finish()
+    found = {}
+    for key, state in reading.states.items():
+        share = share_of(key)
+        batches = tuple((first, last, code, count) for first, last, code, count in state.batches)
+        numbers = (state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count)
+        found[share] = StateSeen(0, "store", share, *numbers, batches)
+    return dict(sorted(found.items())), tuple(reading.torn)
+
+
+def _values(data: Data) -> dict[tuple[str, int], dict[int, bytes]]:
+    found = {}
+    for key, stream in sorted(data.streams.items()):
+        if key.startswith(_TOPIC) and key.endswith("}:log"):
+            topic, _, number = key.removeprefix(_TOPIC).removesuffix("}:log").partition(":")
+            found[parse_topic_id(topic).hex(), int(number)] = _records(stream)
+    return found
+
+
+def _records(stream: Stream) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for fields in stream.fields:
+        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        if named[b"t"] == _BATCH:
+            base = TopicLogRecord.FromString(named[b"r"]).batch.base_offset
+            for index, record in enumerate(RecordBatch.FromString(named[b"b"]).records):
+                found[base + index] = record.value
+    return found
+
+
+def _streams(world: World) -> dict[str, tuple[int, int]]:
+    """Lengths and bounds of the logs that are compacted: twice what is compacted at, for some keys are copied late."""
+    flags = world.flags_of(world.shape.processes[0])
+    least = int(flags["shard.compaction.entries.min"])
+    stored = world.store.master.data.streams
+    found = {}
+    for process in running(world):
+        for role in (process.state, process.groups):
+            for host in role.hosts if role is not None else ():
+                if host.shard is not None:
+                    key = host.shard_id.streams[0]
+                    bound = 2 * max(least, 4 * host._holding.positions.live_keys) + _SLACK
+                    found[key] = (len(stored[key].ids), bound)
+    return dict(sorted(found.items()))
+
+
+def _leftovers(world: World) -> tuple[str, ...]:
+    """Keys of topics that do not exist, as the newest metadata know them (CM-21)."""
+    image = max((process.node.metadata.image for process in running(world)), key=lambda image: image.version)
+    existing = set(image.by_id)
+    data = world.store.master.data
+    keys = [*data.strings, *data.hashes, *data.streams]
+    return tuple(
+        sorted(
+            key
+            for key in keys
+            if key.startswith(_TOPIC) and parse_topic_id(key.removeprefix(_TOPIC).partition(":")[0]) not in existing
+        )
+    )

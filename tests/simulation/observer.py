@@ -1,0 +1,415 @@
+"""Witnesses inside the services of every process: what they are asked, what leaves them, and when locks begin and end.
+
+An observer puts its own functions in the place of a few methods of the very objects that serve, as plain values go in
+and out: nothing is parsed twice, unary calls, streams and the short cut within one process are all seen, and each thing
+is recorded at the moment it happens and not when a stream has room for it. It changes nothing of what it sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kip932.errors import KafkaError
+from kip932.ids import SharePartitionKey, TopicIdPartition
+from partition_leader.core.events import AckBatch
+from share_coordinator.core.commands import (
+    DeleteState,
+    InitializeState,
+    KeyCommand,
+    KeyOutcome,
+    ReadState,
+    ReadSummary,
+    StateSummary,
+    StateView,
+    WriteState,
+)
+from tests.simulation.checkers.membership import ABANDONED
+from tests.simulation.history import (
+    AckAnswered,
+    AckBatchSeen,
+    AckDone,
+    Acquired,
+    Event,
+    GivenBack,
+    HeartbeatAnswered,
+    Locked,
+    SessionAnswered,
+    SessionAsked,
+    SessionEnded,
+    Share,
+    StateAnswered,
+)
+
+if TYPE_CHECKING:
+    from partition_leader.core import events as ev
+    from partition_leader.core.effects import AcquiredRange
+    from partition_leader.core.session import ClosedSession, SessionStep
+    from partition_leader.share_partition_host import OperationResult, SharePartitionHost
+    from partition_leader.share_requests import PartitionAnswer, ShareAnswer, ShareRequest
+    from tests.simulation.world import World
+
+_NO_OBJECT: Final = (0, 0, 0)
+
+
+class Observer:
+    """Watches every service of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._objects = itertools.count(1)
+
+    def watch(self, service_name: str, service: object, process: str, incarnation: int) -> object:
+        """The service itself, which tells the history from now on."""
+        watcher = _WATCHERS.get(service_name)
+        if watcher is not None:
+            watcher(_Edge(self._world, self._objects, process, incarnation), service)
+        return service
+
+
+class _Edge:
+    """One process in one of its lives, as events name it."""
+
+    def __init__(self, world: World, objects: itertools.count[int], process: str, incarnation: int) -> None:
+        self.events = world.history.events
+        self.now_ms = world.now_ms
+        self.incarnation = incarnation
+        self._process = process
+        self._objects = objects
+        self._topics: dict[bytes, str] = {}
+
+    def tell(self, kind: Callable[..., Event], *details: Any) -> None:
+        """Record an event of this process, now."""
+        self.events.append(kind(self.now_ms(), self._process, self.incarnation, *details))
+
+    def next_object(self) -> int:
+        """A number that no object of the run has."""
+        return next(self._objects)
+
+    def topic(self, topic_id: bytes) -> str:
+        """A topic id in hexadecimal digits."""
+        found = self._topics.get(topic_id)
+        if found is None:
+            found = self._topics[topic_id] = topic_id.hex()
+        return found
+
+    def share(self, key: SharePartitionKey) -> Share:
+        """A share-partition."""
+        return Share(key.group_id, self.topic(key.topic_id), key.partition)
+
+
+# ---- partition leaders
+
+
+class _Leader:
+    """Requests of share sessions, from their arrival to their answers."""
+
+    def __init__(self, edge: _Edge, service: Any) -> None:
+        requests = service._requests
+        partitions = requests._partitions
+        self.edge = edge
+        self.request = 0
+        self.fetches: dict[int, int] = {}
+        self.locked: dict[tuple[int, TopicIdPartition], _LockedThen] = {}
+        self.acked: dict[tuple[int, TopicIdPartition], tuple[int, int, int]] = {}
+        self._numbers = itertools.count(1)
+        self._closed: ClosedSession | None = None
+        self._handle = requests.handle
+        self._session_step = requests._session_step
+        self._release = requests._release
+        self._obtain = partitions.obtain
+        vars(requests).update(handle=self.handle, _session_step=self.session_step, _release=self.release)
+        vars(partitions).update(obtain=self.obtain)
+
+    def handle(self, request: ShareRequest, on_answer: Callable[[ShareAnswer], None]) -> object:
+        """In the place of `ShareRequests.handle`."""
+        before, self.request = self.request, next(self._numbers)
+        number, asked_ms = self.request, self.edge.now_ms()
+
+        def answered(answer: ShareAnswer) -> None:
+            self._answered(number, asked_ms, request, answer)
+            on_answer(answer)
+
+        try:
+            run = self._handle(request, answered)
+        finally:
+            self.request = before
+        fetch = getattr(run, "fetch", None)
+        if fetch is not None:
+            self.fetches[fetch._parameters.fetch_id] = number
+        return run
+
+    def session_step(self, request: ShareRequest) -> SessionStep:
+        """In the place of `ShareRequests._session_step`: its outcome is that of the request's session epoch."""
+        try:
+            step: SessionStep = self._session_step(request)
+        except KafkaError as error:
+            self._asked(request, 0, error.code)
+            raise
+        if step.closed is not None and not step.is_final:
+            self._ended(step.closed)  # replaced by the one that this request opens
+        self._asked(request, step.session_id, 0)
+        if step.closed is not None and step.is_final:
+            self._ended(step.closed)
+        self._closed = step.closed
+        return step
+
+    def release(self, closed: ClosedSession) -> None:
+        """In the place of `ShareRequests._release`, through which every session ends."""
+        if closed is not self._closed:
+            self._ended(closed)
+        self._closed = None
+        self._release(closed)
+
+    def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
+        """In the place of `SharePartitions.obtain`: every share-partition is watched from its making on."""
+        host: SharePartitionHost | None = self._obtain(key)
+        if host is not None and "observed" not in vars(host):
+            vars(host).update(observed=_Object(self, host))
+        return host
+
+    def _ended(self, closed: ClosedSession) -> None:
+        self.edge.tell(SessionEnded, closed.key.group_id, closed.key.member_id)
+
+    def _asked(self, request: ShareRequest, accepted: int, code: int) -> None:
+        acks = tuple(
+            (self.edge.topic(partition.topic_id), partition.partition, batch)
+            for partition, batches in request.acknowledgements.items()
+            for batch in _batches(batches)
+        )
+        self.edge.tell(
+            SessionAsked,
+            self.request,
+            _call(request),
+            request.group_id,
+            request.member_id,
+            str(request.connection_id or ""),
+            request.epoch,
+            acks,
+            0 if request.session_id is None else request.session_id or -1,
+            accepted,
+            code,
+            request.limits.max_wait_ms if request.limits is not None else -1,
+        )
+
+    def _answered(self, number: int, asked_ms: int, request: ShareRequest, answer: ShareAnswer) -> None:
+        code = 0 if answer.error is None else answer.error.code
+        names = (request.group_id, request.member_id)
+        self.edge.tell(SessionAnswered, number, asked_ms, _call(request), *names, request.epoch, code)
+        told = {part.partition: part for part in answer.partitions}
+        for partition, batches in request.acknowledgements.items():
+            part = told.get(partition)
+            if batches and (code or part is not None):
+                error = answer.error if part is None else part.acknowledge_error
+                outcome = 0 if error is None else error.code
+                self._ack_answered(number, asked_ms, request, partition, outcome)
+        for part in answer.partitions:
+            if part.fetched is not None and part.fetched.ranges:
+                self._acquired(number, request, part)
+
+    def _ack_answered(
+        self, number: int, asked_ms: int, request: ShareRequest, partition: TopicIdPartition, code: int
+    ) -> None:
+        epoch, object_id, state_epoch = self.acked.pop((number, partition), _NO_OBJECT)
+        self.edge.tell(
+            AckAnswered,
+            number,
+            asked_ms,
+            self.edge.share(SharePartitionKey(request.group_id, *partition)),
+            request.member_id,
+            epoch,
+            object_id,
+            _batches(request.acknowledgements[partition]),
+            code,
+            state_epoch,
+        )
+
+    def _acquired(self, number: int, request: ShareRequest, part: PartitionAnswer) -> None:
+        then = self.locked.pop((number, part.partition))
+        fetched = part.fetched
+        assert fetched is not None
+        data = tuple((batch.base_offset, batch.last_offset) for batch in fetched.batches)
+        share = self.edge.share(fetched.key)
+        for first, last, count in fetched.ranges:
+            ids = (then.leader_epoch, then.object_id)
+            given = (first, last, count, then.lock_ms, data, *then.offsets, then.state_epoch, then.at_ms)
+            self.edge.tell(Acquired, number, share, request.member_id, *ids, *given)
+
+
+class _LockedThen:
+    """What a leader had when it gave ranges out; their answer may leave later."""
+
+    __slots__ = ("at_ms", "leader_epoch", "lock_ms", "object_id", "offsets", "state_epoch")
+
+    def __init__(self, at_ms: int, host: SharePartitionHost, object_id: int, lock_ms: int) -> None:
+        self.at_ms = at_ms
+        self.leader_epoch = host.log.epoch
+        self.object_id = object_id
+        self.lock_ms = lock_ms
+        self.offsets = (host.core.start_offset, host.log.log_start_offset, host.log.high_watermark)
+        self.state_epoch = host.core._state.state_epoch
+
+
+class _Object:
+    """One share-partition object: what it gives out and takes back."""
+
+    def __init__(self, leader: _Leader, host: SharePartitionHost) -> None:
+        self._leader = leader
+        self._edge = leader.edge
+        self._host = host
+        self._id = leader.edge.next_object()
+        self._share = leader.edge.share(host.key)
+        self._partition = host.key.topic_partition
+        self._acquire = host.acquire
+        self._acknowledge = host.acknowledge
+        self._release = host.release
+        vars(host).update(acquire=self.acquire, acknowledge=self.acknowledge, release=self.release)
+
+    def acquire(self, event: ev.Acquire) -> Any:
+        """In the place of `SharePartitionHost.acquire`: locks begin here, whatever becomes of the answer."""
+        core = self._host.core
+        before = core.in_flight
+        ranges = self._acquire(event)
+        if not ranges:
+            return ranges
+        leader, settings = self._leader, event.settings
+        number = leader.fetches.get(event.fetch_id, leader.request)
+        then = _LockedThen(self._edge.now_ms(), self._host, self._id, settings.lock_ms)
+        leader.locked[number, self._partition] = then
+        window = (before, core.in_flight, settings.max_record_locks)
+        batch_max = max(batch.last_offset - batch.base_offset + 1 for batch in event.batches)
+        for first, last, count in ranges:
+            epochs = (then.leader_epoch, core.generation, then.state_epoch)
+            given = (first, last, count, settings.lock_ms, settings.delivery_count_limit, *window, batch_max)
+            self._edge.tell(Locked, number, self._share, event.member_id, *epochs, self._id, *given)
+        return ranges
+
+    def acknowledge(
+        self, member_id: str, batches: tuple[AckBatch, ...], on_result: Callable[[OperationResult], None]
+    ) -> None:
+        """In the place of `SharePartitionHost.acknowledge`."""
+        host, edge, number = self._host, self._edge, self._leader.request
+        epochs = (host.log.epoch, host.core._state.state_epoch)
+        begun = (edge.now_ms(), len(edge.events), host.core.start_offset)
+        settings = host.group.settings
+        self._leader.acked[number, self._partition] = (epochs[0], self._id, epochs[1])
+
+        def done(result: OperationResult) -> None:
+            code = 0 if result.error is None else result.error.code
+            outcome = (_batches(batches), code, result.persisted)
+            limits = (settings.lock_ms, settings.delivery_count_limit)
+            edge.tell(AckDone, number, self._share, member_id, *epochs, self._id, *outcome, *begun, *limits)
+            on_result(result)
+
+        self._acknowledge(member_id, batches, done)
+
+    def release(self, member_id: str, ranges: Sequence[AcquiredRange] | None = None) -> None:
+        """In the place of `SharePartitionHost.release`."""
+        given = None if ranges is None else tuple((first, last) for first, last, _ in ranges)
+        self._edge.tell(GivenBack, self._share, self._id, member_id, given)
+        self._release(member_id, ranges)
+
+
+def _call(request: ShareRequest) -> str:
+    return "ShareAcknowledge" if request.limits is None else "ShareFetch"
+
+
+def _batches(batches: Sequence[AckBatch]) -> tuple[AckBatchSeen, ...]:
+    return tuple((first, last, tuple(types)) for first, last, types in batches)
+
+
+# ---- group coordinators
+
+
+class _Groups:
+    """Heartbeats."""
+
+    def __init__(self, edge: _Edge, service: Any) -> None:
+        self._edge = edge
+        self._heartbeat = service.share_group_heartbeat
+        vars(service).update(share_group_heartbeat=self.share_group_heartbeat)
+
+    async def share_group_heartbeat(self, request: Any, context: Any) -> Any:
+        """In the place of the handler. One whose caller went away may have been taken all the same."""
+        asked = (self._edge.now_ms(), len(self._edge.events))
+        sent = (request.group_id, request.member_id, request.member_epoch)
+        try:
+            response = await self._heartbeat(request, context)
+        except asyncio.CancelledError:
+            self._edge.tell(HeartbeatAnswered, *sent, 0, None, ABANDONED, *asked)
+            raise
+        assignment = None
+        if response.HasField("assignment"):
+            assignment = tuple(
+                (self._edge.topic(topic.topic_id), number)
+                for topic in response.assignment.topic_partitions
+                for number in topic.partitions
+            )
+        told = (response.member_epoch, assignment, response.error_code)
+        self._edge.tell(HeartbeatAnswered, *sent, *told, *asked)
+        return response
+
+
+# ---- share coordinators
+
+
+class _States:
+    """State RPCs, of other processes and of this one."""
+
+    def __init__(self, edge: _Edge, service: Any) -> None:
+        dispatcher = service._dispatcher
+        self._edge = edge
+        self._run = dispatcher.run
+        vars(dispatcher).update(run=self.run)
+
+    async def run(self, commands: Sequence[KeyCommand]) -> list[KeyOutcome]:
+        """In the place of `Dispatcher.run`."""
+        asked = len(self._edge.events)
+        outcomes: list[KeyOutcome] = await self._run(commands)
+        for command, outcome in zip(commands, outcomes, strict=True):
+            self._answered(command, outcome, asked)
+        return outcomes
+
+    def _answered(self, command: KeyCommand, outcome: KeyOutcome, asked: int) -> None:
+        code = outcome.code if isinstance(outcome, KafkaError) else 0
+        leader, state, start, batches, generation, complete = _shown(command, outcome)
+        share = self._edge.share(command.key)
+        shown = tuple(tuple(batch) for batch in batches)
+        name = _CALLS[type(command)]
+        self._edge.tell(StateAnswered, name, share, leader, state, start, shown, code, generation, complete, asked)
+
+
+_CALLS: Final = {
+    InitializeState: "Initialize",
+    ReadState: "Read",
+    WriteState: "Write",
+    DeleteState: "Delete",
+    ReadSummary: "Summary",
+}
+
+
+def _shown(command: KeyCommand, outcome: KeyOutcome) -> tuple[int, int, int, Sequence[Any], int, int]:
+    """(leader epoch, state epoch, start offset, batches, generation, delivery-complete count) of one answer."""
+    if isinstance(command, WriteState):
+        numbers = (command.leader_epoch, command.state_epoch, command.start_offset)
+        return (*numbers, command.batches, command.generation, command.delivery_complete_count)
+    if isinstance(command, InitializeState):
+        return -1, command.state_epoch, command.start_offset, (), 0, -1
+    if isinstance(command, DeleteState):
+        return -1, command.state_epoch, -1, (), 0, -1
+    if isinstance(command, ReadState):
+        found = outcome if isinstance(outcome, StateView) else None
+        seen = (-1, -1, ()) if found is None else (found.state_epoch, found.start_offset, found.batches)
+        return (command.leader_epoch, *seen, command.generation, -1)
+    summary = outcome if isinstance(outcome, StateSummary) else StateSummary()
+    numbers = (summary.leader_epoch, summary.state_epoch, summary.start_offset)
+    return (*numbers, (), 0, summary.delivery_complete_count)
+
+
+_WATCHERS: Final[dict[str, Callable[[_Edge, Any], object]]] = {
+    "PartitionLeaderService": _Leader,
+    "GroupCoordinatorService": _Groups,
+    "ShareCoordinatorService": _States,
+}

@@ -1,0 +1,105 @@
+"""What a reader of the store's streams alone makes of the share state: its records, the combiner, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kip932.ids import SharePartitionKey
+from kip932.records.share_state import batches_from_messages
+from kip932.records.v1.share_state_log_pb2 import ShareSnapshot, ShareStateRecord, ShareUpdate
+from kip932.state_batches import StateBatch, combine
+
+_SNAPSHOT: Final = b"S"
+_UPDATE: Final = b"U"
+_TOMBSTONE: Final = b"T"
+
+#: A stream entry's fields: name, value, name, value …
+Fields = Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """One share-partition's state. `orphan`: no snapshot stands below it."""
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...]
+    orphan: bool = False
+
+
+@dataclass
+class Rebuilding:
+    """Reads streams, one after the other. `torn`: what no coordinator writes, in words.
+
+    `tails_may_be_lost`: the store may fail over to a replica that lacks the latest entries; then snapshot epochs skip.
+    """
+
+    tails_may_be_lost: bool = False
+    states: dict[SharePartitionKey, Rebuilt] = field(default_factory=dict)
+    torn: list[str] = field(default_factory=list)
+
+    def read(self, entries: Iterable[Fields]) -> None:
+        """All entries of one stream, oldest first."""
+        for fields in entries:
+            named = dict(zip(fields[::2], fields[1::2], strict=True))
+            kind = named[b"t"]
+            if kind in (_SNAPSHOT, _UPDATE, _TOMBSTONE):
+                self._apply(kind, ShareStateRecord.FromString(named[b"r"]))
+
+    def finish(self) -> None:
+        """Behind the last stream: a state that rests on no snapshot has lost it to a trim (SC-56, SC-70)."""
+        self.torn += [f"{key.text} has updates but no snapshot" for key, state in self.states.items() if state.orphan]
+
+    def _apply(self, kind: bytes, record: ShareStateRecord) -> None:
+        key = SharePartitionKey(record.key.group_id, record.key.topic_id, record.key.partition)
+        before = self.states.get(key)
+        if kind == _TOMBSTONE:
+            self.states.pop(key, None)
+        elif kind == _SNAPSHOT:
+            self.states[key] = self._snapshot(key, before, record.snapshot)
+        else:
+            self.states[key] = self._update(key, before, record.update)
+
+    def _snapshot(self, key: SharePartitionKey, before: Rebuilt | None, record: ShareSnapshot) -> Rebuilt:
+        """SC-54: each snapshot's epoch is one above the former's."""
+        if before is not None and not before.orphan:
+            step = record.snapshot_epoch - before.snapshot_epoch
+            if step < 1 or (step > 1 and not self.tails_may_be_lost):
+                self.torn.append(
+                    f"{key.text} has snapshot {record.snapshot_epoch} behind snapshot {before.snapshot_epoch}"
+                )
+        return Rebuilt(
+            record.snapshot_epoch,
+            record.state_epoch,
+            record.leader_epoch,
+            record.start_offset,
+            record.delivery_complete_count if record.HasField("delivery_complete_count") else -1,
+            batches_from_messages(record.state_batches),
+        )
+
+    def _update(self, key: SharePartitionKey, before: Rebuilt | None, record: ShareUpdate) -> Rebuilt:
+        """SC-56, with the start offset and the count by SC-41 and SC-42."""
+        count = record.delivery_complete_count if record.HasField("delivery_complete_count") else -1
+        batches = batches_from_messages(record.state_batches)
+        if before is None:
+            batches = tuple(combine((), batches, record.start_offset))
+            return Rebuilt(record.snapshot_epoch, 0, record.leader_epoch, record.start_offset, count, batches, True)
+        if not before.orphan and record.snapshot_epoch != before.snapshot_epoch:
+            self.torn.append(f"{key.text}: an update of {record.snapshot_epoch} follows {before.snapshot_epoch}")
+        start = max(before.start_offset, record.start_offset)
+        if record.start_offset < before.start_offset:
+            count = before.delivery_complete_count
+        elif record.start_offset == before.start_offset:
+            count = max(before.delivery_complete_count, count)
+        return replace(
+            before,
+            leader_epoch=before.leader_epoch if record.leader_epoch == -1 else record.leader_epoch,
+            start_offset=start,
+            delivery_complete_count=count,
+            batches=tuple(combine(before.batches, batches, start)),
+        )

@@ -1,0 +1,164 @@
+"""Looks at processes from time to time: states, groups, settings and sizes, as those hold them that may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from shard_runtime import configs
+from tests.simulation.history import GroupSeen, LimitsSeen, Share, SizesSeen, StateSeen
+from tests.simulation.inside import confirmed, running, seen, share_of, states
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+#: A group that does not change is told of again after this time, for what must not stay as it is.
+_AGAIN_MS: Final = 1_000
+_SIZES_MS: Final = 1_000
+#: How long a lock, or the write of a start offset, may be overdue on a process that runs.
+_OVERDUE_MS: Final = 500
+
+
+class Sampler:
+    """Writes what has changed since the last look."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._states: dict[Share, tuple[object, StateSeen]] = {}
+        self._groups: dict[str, tuple[object, str, int]] = {}
+        self._limits: dict[tuple[str, int, str], object] = {}
+        self._sizes_ms = -_SIZES_MS
+        self._ran: set[tuple[str, int]] = set()
+
+    def sample(self) -> None:
+        """Look once."""
+        now_ms = self._world.now_ms()
+        sizes = now_ms - self._sizes_ms >= _SIZES_MS
+        if sizes:
+            self._sizes_ms = now_ms
+        ran, self._ran = self._ran, set()
+        for process in running(self._world):
+            name = (process.name, process.incarnation)
+            self._ran.add(name)
+            self._sample_states(process, now_ms)
+            self._sample_groups(process, now_ms)
+            self._sample_limits(process, now_ms)
+            if sizes and name in ran:
+                found = tuple(_sizes(process, self._world.phase == "rest"))
+                self._world.history.add(SizesSeen(now_ms, process.name, found))
+
+    def _sample_states(self, process: Process, now_ms: int) -> None:
+        for key, state in states(process):
+            share = share_of(key)
+            before = self._states.get(share)
+            if before is not None and before[0] is state:
+                continue
+            event = seen(now_ms, process.name, share, state)
+            if before is None or _shown(before[1]) != _shown(event):
+                self._world.history.add(event)
+            self._states[share] = (state, event)
+
+    def _sample_groups(self, process: Process, now_ms: int) -> None:
+        for host in process.groups.hosts if process.groups is not None else ():
+            shard = confirmed(host)
+            for group_id, group in shard.groups.items() if shard is not None else ():
+                view = shard._topics()
+                known = (group, view.version, process.incarnation)
+                before = self._groups.get(group_id)
+                if before is not None and before[:2] == (known, process.name) and now_ms - before[2] < _AGAIN_MS:
+                    continue
+                self._groups[group_id] = (known, process.name, now_ms)
+                self._world.history.add(_group_seen(now_ms, process, group, shard, view))
+
+    def _sample_limits(self, process: Process, now_ms: int) -> None:
+        if process.leader is None:
+            return
+        partitions = process.leader.share_partitions
+        for group_id in partitions.groups():
+            settings = partitions.group(group_id).settings
+            name = (process.name, process.incarnation, group_id)
+            if self._limits.get(name) is not settings:
+                self._limits[name] = settings
+                limits = (settings.delivery_count_limit, settings.lock_ms, settings.max_record_locks)
+                self._world.history.add(LimitsSeen(now_ms, process.name, group_id, *limits))
+
+
+def _shown(state: StateSeen) -> tuple[object, ...]:
+    return (
+        state.process,
+        state.state_epoch,
+        state.leader_epoch,
+        state.start_offset,
+        state.delivery_complete_count,
+        state.batches,
+    )
+
+
+def _group_seen(now_ms: int, process: Process, group: Any, shard: Any, view: Any) -> GroupSeen:
+    topics = [topic for name in group.subscription.names if (topic := view.by_name(name)) is not None]
+    subscribed = [(topic.topic_id.hex(), index) for topic in topics for index in range(topic.partitions)]
+    initialized = {
+        (topic_id.hex(), index) for topic_id, indexes in group.states.initialized.items() for index in indexes
+    }
+    target = tuple(
+        (member, tuple((topic_id.hex(), index) for topic_id, indexes in assigned.items() for index in indexes))
+        for member, assigned in sorted(group.targets.items())
+    )
+    return GroupSeen(
+        now_ms,
+        process.name,
+        group.group_id,
+        group.epoch,
+        group.assignment_epoch,
+        tuple((member_id, group.members[member_id].epoch) for member_id in sorted(group.members)),
+        target,
+        process.incarnation,
+        tuple(sorted(subscribed)),
+        tuple(sorted(initialized.intersection(subscribed))) if view.complete else (),
+        shard._configs(group.group_id).session_timeout_ms,
+    )
+
+
+# ---- sizes
+
+
+def _sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, int]]:
+    """(name, length, bound) of what may grow. At rest nobody waits for anything."""
+    for role, hosts in (("state", process.state), ("groups", process.groups)):
+        for index, host in enumerate(hosts.hosts if hosts is not None else ()):
+            if host.waiting:
+                yield f"{role} {index}: operations that wait", host.waiting, host._options.waiting_max
+    if process.groups is not None:
+        yield from _group_sizes(process)
+    if process.leader is not None:
+        yield from _leader_sizes(process, resting)
+
+
+def _group_sizes(process: Process) -> Iterator[tuple[str, int, int]]:
+    most = process.settings[configs.GROUP_MAX_SIZE]
+    for _, shard in process.groups.shards.serving():
+        members = [len(group.members) for group in shard.groups.values()]
+        yield "members of a group", max(members, default=0), most
+        yield "session clocks", len(shard._sessions), sum(members)
+
+
+def _leader_sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, int]]:
+    leader = process.leader
+    requests, partitions, deadlines = leader.requests, leader.share_partitions, leader._deadlines
+    sessions = len(requests.sessions)
+    yield "share sessions", sessions, process.settings[configs.MAX_SHARE_SESSIONS]
+    yield "share requests", requests.running, 0 if resting else 64 + 4 * sessions
+    yield "fetches that wait", partitions.parked, requests.running
+    yield "retiring share-partitions", len(partitions._retiring), 0 if resting else _places(process)
+    yield "share-partitions", len(partitions), _places(process)
+    yield "deadlines", len(deadlines._heap), max(65, 4 * len(deadlines._current) + 1)
+    now_ms = process.clock.now_ms()
+    due_ms = [deadline for host in partitions.hosts() if (deadline := host.core.next_deadline()) is not None]
+    yield "ms that the first lock is overdue", max(0, now_ms - min(due_ms, default=now_ms)), _OVERDUE_MS
+
+
+def _places(process: Process) -> int:
+    """Share-partitions that there can be: every group's of every partition led here."""
+    groups = list(process.leader.share_partitions.groups())
+    return max(1, len(groups)) * max(1, len(process.led))
