@@ -6,6 +6,7 @@ Entries of types or fields that this build does not know are shown as what they 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,6 +29,15 @@ _MESSAGES: Final[dict[str, type[Message]]] = {
     ShardKind.GROUP.value: group_log_pb2.GroupRecord,
     ShardKind.SHARE_STATE.value: share_state_log_pb2.ShareStateRecord,
     ShardKind.TOPIC.value: topic_log_pb2.TopicLogRecord,
+}
+_NUMBER: Final = (re.compile(r"\d+"), "a number")
+_SHARD_NAMES: Final = {
+    ShardKind.GROUP.value: _NUMBER,
+    ShardKind.SHARE_STATE.value: _NUMBER,
+    ShardKind.TOPIC.value: (
+        re.compile(r"[\w-]{22}:\d+"),
+        "TOPIC_ID:PARTITION, as `sharegroups topics describe` has them,",
+    ),
 }
 
 
@@ -99,17 +109,26 @@ def dump(store: str | None, data: Path | None, kind: str, shard: str) -> None:
     """Print the entries of one shard, one JSON document a line, oldest first."""
     if (store is None) == (data is None):
         raise click.UsageError("give either --store URL or --data DIR")
+    form, words = _SHARD_NAMES[kind]
+    if not form.fullmatch(shard):
+        raise click.UsageError(f"--shard is {shard!r}; expected {words} for the kind {kind}")
     url = store or embedded_url(data or Path())
+    which = ShardId(ShardKind(kind), shard)
     failed: list[str] = []
+    found = 0
 
     async def body() -> None:
+        nonlocal found
         try:
-            async for entry in entries(url, ShardId(ShardKind(kind), shard)):
+            async for entry in entries(url, which):
                 click.echo(json.dumps(entry))
+                found += 1
         except (LogError, ValueError) as error:
             failed.append(str(error))
 
     run(body)
+    if not found and not failed:
+        click.echo(f"Nothing lies in {' or '.join(which.streams)}.", err=True)
     if failed:
         click.echo(f"Error: {failed[0]}", err=True)
         sys.exit(1)
