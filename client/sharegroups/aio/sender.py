@@ -155,10 +155,12 @@ class Sender:
 
     def _send_to_leaders(self, ready: list[TopicPartition]) -> None:
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        ids: dict[str, bytes] = {}
         for partition in ready:
             topic = self._cluster.topics.get(partition.topic)
             leader = None
             if topic is not None:
+                ids[topic.name] = topic.topic_id
                 leader = self._cluster.leader(TopicIdPartition(topic.topic_id, partition.partition))
             if leader is None:
                 self._cluster.request_refresh()
@@ -166,14 +168,13 @@ class Sender:
                 by_leader[leader.node_id].append(partition)
         for node_id, partitions in by_leader.items():
             with self.lock:
-                groups = self.buffer.take(partitions[:REQUEST_PARTITIONS_MAX], self.identity, _REQUEST_BYTES)
+                groups = self.buffer.take(partitions[:REQUEST_PARTITIONS_MAX], self.identity, _REQUEST_BYTES, ids)
             if self.transaction is not None:
                 self.touched.update(group.partition for group in groups)
-            self._busy[node_id] = asyncio.create_task(self._send(node_id, groups))
+            self._busy[node_id] = asyncio.create_task(self._send(node_id, groups, ids))
 
-    async def _send(self, node_id: int, groups: list[_Group]) -> None:
+    async def _send(self, node_id: int, groups: list[_Group], ids: dict[str, bytes]) -> None:
         try:
-            ids = self._topic_ids(groups)
             request = self._request(groups, ids)
             stream = await self._stream(node_id)
             response = (
@@ -196,14 +197,6 @@ class Sender:
             self._changed()
             self.pump()
 
-    def _topic_ids(self, groups: list[_Group]) -> dict[str, bytes]:
-        topics = self._cluster.topics
-        return {
-            group.partition.topic: topics[group.partition.topic].topic_id
-            for group in groups
-            if group.partition.topic in topics
-        }
-
     def _request(self, groups: list[_Group], ids: dict[str, bytes]) -> ProduceRequest:
         request = ProduceRequest(acks=self._acks, timeout_ms=self._config["request.timeout.ms"])
         if self.transaction is not None:
@@ -212,7 +205,7 @@ class Sender:
         for group in groups:
             name, number = group.partition
             if name not in topics:
-                topics[name] = request.topic_data.add(topic_id=ids.get(name, bytes(16)))
+                topics[name] = request.topic_data.add(topic_id=ids[name])
             part = topics[name].partition_data.add(index=number)
             for batch in group.batches:
                 self._add_batch(part, batch)
@@ -252,7 +245,7 @@ class Sender:
             for part in topic.partition_responses
         }
         for group in groups:
-            partition = TopicIdPartition(ids.get(group.partition.topic, b""), group.partition.partition)
+            partition = TopicIdPartition(ids[group.partition.topic], group.partition.partition)
             result = results.get(partition)
             if result is None:
                 self._failed(group, NetworkError("the answer leaves the partition out"), retriable=True)

@@ -1,14 +1,15 @@
 """What a producer has accepted and not yet delivered: per partition, in order, bounded in bytes.
 
 Rules P-1 (send what piled up), CM-42 and CM-43 (sequences per partition). A *group* of up to five batches of one
-partition is in flight at a time; it is sent again with the same sequences until it is answered. Records stay opaque;
-times and identities are passed in. Not thread-safe: the host holds a lock.
+partition is in flight at a time; it is sent again with the same sequences until it is answered. Sequences belong to a
+topic id: a topic that was created again under its name begins at 0. Records stay opaque; times, identities and topic
+ids are passed in. Not thread-safe: the host holds a lock.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -43,6 +44,8 @@ class Batch(Generic[RecordT, WatcherT]):
     """Records of one partition that travel and are stored together.
 
     `watchers` are those who want to know the fate of a record, with its place in the batch; most records have none.
+    `identity` and `base_sequence` are those it was last sent with, `numbers` all of them by topic id: wherever it goes
+    again, it goes under the same number.
     """
 
     records: list[RecordT] = field(default_factory=list)
@@ -51,6 +54,7 @@ class Batch(Generic[RecordT, WatcherT]):
     created_ms: int = 0
     identity: ProducerIdentity | None = None
     base_sequence: int = -1
+    numbers: dict[bytes, tuple[ProducerIdentity, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +71,7 @@ class Group(Generic[RecordT, WatcherT]):
 
 
 class _Lane(Generic[RecordT, WatcherT]):
-    """One partition: batches that wait, the group in flight, and the next sequence under the present identity."""
+    """One partition: batches that wait, the group in flight, and the next sequence by identity and topic id."""
 
     __slots__ = ("in_flight", "next_sequence", "not_before_ms", "partition", "waiting")
 
@@ -75,7 +79,7 @@ class _Lane(Generic[RecordT, WatcherT]):
         self.partition = partition
         self.waiting: deque[Batch[RecordT, WatcherT]] = deque()
         self.in_flight: Group[RecordT, WatcherT] | None = None
-        self.next_sequence: dict[ProducerIdentity, int] = {}
+        self.next_sequence: dict[tuple[ProducerIdentity, bytes], int] = {}
         self.not_before_ms = 0
 
 
@@ -154,10 +158,14 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return min(times, default=None)
 
     def take(
-        self, partitions: Iterable[TopicPartition], identity: ProducerIdentity | None, budget_bytes: int
+        self,
+        partitions: Iterable[TopicPartition],
+        identity: ProducerIdentity | None,
+        budget_bytes: int,
+        topic_ids: Mapping[str, bytes],
     ) -> list[Group[RecordT, WatcherT]]:
         """Groups for one request of at most about `budget_bytes`, with their sequences; at least one batch of each
-        partition that is reached before the budget is used up."""
+        partition that is reached before the budget is used up. `topic_ids`: what the topics' names mean now."""
         groups: list[Group[RecordT, WatcherT]] = []
         for partition in partitions:
             if budget_bytes <= 0:
@@ -165,12 +173,13 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             lane = self._lanes[partition]
             if lane.in_flight is not None or not lane.waiting:
                 continue
+            topic_id = topic_ids[partition.topic]
             batches: list[Batch[RecordT, WatcherT]] = []
             while lane.waiting and len(batches) < BATCHES_IN_FLIGHT and (not batches or budget_bytes > 0):
                 head = lane.waiting[0]
-                if batches and (head.identity or identity) != batches[0].identity:
+                if batches and head.numbers.get(topic_id, (identity,))[0] != batches[0].identity:
                     break  # what follows belongs to a newer identity
-                self._number(lane, head, identity)
+                self._number(lane, head, identity, topic_id)
                 batches.append(lane.waiting.popleft())
                 budget_bytes -= head.size_bytes
             lane.in_flight = Group(partition, batches)
@@ -213,10 +222,17 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             lane.next_sequence.clear()
 
     def _number(
-        self, lane: _Lane[RecordT, WatcherT], batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None
+        self,
+        lane: _Lane[RecordT, WatcherT],
+        batch: Batch[RecordT, WatcherT],
+        identity: ProducerIdentity | None,
+        topic_id: bytes,
     ) -> None:
-        if batch.identity is not None or identity is None:
-            return
-        batch.identity = identity
-        batch.base_sequence = lane.next_sequence.get(identity, 0)
-        lane.next_sequence[identity] = (batch.base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
+        number = batch.numbers.get(topic_id)
+        if number is None:
+            if identity is None:
+                return
+            base_sequence = lane.next_sequence.get((identity, topic_id), 0)
+            lane.next_sequence[identity, topic_id] = (base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
+            number = batch.numbers[topic_id] = identity, base_sequence
+        batch.identity, batch.base_sequence = number

@@ -53,6 +53,8 @@ class Leader:
                 partition = TopicIdPartition(topic.topic_id, part.index)
                 outcome = result.partition_responses.add(index=part.index, base_offset=-1)
                 error = fake.take_error("produce")
+                if topic.topic_id not in {topic_id for topic_id, _ in fake.topics.values()}:
+                    error = ErrorCode.ValueType(100)
                 leader, epoch = fake.leaders[partition]
                 if leader != self.node:
                     error = ErrorCode.ValueType(6)

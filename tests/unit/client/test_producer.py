@@ -95,6 +95,21 @@ def test_after_a_definite_failure_a_new_producer_id_is_taken() -> None:
     play(story)
 
 
+@pytest.mark.rule("CM-43", "CM-21", "CL-34")
+def test_in_a_topic_that_was_created_again_sequences_begin_anew() -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with producer(fake) as p:
+            former = fake.topics["t"][0]
+            await p.send("t", b"a")
+            present = fake.add_topic("t")
+            assert (await p.send("t", b"b")).offset() == 0
+            sent = [r.topic_data[0] for r in fake.produces]
+            numbers = [(t.topic_id, t.partition_data[0].batches[0].base_sequence) for t in sent]
+            assert list(dict.fromkeys(numbers)) == [(former, 0), (former, 1), (present, 0)]
+
+    play(story)
+
+
 @pytest.mark.rule("CM-42")
 def test_delivery_times_out_when_the_leader_never_takes_the_batch() -> None:
     async def story(fake: FakeCluster) -> None:

@@ -13,6 +13,7 @@ from sharegroups.core.record_batch import Acquired, Extent, Slice, restrict, sel
 A, B = TopicIdPartition(b"a" * 16, 0), TopicIdPartition(b"b" * 16, 0)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ME, NEXT = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
+IDS = {"t": b"first"}
 
 
 @pytest.mark.rule("CL-14")
@@ -102,31 +103,52 @@ def test_sequences_run_per_partition_and_a_retry_keeps_its_own() -> None:
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 2)
     for number in range(5):
         buffer.append(T0, number, 10, 0)
-    (group,) = buffer.take([T0], ME, 1000)
+    (group,) = buffer.take([T0], ME, 1000, IDS)
     assert [(b.base_sequence, b.records) for b in group.batches] == [(0, [0, 1]), (2, [2, 3]), (4, [4])]
     buffer.append(T0, 5, 10, 0)
     assert buffer.ready(0) == []  # one group in flight per partition
     buffer.retry(group, 50)
     assert buffer.ready(49) == []
     assert buffer.next_deadline() == 50
-    (again,) = buffer.take([T0], ME, 1000)
+    (again,) = buffer.take([T0], ME, 1000, IDS)
     assert [b.base_sequence for b in again.batches] == [0, 2, 4, 5]
     buffer.delivered(again)
     assert (buffer.used_bytes, buffer.records) == (0, 0)
+
+
+@pytest.mark.rule("CM-43", "CM-21")
+def test_a_topic_created_again_counts_from_zero_and_a_batch_keeps_its_number_wherever_it_goes_again() -> None:
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
+    for number in range(3):
+        buffer.append(T0, number, 10, 0)
+    (group,) = buffer.take([T0], ME, 20, IDS)
+    buffer.delivered(group)
+    (lost,) = buffer.take([T0], ME, 1000, IDS)
+    assert [b.base_sequence for b in lost.batches] == [2]
+    buffer.retry(lost, 0)
+    buffer.append(T0, 3, 10, 0)
+    (anew,) = buffer.take([T0], ME, 1000, {"t": b"again"})
+    assert [b.base_sequence for b in anew.batches] == [0, 1]
+    buffer.retry(anew, 0)
+    (back,) = buffer.take([T0], ME, 1000, IDS)  # stale metadata named the former topic once more
+    assert [b.base_sequence for b in back.batches] == [2, 3]
+    buffer.retry(back, 0)
+    (anew,) = buffer.take([T0], ME, 1000, {"t": b"again"})
+    assert [b.base_sequence for b in anew.batches] == [0, 1]
 
 
 @pytest.mark.rule("CM-43")
 def test_a_new_identity_counts_from_zero_and_never_mixes_with_the_old_one() -> None:
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     buffer.append(T0, 0, 10, 0)
-    (group,) = buffer.take([T0], ME, 1000)
+    (group,) = buffer.take([T0], ME, 1000, IDS)
     buffer.append(T0, 1, 10, 0)
     buffer.retry(group, 0)
     buffer.forget_sequences()
-    (old,) = buffer.take([T0], NEXT, 1000)
+    (old,) = buffer.take([T0], NEXT, 1000, IDS)
     assert [(b.identity, b.base_sequence) for b in old.batches] == [(ME, 0)]
     buffer.delivered(old)
-    (new,) = buffer.take([T0], NEXT, 1000)
+    (new,) = buffer.take([T0], NEXT, 1000, IDS)
     assert [(b.identity, b.base_sequence) for b in new.batches] == [(NEXT, 0)]
 
 
@@ -135,10 +157,10 @@ def test_a_request_takes_at_most_five_batches_of_a_partition_and_keeps_to_its_bu
     for number in range(8):
         buffer.append(T0, number, 10, 0)
     buffer.append(T1, 0, 10, 0)
-    groups = buffer.take([T0, T1], None, 50)
+    groups = buffer.take([T0, T1], None, 50, IDS)
     assert [(g.partition, len(g.batches)) for g in groups] == [(T0, BATCHES_IN_FLIGHT)]
     assert groups[0].batches[0].base_sequence == -1
-    assert [g.partition for g in buffer.take([T0, T1], None, 50)] == [T1]
+    assert [g.partition for g in buffer.take([T0, T1], None, 50, IDS)] == [T1]
 
 
 def test_old_batches_expire_and_room_is_bounded() -> None:
