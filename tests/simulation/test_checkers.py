@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kip932.ids import ACK_ACCEPT
+from kip932.ids import ACK_ACCEPT, ACK_RENEW
 from tests.simulation.checkers.catalogue import ALL, judged
 from tests.simulation.checkers.isolation import TopicIds
 from tests.simulation.checkers.liveness import ClientsRecover, FetchesEnd
@@ -58,6 +58,10 @@ class TestNoInvention:
         made = Made().produced(0).acquires("A", 0).delivered("A", 0)
         assert found(NoInvention(), made.delivered("A", 0)) == ["INV-2"]
         assert found(NoInvention(), Made().produced(0).acquires("A", 0).delivered("A", 0, 2)) == ["INV-2"]
+
+    def test_a_renewed_record_comes_back(self) -> None:
+        made = Made().produced(0).acquires("A", 0).delivered("A", 0).settles("A", 0, kind=ACK_RENEW)
+        assert not found(NoInvention(), made.acquires("A", 0, count=2).delivered("A", 0, 2).delivered("A", 0))
 
 
 class TestStoredOnce:

@@ -59,6 +59,12 @@ class TestMutualExclusion:
         assert not found(MutualExclusion(), made)
         assert found(MutualExclusion(), made.locks("B", 2, count=2)) == ["INV-3"]
 
+    def test_a_session_may_end_while_a_renewal_waits_for_the_write_of_its_request(self) -> None:
+        made = Made().locks("A", 0, 1).at(100)
+        slow = made.asks("A", (0, 1, (ACK_RENEW, ACK_ACCEPT)))
+        made.at(200).gives_back("A").at(300).does(slow).at(400).locks("B", 0, count=2)
+        assert not found(MutualExclusion(), made)
+
     def test_another_object_knows_nothing_of_the_locks_of_the_first(self) -> None:
         assert not found(MutualExclusion(), Made().locks("A", 0).at(1).successor().locks("B", 0))
 

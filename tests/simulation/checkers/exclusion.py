@@ -15,10 +15,15 @@ from tests.simulation.history import AckDone, GivenBack, History, Locked
 
 @dataclass(slots=True)
 class _Lock:
-    """A record's lock: who has it, until when at most, and the event that gave it."""
+    """A record's lock: until when it runs at most, the event that gave it, and when it was last cut short."""
 
     until_ms: int
     given: Locked
+    cut_ms: int = -1
+
+    def cut(self, at_ms: int) -> None:
+        """It is over now."""
+        self.until_ms, self.cut_ms = min(self.until_ms, at_ms), at_ms
 
 
 @dataclass
@@ -54,17 +59,17 @@ class _Locks:
             lock = self.held.get(offset)
             if lock is None or lock.given.member_id != event.member_id:
                 continue
-            if kind == ACK_RENEW and event.code == 0:
+            if kind != ACK_RENEW or event.code:
+                lock.cut(event.at_ms)
+            elif lock.cut_ms < event.begun_ms:  # it took effect when it was asked, and what came later still stands
                 lock.until_ms = event.begun_ms + event.lock_ms
-            else:
-                lock.until_ms = min(lock.until_ms, event.at_ms)
 
     def take_back(self, event: GivenBack) -> None:
         """The member's session ended, or a range could not be delivered."""
         for offset in self._meant(event):
             lock = self.held.get(offset)
             if lock is not None and lock.given.member_id == event.member_id:
-                lock.until_ms = min(lock.until_ms, event.at_ms)
+                lock.cut(event.at_ms)
 
     def _meant(self, event: GivenBack) -> Iterable[int]:
         if event.ranges is None:

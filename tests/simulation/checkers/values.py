@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from kip932.ids import ACK_RENEW
 from tests.simulation.checkers import Violation
-from tests.simulation.checkers.reading import offsets
+from tests.simulation.checkers.reading import offsets, typed
 from tests.simulation.final import Final
-from tests.simulation.history import Acquired, Delivered, Event, History, Place, Produced, ProduceSent
+from tests.simulation.history import AckAnswered, Acquired, Delivered, Event, History, Place, Produced, ProduceSent
 
 
 class NoInvention:
-    """Values come from producers, a place has one value, and a delivery stands for one acquisition of its member."""
+    """Values come from producers, a place has one value, and a delivery stands for one acquisition of its member.
+
+    A renewed record comes back to its application (CL-27), perhaps behind its next delivery; it may come again.
+    """
 
     rules: tuple[str, ...] = ("INV-2",)
 
@@ -24,12 +28,13 @@ class NoInvention:
             for partition, found in final.values.items()
             for offset, value in found.items()
         }
-        given: Counter[tuple[str, str, Place, int]] = Counter()
-        for event in history.of(Produced, Acquired, Delivered):
+        given = _Given()
+        for event in history.of(Produced, Acquired, AckAnswered, Delivered):
             if isinstance(event, Acquired):
-                for offset in offsets(event.first_offset, event.last_offset):
-                    place = Place(event.share.topic_id, event.share.partition, offset)
-                    given[event.share.group_id, event.member_id, place, event.delivery_count] += 1
+                given.acquired(event)
+                continue
+            if isinstance(event, AckAnswered):
+                given.answered(event)
                 continue
             value, witness = values.setdefault(event.place, (event.value, event))
             if value != event.value:
@@ -39,20 +44,47 @@ class NoInvention:
                 yield from self._delivered(event, sent, given)
 
     @staticmethod
-    def _delivered(
-        event: Delivered, sent: set[bytes], given: Counter[tuple[str, str, Place, int]]
-    ) -> Iterator[Violation]:
+    def _delivered(event: Delivered, sent: set[bytes], given: _Given) -> Iterator[Violation]:
         if event.value not in sent:
             yield Violation("INV-2", f"{event.member_id} was given {event.value!r}, which nobody produced", (event,))
-        key = (event.group_id, event.member_id, event.place, event.delivery_count)
-        if not given[key]:
+        if not given.take(event):
             yield Violation(
                 "INV-2",
                 f"{event.member_id} was given {event.place}, delivery {event.delivery_count}, which it had not "
                 "acquired (again)",
                 (event,),
             )
-        given[key] -= 1
+
+
+class _Given:
+    """What leaders gave to each member, and what of it came to its application."""
+
+    def __init__(self) -> None:
+        self._left: Counter[tuple[str, str, Place, int]] = Counter()
+        self._renewed: set[tuple[str, str, Place]] = set()
+
+    def acquired(self, event: Acquired) -> None:
+        """A member was answered a range."""
+        topic_id, partition = event.share[1:]
+        for offset in offsets(event.first_offset, event.last_offset):
+            place = Place(topic_id, partition, offset)
+            self._left[event.share.group_id, event.member_id, place, event.delivery_count] += 1
+
+    def answered(self, event: AckAnswered) -> None:
+        """A member's renewals may have been confirmed."""
+        if event.code == 0 and any(ACK_RENEW in types for _, _, types in event.batches):
+            group_id, topic_id, partition = event.share
+            for offset, kind in typed(event.batches):
+                if kind == ACK_RENEW:
+                    self._renewed.add((group_id, event.member_id, Place(topic_id, partition, offset)))
+
+    def take(self, event: Delivered) -> bool:
+        """Whether a delivery stands for an acquisition that none stood for, or comes back from a renewal."""
+        key = (event.group_id, event.member_id, event.place, event.delivery_count)
+        if key not in self._left:
+            return False
+        self._left[key] -= 1
+        return self._left[key] >= 0 or key[:3] in self._renewed
 
 
 class StoredOnce:
