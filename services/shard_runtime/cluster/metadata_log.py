@@ -84,13 +84,14 @@ class MetadataLog:
     async def change(self, decide: Callable[[MetadataImage], Sequence[Change]]) -> MetadataImage:
         """Change the metadata: `decide` sees the newest image and may be called again when another change came first.
 
-        Durable when this returns the image that holds it. No changes: the present image. What `decide` raises passes
+        Durable when this returns the image that holds it. No changes: the newest image. What `decide` raises passes
         through. Raises StoreUnavailableError when the outcome is not known, or nobody would let this change in.
         """
         async with self._lock:
             for _ in range(_ATTEMPTS_MAX):
-                if not self.sound:
-                    await self._read_on()
+                # Also a refusal, or that nothing is to be done, must be true of the newest image: an append would show
+                # that the image was old, but they append nothing.
+                await self._read_on()
                 changes = tuple(decide(self.image))
                 if not changes:
                     return self.image
@@ -100,7 +101,6 @@ class MetadataLog:
                     self._step(self.image.apply(self.image.version + 1, changes), change_id)
                     await self._fold()
                     break
-                await self._read_on()
             else:
                 raise StoreUnavailableError(f"{_ATTEMPTS_MAX} other changes of the metadata came first; try again")
         await self._publish()

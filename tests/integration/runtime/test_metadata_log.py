@@ -101,6 +101,32 @@ async def test_a_follower_sees_changes_and_tells_its_listeners(world: World) -> 
     await b.stop()
 
 
+@pytest.mark.rule("CM-20", "CM-21")
+async def test_refusals_and_changes_that_change_nothing_are_true_of_the_newest_image(world: World) -> None:
+    a, b = await world.log("a"), await world.log("b")
+    await a.change(lambda image: [config(1)])
+    await b.load()
+    await a.change(lambda image: [TopicCreated("t", bytes(16), 1), config(2)])
+
+    def set_to_one(image: MetadataImage) -> list[Change]:
+        return [] if image.config(RESOURCE_GROUP, "g") == {"share.delivery.count.limit": "1"} else [config(1)]
+
+    def create(image: MetadataImage) -> list[Change]:
+        if "t" in image.topics:
+            raise TopicAlreadyExistsError
+        return []
+
+    assert b.image.version == 1
+    with pytest.raises(TopicAlreadyExistsError):
+        await b.change(create)
+    assert b.image.version == 2
+    await b.change(lambda image: [config(1)])
+    await a.change(lambda image: [config(3)])
+    await b.change(set_to_one)
+    await a.load()
+    assert a.image.config(RESOURCE_GROUP, "g") == {"share.delivery.count.limit": "1"}
+
+
 @pytest.mark.rule("CM-20")
 async def test_a_lost_tail_rebuilds_the_image(world: World) -> None:
     a, b = await world.log("a"), await world.log("b")
