@@ -53,7 +53,7 @@ class GroupRules:
             tuple(configs),
             lock_ms,
             size=rng.randint(1, size_max),
-            hasty=rng.random() < 0.2,
+            hasty=rng.random() < 0.12,
             explicit=rng.choice([0.0, 0.5, 1.0, 1.0]),
             poison=rng.choice([0, 7, 13]),
         )

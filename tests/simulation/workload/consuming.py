@@ -16,7 +16,7 @@ from tests.simulation.workload.cast import Cast, GroupRules
 from tests.simulation.workload.manners import Commit, Ending, Manners
 from tests.simulation.workload.witness import Witness, error_text
 
-_POLL_S = 0.4
+_POLL_S = 0.8
 _CLOSE_S = 3.0
 
 
@@ -72,8 +72,10 @@ class Member:
             return 0
         for message in messages:
             self._given(message)
-        if len(messages) and self._rng.random() < self._manners.dawdle:
-            await asyncio.sleep(self._group.lock_ms / 1000 * self._rng.uniform(0.8, 1.6))
+        if len(messages):
+            slow = self._rng.random() < self._manners.dawdle
+            took_s = self._group.lock_ms / 1000 * self._rng.uniform(0.8, 1.6) if slow else self._manners.pace_s
+            await asyncio.sleep(took_s if slow else took_s * self._rng.random())
         if self._manners.explicit:
             await self._handle(list(messages))
         if len(messages):

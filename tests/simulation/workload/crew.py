@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def draw_crew(world: World, rng: Random) -> list[Workload]:
-    """One to three topics, one to four groups, producers for all topics, and perhaps an administrator and rogues.
+    """One to three topics, one to three groups, producers for all topics, and perhaps an administrator and rogues.
 
     Leaving workloads out changes nothing of what the others draw; the topics are created whoever is left.
     """
     partitions = {f"t{number}": rng.choice([1, 2, 2, 3]) for number in range(rng.choice([1, 2, 2, 3]))}
     topics = tuple(partitions)
-    names = [f"g{number}" for number in range(rng.choice([1, 1, 1, 2, 2, 4]))]
-    size_max = {1: 3, 2: 2}.get(len(names), 1)
+    names = [f"g{number}" for number in range(rng.choice([1, 1, 1, 1, 2, 2, 3]))]
+    size_max = 3 if len(names) == 1 else 1
     groups = tuple(GroupRules.draw(_source(rng), name, topics, size_max) for name in names)
     cast = Cast(world, partitions, groups)
     crew: list[Workload] = [_producer(cast, _source(rng), f"p{number}", topics) for number in range(2)]

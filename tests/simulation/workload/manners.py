@@ -32,8 +32,9 @@ class Ending(StrEnum):
 class Manners:
     """`told`: it has an acknowledgement callback, else it learns outcomes from commit_sync only. Chances are 0 to 1.
 
-    `release`, `reject`: per record. `renew`, `dawdle` (longer than the lock), `partly` (a commit in the middle): per
-    poll. `fails`: whether it cannot handle its group's poison. `lives_s`: how long until it goes.
+    `release`, `reject`: per record. `renew`, `dawdle` (handling takes longer than the lock), `partly` (a commit in the
+    middle): per poll. `pace_s`: how long handling takes at most when it does not dawdle. `wait_ms`: how long a leader
+    may hold its fetches. `lives_s`: how long until it goes. `fails`: whether its group's poison is too much for it.
     """
 
     explicit: bool
@@ -47,6 +48,8 @@ class Manners:
     renew: float
     dawdle: float
     partly: float
+    pace_s: float
+    wait_ms: int
     lives_s: float
     fails: bool = True
 
@@ -59,12 +62,14 @@ class Manners:
             commit=rng.choice(list(Commit)),
             ending=rng.choice(list(Ending)),
             record_limit=rng.random() < 0.3,
-            max_poll=rng.choice([2, 5, 20, 500]),
+            max_poll=rng.choice([3, 10, 40, 500]),
             release=rng.choice([0.0, 0.1, 0.3]),
             reject=rng.choice([0.0, 0.05, 0.2]),
             renew=rng.choice([0.0, 0.0, 0.3]),
             dawdle=rng.choice([0.0, 0.0, 0.1, 0.3]),
             partly=rng.choice([0.0, 0.3]),
+            pace_s=rng.choice([0.1, 0.4, 0.8]),
+            wait_ms=rng.choice([100, 500, 2000]),
             lives_s=rng.uniform(0.3, 0.9) if hasty else rng.uniform(2, 9),
         )
 
@@ -74,6 +79,7 @@ class Manners:
             "share.acknowledgement.mode": "explicit" if self.explicit else "implicit",
             "share.acquire.mode": "record_limit" if self.record_limit else "batch_optimized",
             "max.poll.records": self.max_poll,
+            "fetch.max.wait.ms": self.wait_ms,
             "request.timeout.ms": 2_000,
             "default.api.timeout.ms": 4_000,
         }
@@ -99,6 +105,8 @@ TIDY = Manners(
     renew=0.0,
     dawdle=0.0,
     partly=0.0,
+    pace_s=0.0,
+    wait_ms=500,
     lives_s=60.0,
     fails=False,
 )

@@ -17,19 +17,20 @@ from tests.simulation.workload.tap import ProduceTap
 from tests.simulation.workload.witness import Witness, error_text
 
 _CLOSE_S = 4.0
+#: Records a second, about.
+_RATE = 6
 
 
 @dataclass(frozen=True)
 class Habits:
     """How a producer produces. `spread`: records without a key; else to a partition of its choice, or by key.
 
-    `batch`: records that share a batch at most. `pause_s`: between bursts. `vanishes`: its process dies now and then.
+    `batch`: records that share a batch at most. `vanishes`: its process dies now and then.
     """
 
     topics: tuple[str, ...]
     burst: int
     batch: int
-    pause_s: float
     spread: float
     vanishes: bool
 
@@ -38,9 +39,8 @@ class Habits:
         """Some by chance."""
         return cls(
             topics,
-            burst=rng.choice([3, 8, 20]),
-            batch=rng.choice([1, 3, 1000]),
-            pause_s=rng.choice([0.3, 0.6, 1.2]),
+            burst=rng.choice([5, 12, 30]),
+            batch=rng.choice([1, 4, 1000]),
             spread=rng.choice([0.0, 0.5, 1.0]),
             vanishes=rng.random() < 0.2,
         )
@@ -89,10 +89,11 @@ class BurstyProducer:
         }
         producer = Producer(settings, transport=tap)
         while self._cast.working:
-            for _ in range(self._rng.randint(1, self._habits.burst)):
+            burst = self._rng.randint(1, self._habits.burst)
+            for _ in range(burst):
                 await self._send(producer, witness, tap)
-            slow = 5 if self._rng.random() < 0.1 else 1
-            await self._cast.pause(self._rng.uniform(0.2, 1.8) * self._habits.pause_s * slow)
+            slow = 3 if self._rng.random() < 0.1 else 1
+            await self._cast.pause(self._rng.uniform(0.5, 1.5) * burst / _RATE * slow)
         with witness.trying("Producer.close"):
             await producer.close(_CLOSE_S)
 
