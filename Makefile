@@ -18,7 +18,7 @@ RELEASED := $(lastword $(sort $(wildcard protos/released/*.json)))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos style types test up demo bench docs format release-protos clean
+.PHONY: help setup protos style types test sim mutants up demo bench docs format release-protos clean
 
 help: ## Say what the words mean.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -54,6 +54,16 @@ types: setup ## Check types, strictly.
 
 test: style types ## Style, types and the whole suite; ends with pytest's summary line.
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+# The plan goes through the environment, because JSON has quotes.
+export PLAN
+sim: setup ## Play clusters under faults: SEEDS=1-2000, or FRESH=500; SEED=n tells one, with PLAN=… OUT=file SHRINK=1.
+	$(PY) -m tests.simulation $(SIM_ARGS) \
+	  $(if $(SEED),--seed $(SEED) --plan "$$PLAN" $(if $(OUT),--out $(OUT)) $(if $(SHRINK),--shrink),\
+	  $(if $(FRESH),--fresh $(FRESH),--seeds $(or $(SEEDS),1-2000)))
+
+mutants: setup ## Plant bugs, one at a time, and count the seeds until the simulator finds each: MUTANTS='name …'.
+	$(PY) -m tests.simulation.mutants $(MUTANTS)
 
 up: setup ## Run a cluster on this machine: embedded store and all roles.
 	$(BIN)/sharegroups up

@@ -86,6 +86,10 @@ def _state(start_offset: int, batches: Iterable[h.StateBatchSeen]) -> str:
     return f"start {start_offset}, {told}"
 
 
+def _fullest(sizes: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    return sorted(sizes, key=lambda each: each[2] - each[1])
+
+
 def _target(words: Words, event: Any) -> str:
     return "; ".join(f"{member[:8]}: {words.assignment(parts)}" for member, parts in event.target) or "nobody"
 
@@ -159,6 +163,6 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
         f"holds group {e.group_id}, epoch {e.group_epoch}, assigned at {e.assignment_epoch}, members "
         f"{_few(f'{member[:8]} at {epoch}' for member, epoch in e.members)}; target {_target(w, e)}"
     ),
-    h.SizesSeen: lambda w, e: "sizes " + _few(f"{name} {size}/{bound}" for name, size, bound in e.sizes),
+    h.SizesSeen: lambda w, e: "sizes " + _few(f"{name} {size}/{bound}" for name, size, bound in _fullest(e.sizes)),
     h.PhaseBegan: lambda w, e: f"-- {e.phase}",
 }

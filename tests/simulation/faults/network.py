@@ -18,18 +18,19 @@ _WAYS: Final = ("both ways", "one way", "the other way")
 _CLIENT: Final = "client "
 
 
-def _of_role(rng: Random, shape: Shape, role: str) -> str:
-    return rng.choice([each.name for each in shape.processes if role in each.roles])
+def _of_role(rng: Random, shape: Shape, role: str, other_than: str = "") -> str:
+    names = [each.name for each in shape.processes if role in each.roles]
+    return rng.choice([name for name in names if name != other_than] or names)
 
 
 def _pair(rng: Random, shape: Shape) -> tuple[str, str]:
-    """Two ends that speak with each other: a leader and a coordinator, or a client and any process."""
+    """Two ends that speak with each other: a leader and a coordinator elsewhere, or a client and any process."""
     leader = _of_role(rng, shape, ROLE_PARTITION_LEADER)
     match rng.randrange(3):
         case 0:
-            return leader, _of_role(rng, shape, ROLE_SHARE_COORDINATOR)
+            return leader, _of_role(rng, shape, ROLE_SHARE_COORDINATOR, leader)
         case 1:
-            return leader, _of_role(rng, shape, ROLE_GROUP_COORDINATOR)
+            return leader, _of_role(rng, shape, ROLE_GROUP_COORDINATOR, leader)
         case _:
             return f"{_CLIENT}{rng.randrange(8)}", rng.choice([each.name for each in shape.processes])
 

@@ -1,0 +1,23 @@
+"""One seed in a worker of the pool."""
+
+from __future__ import annotations
+
+import time
+
+from tests.simulation.pool import Played
+from tests.simulation.simulate import simulate
+from tests.simulation.story import story
+
+
+def play(seed: int) -> Played:
+    """Simulate a seed; its story is told when something is broken."""
+    began = time.perf_counter()
+    outcome = simulate(seed)
+    return Played(
+        seed,
+        outcome.operations,
+        tuple(map(str, outcome.violations)),
+        outcome.rules,
+        time.perf_counter() - began,
+        story(outcome) if outcome.violations else "",
+    )

@@ -1,0 +1,228 @@
+"""Plays one seed from beginning to end: a cluster, clients, faults; then calm, drain and rest; then the checkers judge.
+
+A run that does not end, spins or raises is a violation itself, with everything seen until then as its history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import traceback
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from tests.simulation import determinism
+from tests.simulation.checkers import Checker, Violation
+from tests.simulation.checkers.catalogue import ALL
+from tests.simulation.collect_final import collect_final
+from tests.simulation.final import Final as End
+from tests.simulation.history import Administered, FaultStruck, History
+from tests.simulation.observer import Observer
+from tests.simulation.outcome import Outcome
+from tests.simulation.plan import Plan, Step
+from tests.simulation.sampler import Sampler
+from tests.simulation.workload.crew import draw_crew
+from tests.simulation.world import World
+
+T = TypeVar("T")
+
+#: Bounds of a run's parts in virtual seconds: behind them something hangs.
+_BEGIN_S: Final = 120.0
+_CALM_S: Final = 180.0
+_DRAIN_S: Final = 240.0
+_END_S: Final = 240.0
+#: Locks run out, unconfirmed tails are confirmed, start offsets are written (PL-621), before anything is compared.
+REST_S: Final = 8.0
+SAMPLE_S: Final = 0.25
+#: The bound of a run in seconds of this machine; a run takes a fraction of a second.
+REAL_S: Final = 60.0
+#: The rule that a run breaks when it does not end.
+LIVENESS: Final = "INV-19"
+#: What is broken when a process logs an error or gives up, whatever the faults.
+COMPLAINT: Final = "complaint"
+#: Errors that say just what a fault did to the store (CM-19, CM-47).
+_TRUE_WORDS: Final = (
+    "the store may have lost this shard's tail",
+    "log end jumped: a tail of this log may have been lost with the store",
+    "log end raised: a share-partition had state beyond it",
+)
+
+
+class RanTooLongError(KeyboardInterrupt):
+    """A run still computes after a minute. A KeyboardInterrupt, for nothing else passes through an event loop."""
+
+
+def simulate(seed: int, plan: Plan | None = None, log_lines: list[str] | None = None) -> Outcome:
+    """Play a seed under its own plan, or another. `log_lines` receives what the services logged."""
+    run = Run(seed, plan if plan is not None else Plan.draw(seed))
+    try:
+        with _bounded():
+            determinism.run(seed, run.main, log_lines)
+    except (Exception, RanTooLongError) as error:  # the loop itself: it spins, or would wait for ever
+        run.failed(error)
+    return run.outcome()
+
+
+class Run:
+    """One run; used once. It keeps nothing of its world, which ends with the virtual loop."""
+
+    def __init__(self, seed: int, plan: Plan) -> None:
+        self.seed = seed
+        self.plan = plan
+        self.history = History(seed, int)
+        self.final: End | None = None
+        self.broken: list[Violation] = []
+        self.crew: tuple[str, ...] = ()
+
+    def failed(self, error: BaseException) -> None:
+        """The run itself broke: nothing that a checker could judge."""
+        self.final = None
+        self.broken.append(Violation(LIVENESS, f"the run did not end: {_innermost(error)}"))
+
+    def outcome(self, checkers: Sequence[Checker] = ALL) -> Outcome:
+        """What came of it, judged."""
+        history = self.history
+        found = [] if self.final is None else judged(history, self.final, checkers)
+        topics = {each.detail: each.target for each in history.of(Administered) if each.call == "CreateTopics"}
+        violations = (*self.broken, *found)
+        return Outcome(self.seed, self.plan, history, self.final or End(), violations, self.crew, topics)
+
+    async def main(self) -> None:
+        """All of it, on the virtual loop."""
+        world = World(self.seed, self.plan.shape)
+        self.history = world.history
+        try:
+            self.final = await self._play(world)
+        except Exception as error:
+            self.failed(error)
+        complaints = [each for each in world.complaints if not any(words in each for words in _TRUE_WORDS)]
+        self.broken += [Violation(COMPLAINT, complaint) for complaint in complaints]
+        self.history.now_ms = int
+
+    async def _play(self, world: World) -> End:
+        world.observer = Observer(world)
+        await _within(_BEGIN_S, self._begin(world), "the cluster did not start")
+        sampling = asyncio.create_task(_sample(Sampler(world)))
+        drawn = draw_crew(world, world.random("crew"))
+        self.crew = tuple(each.name for each in drawn)
+        crew = [each for each in drawn if each.name not in self.plan.without]
+        world.begin("work")
+        works = [asyncio.create_task(each.work(), name=each.name) for each in crew]
+        await self._trouble(world)
+        await self._calm(world)
+        await _all(works, _CALM_S, "clients did not come to an end after the faults")
+        await world.settled()
+        world.begin("drain")
+        drains = [asyncio.create_task(each.drain(), name=each.name) for each in crew]
+        await _all(drains, _DRAIN_S, "clients did not drain what was left")
+        world.begin("rest")
+        await asyncio.sleep(REST_S)
+        sampling.cancel()
+        return await _within(_END_S, collect_final(world), "the cluster did not come back at the end")
+
+    async def _begin(self, world: World) -> None:
+        await world.open()
+        async with asyncio.TaskGroup() as group:
+            for each in self.plan.shape.processes:
+                group.create_task(world.start(each.name))
+        await world.settled()
+
+    async def _trouble(self, world: World) -> None:
+        """Let faults strike until the work is over; those that still last then are mended."""
+        strikes = [asyncio.create_task(_strike(world, step)) for step in self.plan.steps]
+        await asyncio.sleep(self.plan.work_ms / 1000)
+        for strike in strikes:
+            strike.cancel()
+        ends = await asyncio.gather(*strikes, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    async def _calm(self, world: World) -> None:
+        """No fault any more, and every process lives."""
+        world.calm()
+        names = [each.name for each in self.plan.shape.processes]
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                if name not in world.processes:
+                    group.create_task(world.start(name))
+        world.begin("calm")
+
+
+def judged(history: History, final: End, checkers: Sequence[Checker]) -> Iterator[Violation]:
+    """What the checkers find; one that fails is reported in its rules' name."""
+    for checker in checkers:
+        try:
+            yield from checker.check(history, final)
+        except Exception as error:
+            yield Violation(checker.rules[0], f"its checker failed: {_innermost(error)}")
+
+
+async def _strike(world: World, step: Step) -> None:
+    await asyncio.sleep(step.at_ms / 1000)
+    _say(world, step, ended=False)
+    try:
+        await step.fault.strike(world)
+    finally:
+        _say(world, step, ended=True)
+
+
+def _say(world: World, step: Step, ended: bool) -> None:
+    world.history.add(FaultStruck(world.now_ms(), "world", str(step.fault), ended))
+
+
+async def _sample(sampler: Sampler) -> None:
+    while True:
+        sampler.sample()
+        await asyncio.sleep(SAMPLE_S)
+
+
+async def _all(tasks: list[asyncio.Task[None]], seconds: float, otherwise: str) -> None:
+    """Wait for tasks; the first error among them, or AssertionError with those that are still at it behind a bound."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for task in tasks:
+        if task.done():
+            task.result()
+    late = [task.get_name() for task in tasks if not task.done()]
+    if late:
+        raise AssertionError(f"{otherwise} within {seconds:.0f} s: {', '.join(late)} still at it")
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, T], otherwise: str) -> T:
+    """Wait for something; AssertionError when it takes longer than that many virtual seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError as error:
+        raise AssertionError(f"{otherwise} within {seconds:.0f} s: {error}") from error
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Inside, a run that computes for longer than `REAL_S` is ended. Only a main thread can be watched so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise RanTooLongError(f"it still computed after {REAL_S:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, REAL_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _innermost(error: BaseException) -> str:
+    """An error, and the line of code that raised it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
