@@ -23,7 +23,11 @@ class Worker:
         self.number = number
         self._topic = topic
         self._on_report = on_report
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # A session of its own: Ctrl-C at the terminal reaches the demo, which dismisses its workers. When the demo is
+        # gone without a word, their standard input closes.
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
