@@ -219,6 +219,7 @@ class SharePartition:
         if event.resolved:
             state.effects.append(state.write_back.build_init(state.window, state.generation, state.state_epoch))
             return
+        state.write_back.confirm_start(event.start_offset)
         if state.window.is_empty:
             state.write_back.last_written = committed(state.window)  # nothing was loaded: storage says the same
         state.activate()
@@ -250,7 +251,16 @@ class SharePartition:
         except (InvalidRequestError, InvalidRecordStateError) as error:
             state.reply(event.op_id, error)
             return
-        self._queue(operation)
+        self._queue(operation, self._rests_on_a_write(event))
+
+    def _rests_on_a_write(self, event: events.Acknowledge) -> bool:
+        """Whether it is a no-op only by a start offset that no write has confirmed: were it answered now, a successor
+        might give the records out again (PL-404)."""
+        state = self._state
+        start, confirmed = state.window.start_offset, state.write_back.confirmed_start
+        return start > confirmed and any(
+            batch.first_offset < start and batch.last_offset >= confirmed for batch in event.batches
+        )
 
     def _release(self, event: events.Release) -> None:
         state = self._state
@@ -259,17 +269,18 @@ class SharePartition:
             return
         self._queue(release(state.window, event))
 
-    def _queue(self, operation: Operation) -> None:
+    def _queue(self, operation: Operation, rests_on_a_write: bool = False) -> None:
         state = self._state
-        if operation.spans:
+        if operation.spans or rests_on_a_write:
             state.write_back.queued.append(operation)
         else:
             state.reply(operation.op_id, None)  # PL-411: nothing to write
 
     def _log_start_moved(self, event: events.LogStartMoved) -> None:
         state = self._state
-        if state.status is Status.ACTIVE and move_log_start(state.window, event.log_start_offset):
-            state.wake = True
+        if state.status is Status.ACTIVE:
+            state.write_back.confirm_start(event.log_start_offset)
+            state.wake |= move_log_start(state.window, event.log_start_offset)
 
     def _hole_found(self, event: events.HoleFound) -> None:
         state = self._state

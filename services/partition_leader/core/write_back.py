@@ -57,6 +57,7 @@ class WriteBack:
         "_sweep_at",
         "_unsettled_since",
         "_write_id",
+        "confirmed_start",
         "dirty",
         "last_written",
         "outstanding",
@@ -72,6 +73,8 @@ class WriteBack:
         self.dirty = Unwritten()
         self.urgent = False
         self.last_written: Progress | None = None
+        #: Below it nothing is ever given out again: so the store says, or the log holds nothing there (PL-404).
+        self.confirmed_start = 0
         self._unsettled_since: int | None = None
         self._write_id = 0
         self._sweep_at = _DIRTY_SWEEP
@@ -85,6 +88,10 @@ class WriteBack:
     def has_work(self) -> bool:
         """Whether something must be written that cannot wait for PL-621's five seconds."""
         return bool(self.queued) or self.urgent
+
+    def confirm_start(self, start_offset: int) -> None:
+        """The store has this start offset, or the log begins there."""
+        self.confirmed_start = max(self.confirmed_start, start_offset)
 
     def note(
         self, spans: list[Span], cause: int = CAUSE_CATCH_UP, counters: Counters | None = None, urgent: bool = False

@@ -22,6 +22,7 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
     if write is None:
         return
     state.write_back.last_written = write.progress
+    state.write_back.confirm_start(write.progress.start_offset)
     if write.is_init:
         state.activate()
         return
@@ -94,6 +95,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
         state.begin_retirement(meaning(FencedStateEpochError(f"{state.name}: {text}")).error)
         state.roll_back(operations)
         return
+    state.write_back.confirm_start(event.start_offset)
     stored = Stored(event.start_offset, event.batches)
     for operation in operations:
         settle(state.window, operation, stored)

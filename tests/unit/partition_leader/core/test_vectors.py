@@ -95,6 +95,40 @@ def test_a_duplicate_acknowledgement_succeeds_without_a_write() -> None:
     assert (bench.replies[op].error, bench.replies[op].persisted) == (None, False)
 
 
+def expired_at_limit() -> Bench:
+    """One record, archived by its lock at the delivery limit: memory has passed it, no write is confirmed."""
+    bench = Bench(batches=(StateBatch(0, 0, 0, 4),), log=[(0, 0)])
+    bench.set(delivery_count_limit=5)
+    assert bench.fetch() == [(0, 0, 5)]
+    bench.pass_time(LOCK_MS)
+    assert bench.spso == 1
+    assert len(bench.writes) == 1
+    return bench
+
+
+@pytest.mark.rule("PL-404", "INV-4", "INV-11")
+def test_a_no_op_by_a_start_offset_that_is_not_stored_waits_for_a_write_of_it() -> None:
+    bench = expired_at_limit()
+    op = bench.ack("M", (0, 0, ACCEPT))
+    assert op not in bench.replies
+    bench.persisted()
+    assert op not in bench.replies
+    assert written(bench.persisted()) == (1, 0, [])
+    assert (bench.replies[op].error, bench.replies[op].persisted) == (None, True)
+    again = bench.ack("M", (0, 0, ACCEPT))
+    assert not bench.writes
+    assert bench.error(again) is None
+
+
+@pytest.mark.rule("PL-404", "INV-4", "INV-11")
+def test_when_that_write_fails_the_no_op_does() -> None:
+    bench = expired_at_limit()
+    op = bench.ack("M", (0, 0, ACCEPT))
+    bench.failed(CoordinatorNotAvailableError())
+    bench.failed(CoordinatorNotAvailableError())
+    assert isinstance(bench.error(op), CoordinatorNotAvailableError)
+
+
 def at_limit(**changes: bool) -> Bench:
     bench = Bench(batches=(StateBatch(0, 9, 0, 4),), log=THREE)
     bench.set(delivery_count_limit=10, **changes)  # not throttled below a count of 5 (PL-241)
