@@ -195,7 +195,7 @@ class SimNetwork:
                     if life in (connection.client, connection.served.life):
                         connection.broken("keepalive watchdog timeout")
 
-        self.loop.call_later(self.keepalive_s, check, context=self._nowhere.copy())
+        self.loop.call_later(self.keepalive_s, check, context=self._nowhere)
 
     def break_streams(self, rng: Random, share: float) -> None:
         """Break a share of the connections that carry streams."""
@@ -216,7 +216,7 @@ class SimNetwork:
             if cuts.get(pair) is False:
                 self._break_between(*pair, "keepalive watchdog timeout")
 
-        self.loop.call_later(self.keepalive_s, check, context=self._nowhere.copy())
+        self.loop.call_later(self.keepalive_s, check, context=self._nowhere)
 
     def _break_between(self, a: str, b: str, why: str) -> None:
         for connection in list(self._connections):
@@ -236,7 +236,7 @@ class SimNetwork:
             else:
                 deliver()
 
-        self.loop.call_at(due_s, arrive, context=self._nowhere.copy())
+        self.loop.call_at(due_s, arrive, context=self._nowhere)
         return due_s
 
     def loses(self) -> bool:

@@ -6,13 +6,13 @@ paused. Faults are by the name of the process that they strike; nothing happens 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from shard_runtime.memory import ConnectionLostError, MemoryStore, Stage
+from shard_runtime.memory import MemoryStore, Stage
 from shard_runtime.memory.functions import READ_ONLY
 from shard_runtime.redis.connection import Command
 from tests.simulation.clock import SimLoop, context_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shard_runtime.memory.server import Follower
 
 _WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR"})
+Event = Callable[[], None]
 
 
 def writes(commands: Sequence[Command]) -> bool:
@@ -57,39 +58,56 @@ class SimStorage:
 
     # ---- the road
 
-    async def sent(self, client: str, commands: Sequence[Command]) -> None:
-        """A pipeline on its way to the store."""
-        await self._travel(client, Stage.SEND)
-        due = self._points.armed(client, Point.BEFORE_WRITE) and writes(commands)
-        if due and not await self._points.reached(client, Point.BEFORE_WRITE):
-            raise ConnectionLostError("the process was killed before it sent this")
-        self._maybe_lose(client)
+    def sent(self, client: str, commands: Sequence[Command], on: Event, lost: Event) -> None:
+        """A pipeline on its way to the store; a process that is killed meanwhile has sent it."""
 
-    async def answered(self, client: str, commands: Sequence[Command]) -> None:
+        def arrived() -> None:
+            if self._points.armed(client, Point.BEFORE_WRITE) and writes(commands):
+                self._at_point(client, Point.BEFORE_WRITE, partial(self._unless_lost, client, on, lost), lost)
+            else:
+                self._unless_lost(client, on, lost)
+
+        self._travel(client, Stage.SEND, arrived)
+
+    def answered(self, client: str, commands: Sequence[Command], on: Event, lost: Event) -> None:
         """Its replies on their way back."""
+        leave = partial(self._unless_lost, client, partial(self._travel, client, Stage.REPLY, on), lost)
         if self._points.armed(client, Point.AFTER_WRITE) and writes(commands):
-            await self._points.reached(client, Point.AFTER_WRITE)
-        self._maybe_lose(client)
-        await self._travel(client, Stage.REPLY)
+            self._at_point(client, Point.AFTER_WRITE, leave, lost)
+        else:
+            leave()
 
-    async def _travel(self, client: str, stage: Stage) -> None:
+    def _travel(self, client: str, stage: Stage, on: Event) -> None:
         low, high = self.delay_ms
         ms = low + self._rng.random() * (high - low)
         hold = self._holds.get(client)
         if hold is not None and hold.stage is stage and self._rng.random() < hold.rate:
             ms += self._rng.random() * hold.up_to_ms
-        await asyncio.sleep(ms / 1000)
+        self._loop.call_later(ms / 1000, on, context=self._nowhere)
+
+    def _unless_lost(self, client: str, on: Event, lost: Event) -> None:
+        rate = self._lossy.get(client)
+        if rate and self._rng.random() < rate:
+            lost()
+        else:
+            on()
+
+    def _at_point(self, client: str, point: Point, on: Event, lost: Event) -> None:
+        """Go on when the point lets it; a process that was killed there has not come to what follows."""
+
+        async def reached() -> None:
+            if await self._points.reached(client, point):
+                on()
+            else:
+                lost()
+
+        self._loop.create_task(reached(), context=context_of(None))
 
     def _carry(self, arrive: Callable[[], None]) -> None:
         """What the store sends by itself, to replicas and subscribers."""
         low, high = self.delay_ms
         delay_s = (low + self._rng.random() * (high - low)) / 1000
-        self._loop.call_later(delay_s, arrive, context=self._nowhere.copy())
-
-    def _maybe_lose(self, client: str) -> None:
-        rate = self._lossy.get(client)
-        if rate and self._rng.random() < rate:
-            raise ConnectionLostError("lost on the way")
+        self._loop.call_later(delay_s, arrive, context=self._nowhere)
 
     # ---- faults of one process's way to the store
 

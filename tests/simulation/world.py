@@ -68,7 +68,6 @@ class World:
         self.complaints_of_processes: list[str] = []
         self.points = CrashPoints(loop, context_of(None), self._living)
         self.store = MemoryStore(ProcessClock(loop), self.random("store"), shape.replicas)
-        self.store.context = context_of(None)
         self.storage = SimStorage(loop, self.store, self.points, self.random("road"))
         self.network = SimNetwork(loop, self.points, self.random("network"))
         self.network.keepalive_s = shape.keepalive_ms / 1000

@@ -110,6 +110,14 @@ class Session:
             self.listener.set_result(None)
 
 
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    session: Session
+    replicas: int
+    done: Callable[[Any], None]
+    timer: asyncio.TimerHandle | None = None
+
+
 class MemoryServer:
     """A store node. `refuse` is an error code that every write is answered with (OOM, NOREPLICAS, MISCONF…)."""
 
@@ -129,7 +137,7 @@ class MemoryServer:
         self._clock = clock
         self._rng = rng
         self._effects: list[Effect] = []
-        self._acked = asyncio.Event()
+        self._waiters: list[_Waiter] = []
 
     # -- for functions (View) -----------------------------------------------------------------------------------------
 
@@ -164,14 +172,14 @@ class MemoryServer:
         for follower in (*self.followers, self.disk):
             follower.paused = False
             follower.catch_up()
-        self._acked.set()
+        self._acked()
 
     def cut_sessions(self) -> None:
         """Forget every connection."""
         sessions, self.sessions = self.sessions, []
         for session in sessions:
             session.end(dead=True)
-        self._acked.set()
+        self._acked()
 
     def become(self, data: Data) -> None:
         """Go on with other data under a new history: a fail-over or a restart. Replicas and disk start from it."""
@@ -198,7 +206,7 @@ class MemoryServer:
     def _replicated(self, offset: int, followers: Sequence[Follower]) -> None:
         for follower in followers:
             follower.reach(offset)
-        self._acked.set()
+        self._acked()
 
     def publish(self, channel: str, message: bytes) -> int:
         """Send a message to all who subscribed to a channel; how many they are."""
@@ -213,14 +221,8 @@ class MemoryServer:
 
     # -- executing ----------------------------------------------------------------------------------------------------
 
-    async def execute(self, session: Session, command: Command) -> Any:
-        """Execute one command for a connection and return its reply."""
-        if command[0] == "WAIT":
-            return await self.wait(session, int(command[1]), int(command[2]))
-        return self.execute_now(session, command)
-
-    def execute_now(self, session: Session, command: Command) -> Any:
-        """Execute one command that is not WAIT."""
+    def execute(self, session: Session, command: Command) -> Any:
+        """Execute one command that is not WAIT for a connection and return its reply."""
         name = str(command[0])
         if name == "MULTI":
             session.queued, session.refused = [], False
@@ -276,22 +278,33 @@ class MemoryServer:
             return ErrorReply(self.refuse, "refused by the test")
         return None
 
-    async def wait(self, session: Session, replicas: int, timeout_ms: int) -> Any:
-        """WAIT: how many replicas have all that this connection wrote."""
+    def wait(self, session: Session, replicas: int, timeout_ms: int, done: Callable[[Any], None]) -> None:
+        """WAIT: call `done` with how many replicas have all that this connection wrote, once they are enough."""
         if self.role != "master":
-            return ErrorReply("ERR", "WAIT cannot be used with replica instances.")
+            done(ErrorReply("ERR", "WAIT cannot be used with replica instances."))
+            return
+        waiter = _Waiter(session, replicas, done)
+        if not session.open or self._reached(session) >= replicas:
+            done(self._reached(session))
+            return
+        self._waiters.append(waiter)
+        waiter.timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self._waited, waiter)
 
-        def reached() -> int:
-            return sum(1 for follower in self.followers if follower.applied >= session.written)
+    def _reached(self, session: Session) -> int:
+        return sum(1 for follower in self.followers if follower.applied >= session.written)
 
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                while reached() < replicas and session.open:
-                    self._acked.clear()
-                    await self._acked.wait()
-        except TimeoutError:
-            pass
-        return reached()
+    def _waited(self, waiter: _Waiter) -> None:
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+            waiter.done(self._reached(waiter.session))
+
+    def _acked(self) -> None:
+        """Replicas have more than before, or connections are gone: some may have waited long enough."""
+        for waiter in list(self._waiters):
+            if not waiter.session.open or self._reached(waiter.session) >= waiter.replicas:
+                if waiter.timer is not None:
+                    waiter.timer.cancel()
+                self._waited(waiter)
 
 
 def _random_history(rng: Random) -> str:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import Protocol
 
 from shard_runtime.clock import Clock
 from shard_runtime.redis.cluster_store import StoreClusterStore
@@ -21,6 +19,7 @@ from shard_runtime.redis.connection import Command, ConnectionLostError, Reply, 
 from shard_runtime.redis.log import StoreRecordLog
 
 from .data import Data
+from .pipeline import AtOnce, Pipeline, Road
 from .server import MemoryServer, Session
 
 NODE = "memory"
@@ -52,18 +51,6 @@ class FaultPoint:
 Hook = Callable[[FaultPoint], Awaitable[None]]
 
 
-class Road(Protocol):
-    """The way of a client's pipelines to the store and back: it may take time or lose them (ConnectionLostError)."""
-
-    async def sent(self, client: str, commands: Sequence[Command]) -> None:
-        """A pipeline has left its client; returns when it arrives."""
-        ...
-
-    async def answered(self, client: str, commands: Sequence[Command]) -> None:
-        """A pipeline is executed; returns when its replies arrive."""
-        ...
-
-
 class MemoryStore:
     """A deployment of one master. All faults are methods or attributes; nothing happens by chance."""
 
@@ -72,9 +59,7 @@ class MemoryStore:
         self.rng = rng or Random(0)
         self.master = MemoryServer(clock, self.rng)
         self.hook: Hook | None = None
-        self.road: Road | None = None
-        #: The context that pipelines are executed in: the server's, not their clients'.
-        self.context: Context | None = None
+        self.road: Road = AtOnce()
         self.reachable = True
         self._routes: dict[str, MemoryServer] = {}
         self._former: list[MemoryServer] = []
@@ -176,47 +161,46 @@ class MemoryStore:
 
     # -- for connections ----------------------------------------------------------------------------------------------
 
-    async def deliver(self, session: Session, commands: Sequence[Command]) -> list[Reply]:
-        """Execute a pipeline for a session, with the hook at each stage."""
-        hook, road = self.hook, self.road
-        if road is not None:
-            await road.sent(session.name, commands)
-        if hook is not None:
-            await hook(FaultPoint(session.name, Stage.SEND, commands))
-        replies: list[Reply] = []
-        for index, command in enumerate(commands):
-            if hook is not None:
-                await hook(FaultPoint(session.name, Stage.COMMAND, commands, index))
-            if session.dead:
-                raise ConnectionLostError("the in-memory store closed the connection")
-            if command[0] == "WAIT":
-                replies.append(await session.server.wait(session, int(command[1]), int(command[2])))
-            else:
-                replies.append(session.server.execute_now(session, command))
-        if hook is not None:
-            await hook(FaultPoint(session.name, Stage.REPLY, commands))
-        if road is not None:
-            await road.answered(session.name, commands)
-        return replies
-
     def start(self, session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]]) -> None:
-        """Execute a pipeline in a task of its own, which outlives its client; its end is put into `answer`."""
-        context = self.context.copy() if self.context is not None else None
-        task = asyncio.get_running_loop().create_task(self._answer(session, commands, answer), context=context)
+        """Execute a pipeline, whatever becomes of its client; its replies are put into `answer`."""
+        hook = self.hook
+        if hook is None:
+            Pipeline(self.road, session, commands, answer)
+            return
+        task = asyncio.get_running_loop().create_task(_watched(session, commands, answer, hook))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]]) -> None:
-        try:
-            replies = await self.deliver(session, commands)
-        except ConnectionLostError:
-            session.end(dead=False)
-        except Exception as error:
-            if not answer.done():
-                answer.set_exception(error)
-        else:
-            if not answer.done():
-                answer.set_result(replies)
+
+async def _watched(
+    session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]], hook: Hook
+) -> None:
+    """Execute a pipeline with the hook at each stage."""
+    try:
+        await hook(FaultPoint(session.name, Stage.SEND, commands))
+        replies: list[Reply] = []
+        for index, command in enumerate(commands):
+            await hook(FaultPoint(session.name, Stage.COMMAND, commands, index))
+            if session.dead:
+                return
+            replies.append(await _executed(session, command))
+        await hook(FaultPoint(session.name, Stage.REPLY, commands))
+    except ConnectionLostError:
+        session.end(dead=False)
+    except Exception as error:
+        if not answer.done():
+            answer.set_exception(error)
+    else:
+        if not answer.done():
+            answer.set_result(replies)
+
+
+async def _executed(session: Session, command: Command) -> Reply:
+    if command[0] != "WAIT":
+        return session.server.execute(session, command)
+    waited: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    session.server.wait(session, int(command[1]), int(command[2]), waited.set_result)
+    return await waited
 
 
 class MemoryClient:
