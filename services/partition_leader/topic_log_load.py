@@ -161,7 +161,8 @@ async def _rebuild_producers(
     if snapshot is not None:
         for producer_id, producer in snapshot.producers:
             state.producers.restore(producer_id, producer, state.high_watermark)
-        covered = max(covered, min(snapshot.log_end, state.high_watermark))
+        state.snapshot_end = min(snapshot.log_end, state.high_watermark)
+        covered = max(covered, state.snapshot_end)
     after = state.position(covered)
     through = StreamId(state.epoch, 0)
     while True:
@@ -253,4 +254,5 @@ def apply_draft(state: LogState, draft: Draft) -> None:
         state.bytes_since_snapshot += draft.size
     else:
         state.batches_since_snapshot = state.bytes_since_snapshot = 0
+        state.snapshot_end = draft.next_offset
         state.control_entries = len(draft.control)

@@ -29,6 +29,7 @@ class Draft:
         "batches",
         "compact_from",
         "control",
+        "forgets",
         "log_start",
         "main",
         "next_offset",
@@ -53,6 +54,7 @@ class Draft:
         self.size = 0
         self.raised = 0
         self.compact_from: StreamId | None = None
+        self.forgets = False
 
     @property
     def empty(self) -> bool:
@@ -192,6 +194,8 @@ class MoveStartOperation(Operation):
         if self.log_start > draft.log_start:
             draft.log_start = self.log_start
             draft.control.append(log_start_entry(draft.next_control_id(), self.log_start, draft.wall_ms))
+            # The next owner reads batches from here on only: producers of those before must stand in a snapshot.
+            draft.forgets = self.log_start > draft.state.snapshot_end and len(draft.state.producers) > 0
 
 
 def form_draft(state: LogState, queue: Sequence[Operation], settings: TopicLogSettings, wall_ms: int) -> Draft:
@@ -214,7 +218,8 @@ def form_draft(state: LogState, queue: Sequence[Operation], settings: TopicLogSe
 def _snapshot_due(draft: Draft, settings: TopicLogSettings) -> bool:
     state = draft.state
     return (
-        state.batches_since_snapshot + len(draft.batches) >= settings.snapshot_batches
+        draft.forgets
+        or state.batches_since_snapshot + len(draft.batches) >= settings.snapshot_batches
         or state.bytes_since_snapshot + draft.size >= settings.snapshot_bytes
         or state.control_entries + len(draft.control) > settings.control_entries_max
     )

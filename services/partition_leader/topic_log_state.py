@@ -80,7 +80,10 @@ class LogListener(Protocol):
 
 @dataclass(slots=True)
 class LogState:
-    """One log in memory. `high_watermark` is the end of the last confirmed flush; `data_end` of the last batch."""
+    """One log in memory. `high_watermark` is the end of the last confirmed flush; `data_end` of the last batch.
+
+    `snapshot_end`: producers of batches below it stand in the newest snapshot of the control log.
+    """
 
     shard: ShardId
     epoch: int
@@ -94,6 +97,7 @@ class LogState:
     control_entries: int = 0
     batches_since_snapshot: int = 0
     bytes_since_snapshot: int = 0
+    snapshot_end: int = 0
     mean_batch_bytes: int = 1024
     mean_batch_records: int = 1
     window: BatchRun | None = None
