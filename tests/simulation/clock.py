@@ -52,6 +52,7 @@ class Life:
         self.parked: list[SimHandle | SimTimer] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self._loop = loop
+        loop.lives.append(self)
         self._resumed = loop.create_future()
         self._prune_at = _PRUNE_AT
 
@@ -211,6 +212,9 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 0.0
         self._timers: list[tuple[float, int, SimTimer]] = []
+        #: Every life there was, that of the world first: whatever belongs to no process.
+        self.lives: list[Life] = []
+        self._world = Life(self, "world", 0)
 
     def time(self) -> float:
         """Virtual seconds since the start."""
@@ -231,8 +235,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """A task that belongs to the life of its context."""
         task = SimTask(coro, loop=self, name=name, context=context)
         life = LIFE.get() if context is None else context.get(LIFE)
-        if life is not None:
-            life.made(task)
+        (life or self._world).made(task)
         return task
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> SimHandle:
@@ -314,6 +317,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def unpark(self, handles: list[SimHandle | SimTimer]) -> None:
         """Let parked callbacks run, before anything of theirs that comes later."""
         self._ready.extend(handles)  # type: ignore[attr-defined]
+
+    def pending(self) -> list[asyncio.Task[Any]]:
+        """The tasks that have not ended."""
+        return [task for life in self.lives for task in life.tasks if not task.done()]
 
     def drop_all(self) -> None:
         """Forget every callback: the run is over."""

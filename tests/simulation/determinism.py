@@ -6,7 +6,6 @@ written to logs, and the garbage collector rests, so that no finaliser runs at a
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import random
@@ -109,7 +108,7 @@ def _forget(loop: SimLoop) -> None:
     """
     loop.drop_all()
     loop.close()
-    for task in asyncio.all_tasks(loop):
+    for task in loop.pending():
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         with suppress(BaseException):
             task.get_coro().close()
@@ -171,14 +170,13 @@ def _logging(loop_scribe: Scribe, keep: bool) -> Iterator[None]:
 
 @contextmanager
 def _resting_collector() -> Iterator[None]:
-    """No collection inside; all that a run leaves goes at its end, and nothing older is looked at then."""
+    """No collection but the one at the end, and what is older than the run is not looked at then."""
     was = gc.isenabled()
     gc.disable()
     gc.freeze()
     try:
         yield
     finally:
-        gc.collect()
         gc.unfreeze()
         if was:
             gc.enable()
