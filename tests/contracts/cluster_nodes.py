@@ -59,13 +59,18 @@ class ClusterNodes:
         self.pairs: list[Pair] = []
         self._ids: dict[int, str] = {}
         self._away: dict[int, Pair] = {}
+        self._alone: set[Server] = set()
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def ready(self) -> None:
         """Make the cluster whole and empty, whatever the last test left of it."""
         if not self.pairs:
+            self.stop()  # what an attempt that failed has left
             await self._form()
+        for server in self._alone:
+            server.stop()  # a node that starts anew finds the others sooner than one that has given them up
+        self._alone.clear()
         await self.revive()
         await self.let_replicate(True)
         await self._agreed()
@@ -94,14 +99,16 @@ class ClusterNodes:
             meets = [("CLUSTER", "MEET", "127.0.0.1", self.servers[i].port, bus[i]) for i in range(epoch - 1)]
             await ran(server, *meets, ("PING",))
         masters, replicas = self.servers[: len(FIRST_SLOTS)], self.servers[len(FIRST_SLOTS) :]
-        self.pairs = [Pair(*pair) for pair in zip(masters, replicas, strict=True)]
-        for pair, first, end in zip(self.pairs, FIRST_SLOTS, (*FIRST_SLOTS[1:], SLOTS), strict=True):
+        pairs = [Pair(*pair) for pair in zip(masters, replicas, strict=True)]
+        for pair, first, end in zip(pairs, FIRST_SLOTS, (*FIRST_SLOTS[1:], SLOTS), strict=True):
             await ran(pair.master, ("CLUSTER", "ADDSLOTSRANGE", first, end - 1))
             await until_true(partial(self._follows, pair), "a replica knows its master")
+        self.pairs = pairs
 
     @staticmethod
     def _node(bus: int) -> Server:
         options = ["--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "3000"]
+        options += ["--enable-debug-command", "yes"]
         options += ["--cluster-replica-no-failover", "yes", "--primaryuser", _USER, "--primaryauth", "secret"]
         return Server(*options, "--user", _USER, "on", ">secret", "~*", "&*", "+@all")
 
@@ -202,6 +209,20 @@ class ClusterNodes:
     async def revive(self) -> None:
         """Start what has died."""
         await asyncio.gather(*(server.start() for server in self.servers if not server.running))
+
+    async def isolate(self, server: Server) -> None:
+        """From here on a node hears nothing of the others; it serves its clients until it notices."""
+        self._alone.add(server)
+        await ran(
+            server,
+            ("CONFIG", "SET", "cluster-node-timeout", 300),
+            ("DEBUG", "DROP-CLUSTER-PACKET-FILTER", -2),
+        )
+
+    @staticmethod
+    async def is_down(server: Server) -> bool:
+        """Whether a node knows that it must not serve."""
+        return b"cluster_state:fail" in (await ran(server, ("CLUSTER", "INFO")))[0]
 
     async def move_slot(self, slot: int, target: Pair) -> None:
         """Move a slot with all its keys to another master."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -150,6 +151,21 @@ async def test_a_master_that_dies_is_followed_to_its_replica_and_a_flush_waits_f
     await nodes.hand_over([pair])
     await a.log.append(GROUP, e, flush(GROUP, e, appended.tip.seq + 1, b"3"))
     assert await records(a, LOG) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.rule("CM-19", "CM-15")
+async def test_a_master_that_has_lost_the_other_nodes_is_not_believed(world: World, nodes: ClusterNodes) -> None:
+    a = await world.process("a", min_insync_replicas=1)
+    pair = nodes.pairs[0]  # a client asks known masters in the order of their slots, so this one first
+    shard = next(shard for shard in SHARDS if nodes.pair_of(shard.owner_key) is pair)
+    e = (await a.claim(shard)).epoch
+    alone = pair.master
+    await nodes.isolate(alone)
+    await nodes.take_over([pair])
+    await until_true(partial(nodes.is_down, alone), "the lonely master notices")
+    appended = await asyncio.wait_for(a.log.append(shard, e, flush(shard, e, 1, b"1")), 10)
+    assert appended == Appended(StreamId(e, 1), 0)
+    assert await records(a, shard.streams[0]) == [b"1"]
 
 
 @pytest.mark.rule("CM-19", "SR-22", "CM-47")

@@ -157,17 +157,18 @@ class ClusterStoreMap:
         return self._slots[slot_of(key)] if self._slots else None
 
     async def refresh(self) -> None:
-        """Ask known masters, then the seeds, for the slot map."""
+        """Ask known masters, then the seeds, for the slot map.
+
+        A master that has lost the other nodes answers with an old map, in which it is a master still: the word of a
+        node that knows itself to be cut off counts only if no other gives a map (CM-19).
+        """
         known = [_split(node) for node in dict.fromkeys(filter(None, self._slots))]
         causes: list[str] = []
+        doubtful: list[str | None] = []
         kind = ConnectionLostError
         for host, port in dict.fromkeys([*known, *self._seeds]):
             try:
-                connection = await self._base.at(host, port).connect()
-                try:
-                    reply = (await connection.run([("CLUSTER", "SLOTS")], _ASK_MS))[0]
-                finally:
-                    await connection.close()
+                state, reply = await self._ask(host, port)
             except ConnectionLostError as error:
                 causes.append(str(error))
                 kind = _worse(kind, error)
@@ -176,11 +177,24 @@ class ClusterStoreMap:
                 causes.append(f"{host}:{port}: {reply}")
                 continue
             slots = _slot_map(reply, host)
-            if any(slots):
+            if not any(slots):
+                causes.append(f"{host}:{port} knows no slots yet")
+            elif _is_down(state):
+                doubtful = doubtful or slots
+            else:
                 self._slots = slots
                 return
-            causes.append(f"{host}:{port} knows no slots yet")
-        raise kind(f"no cluster node gives a slot map: {'; '.join(causes)}")
+        if not doubtful:
+            raise kind(f"no cluster node gives a slot map: {'; '.join(causes)}")
+        self._slots = doubtful
+
+    async def _ask(self, host: str, port: int) -> list[Reply]:
+        """A node's state, and its slot map."""
+        connection = await self._base.at(host, port).connect()
+        try:
+            return await connection.run([("CLUSTER", "INFO"), ("CLUSTER", "SLOTS")], _ASK_MS)
+        finally:
+            await connection.close()
 
     async def connect(self, node: str) -> StoreConnection:
         """Connect to a node."""
@@ -198,6 +212,13 @@ def _split(node: str) -> tuple[str, int]:
 def _worse(kind: type[ConnectionLostError], error: ConnectionLostError) -> type[ConnectionLostError]:
     """Of several nodes' failures the one to report: refused credentials are not mended by waiting."""
     return StoreAccessError if isinstance(error, StoreAccessError) else kind
+
+
+def _is_down(state: Reply) -> bool:
+    """Whether a node says that it cannot serve; one that does not show its state is believed."""
+    if isinstance(state, str):
+        state = state.encode()
+    return isinstance(state, bytes) and b"cluster_state:fail" in state
 
 
 def _slot_map(reply: Reply, asked: str) -> list[str | None]:
