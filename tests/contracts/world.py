@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from shard_runtime.clock import SystemClock
 from shard_runtime.record_log import (
@@ -16,6 +18,7 @@ from shard_runtime.record_log import (
     Renewal,
     ShardId,
     ShardKind,
+    StoreUnavailableError,
     StreamAppend,
     StreamId,
 )
@@ -30,6 +33,7 @@ OTHER = ShardId(ShardKind.SHARE_STATE, "3")
 TOPIC = ShardId(ShardKind.TOPIC, "AAAAAAAAAAAAAAAAAAAAAQ:0")
 LEASE_MS = 60_000
 CLUSTER = "cluster-1"
+AnswerT = TypeVar("AnswerT")
 
 
 class Process:
@@ -118,6 +122,14 @@ class World:
         for made in self._made:
             await made.close()
         await self.store.close()
+
+
+async def in_time(call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    """The answer to a call that gives up early, asked again on a busy machine; bounded."""
+    for _ in range(20):
+        with suppress(StoreUnavailableError):
+            return await call()
+    raise AssertionError("the store gave no answer in twenty calls")
 
 
 def flush(shard: ShardId, epoch: int, first: int, *records: bytes, stream: int = 0) -> list[StreamAppend]:
