@@ -89,6 +89,23 @@ async def test_producers_survive_a_takeover(snapshot_batches: int) -> None:
         assert new.high_watermark == 17
 
 
+@pytest.mark.rule("CM-43", "CM-45")
+async def test_producers_of_deleted_records_survive_a_takeover() -> None:
+    async with Cluster() as cluster:
+        one, two = cluster.node(), cluster.node()
+        old = await one.lead()
+        for sequence in range(3):
+            await old.append([batch(producer=7, sequence=sequence)], 1000)
+        assert await old.move_log_start(2) == 2
+        await old.append([batch(producer=8, sequence=0)], 1000)
+        assert await old.move_log_start(-1) == 4
+        new = await two.lead()
+        assert new.log_start_offset == 4
+        assert (await new.append([batch(producer=7, sequence=2)], 1000)).base_offsets == (2,)
+        assert (await new.append([batch(producer=7, sequence=3)], 1000)).base_offsets == (4,)
+        assert (await new.append([batch(producer=8, sequence=0)], 1000)).base_offsets == (3,)
+
+
 @pytest.mark.rule("CM-43", "P-11")
 async def test_a_takeover_reads_the_index_only_behind_the_snapshot() -> None:
     async with Cluster() as cluster:
