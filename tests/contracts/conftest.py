@@ -16,9 +16,9 @@ from .world import World
 KINDS: Final = ("twin", "valkey", "cluster")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nodes() -> Iterator[ClusterNodes]:
-    """The nodes of the Redis Cluster that all tests share; they start when the first test needs them."""
+    """The nodes of the Redis Cluster that all contract tests share; they start when the first test needs them."""
     made = ClusterNodes()
     yield made
     made.stop()
@@ -28,7 +28,8 @@ async def deploy(kind: str, replicas: int, nodes: ClusterNodes) -> Deployment:
     """Start a deployment by the name a test is parametrised with. The cluster's masters have a replica in any case."""
     if kind == "twin":
         return Twin(replicas)
-    made = RedisCluster(nodes) if kind == "cluster" else Valkey(replicas, protocol=2 if kind == "valkey-resp2" else 3)
+    protocol = 2 if kind.endswith("-resp2") else 3
+    made = RedisCluster(nodes, protocol) if kind.startswith("cluster") else Valkey(replicas, protocol)
     await made.start()
     return made
 
@@ -41,7 +42,7 @@ async def world(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIte
     await made.close()
 
 
-@pytest_asyncio.fixture(params=["valkey-resp2"])
+@pytest_asyncio.fixture(params=["valkey-resp2", "cluster-resp2"])
 async def resp2_world(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[World]:
     """The same under RESP2."""
     made = World(await deploy(request.param, 0, nodes))

@@ -22,8 +22,8 @@ from .proxy import Fault, Proxy
 class _Detour(Endpoint):
     """Dials a client's proxy where the node's own port is meant."""
 
-    def __init__(self, ways: Mapping[int, Proxy]) -> None:
-        super().__init__(Connection, {}, 2_000)
+    def __init__(self, ways: Mapping[int, Proxy], protocol: int) -> None:
+        super().__init__(Connection, {"protocol": protocol}, 2_000)
         self._ways = ways
 
     def at(self, host: str, port: int) -> Endpoint:
@@ -33,8 +33,9 @@ class _Detour(Endpoint):
 class RedisCluster:
     """`Deployment` on the shared nodes, from one test's begin to its end."""
 
-    def __init__(self, nodes: ClusterNodes) -> None:
+    def __init__(self, nodes: ClusterNodes, protocol: int = 3) -> None:
         self.name = "cluster"
+        self._protocol = protocol
         self.nodes = nodes
         self._ways: dict[str, dict[int, Proxy]] = {}
         self._faults: dict[str, list[Fault]] = {}
@@ -50,7 +51,7 @@ class RedisCluster:
             for proxy in self._ways[name].values():
                 await proxy.start()
         seeds = [("127.0.0.1", pair.master.port) for pair in self.nodes.pairs]
-        return ClusterStoreMap(_Detour(self._ways[name]), seeds)
+        return ClusterStoreMap(_Detour(self._ways[name], self._protocol), seeds)
 
     async def raw(self, *commands: Command) -> list[Any]:
         replies = []
