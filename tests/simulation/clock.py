@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
-from typing import Any, Final, TypeVarTuple
+from typing import Any, Final, TypeAlias, TypeVarTuple
 
 Ts = TypeVarTuple("Ts")
 
@@ -49,7 +49,7 @@ class Life:
         self.severed = False
         #: Whether anything keeps its callbacks from running; what the loop asks.
         self.halted = False
-        self.parked: list[SimHandle | SimTimer] = []
+        self.parked: list[Due] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self._loop = loop
         loop.lives.append(self)
@@ -66,10 +66,10 @@ class Life:
             self.tasks = [kept for kept in self.tasks if not kept.done() or unasked(kept)]
             self._prune_at = 2 * len(self.tasks) + _PRUNE_AT
 
-    def park(self, handle: SimHandle | SimTimer) -> None:
+    def park(self, due: Due) -> None:
         """Keep a callback that is due for `resume`; of a dead life forget it."""
         if not self.dead:
-            self.parked.append(handle)
+            self.parked.append(due)
 
     def pause(self) -> None:
         """Run nothing of it until `resume`."""
@@ -205,6 +205,23 @@ class SimTimer(asyncio.TimerHandle):
         self._cancelled = True
 
 
+class _NotKept(SimHandle):
+    """What stands for a callback that no handle was made for."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """It holds nothing."""
+
+    def cancel(self) -> None:
+        raise RuntimeError("a callback that was given a context cannot be cancelled here")
+
+
+_NOT_KEPT: Final = _NotKept()
+#: What waits in the loop or is parked: a handle, or (callback, arguments, context, life).
+Due: TypeAlias = "SimHandle | SimTimer | tuple[Callable[..., object], tuple[Any, ...], Context, Life | None]"
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Starts at 0 s and moves only when nothing is ready. Has no files, no signals and no threads."""
 
@@ -239,7 +256,11 @@ class SimLoop(asyncio.BaseEventLoop):
         return task
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> SimHandle:
-        """Run a callback in its turn."""
+        """Run a callback in its turn. With a context it cannot be cancelled: only tasks and futures give one, and they
+        keep no handle, so that none is made; they are most of all callbacks."""
+        if context is not None:
+            self._ready.append((callback, args, context, context.get(LIFE)))  # type: ignore[attr-defined]
+            return _NOT_KEPT
         handle = SimHandle(callback, args, context)
         self._ready.append(handle)  # type: ignore[attr-defined]  # BaseEventLoop's own queue
         return handle
@@ -280,15 +301,18 @@ class SimLoop(asyncio.BaseEventLoop):
         take, left = ready.popleft, _INSTANT_MAX
         while True:
             while ready:
-                handle = take()
-                if handle._cancelled:
+                due = take()
+                if type(due) is tuple:
+                    callback, args, context, life = due
+                elif due._cancelled:
                     continue
-                life = handle.life
+                else:
+                    callback, args, context, life = due._callback, due._args, due._context, due.life
                 if life is not None and life.halted:
-                    life.park(handle)
+                    life.park(due)
                     continue
                 try:
-                    handle._context.run(handle._callback, *handle._args)
+                    context.run(callback, *args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:
@@ -297,7 +321,7 @@ class SimLoop(asyncio.BaseEventLoop):
                     return
                 left -= 1
                 if left < 0:
-                    raise RuntimeError(f"time stands still at {self._now_s} s: {_INSTANT_MAX} callbacks, now {handle}")
+                    raise RuntimeError(f"time stands still at {self._now_s} s: {_INSTANT_MAX} callbacks, now {due}")
             self._jump()
             left = _INSTANT_MAX
 
@@ -314,9 +338,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # ---- for lives
 
-    def unpark(self, handles: list[SimHandle | SimTimer]) -> None:
+    def unpark(self, parked: list[Due]) -> None:
         """Let parked callbacks run, before anything of theirs that comes later."""
-        self._ready.extend(handles)  # type: ignore[attr-defined]
+        self._ready.extend(parked)  # type: ignore[attr-defined]
 
     def pending(self) -> list[asyncio.Task[Any]]:
         """The tasks that have not ended."""
