@@ -183,6 +183,7 @@ class AckOutbox:
     def _settle(
         self, acks: list[PendingAck], results: Mapping[TopicIdPartition, KafkaError | None], retry: bool
     ) -> None:
+        delay_ms: int | None = None
         for ack in acks:
             partition = ack.delivered.id_partition
             if partition in results:
@@ -194,12 +195,15 @@ class AckOutbox:
             if error is None:
                 self._backoff.reset()
             if retry and isinstance(error, RetriableError) and not isinstance(error, _FINAL):
-                self._try_again(ack, error)
+                delay_ms = (
+                    self._backoff.next_ms() if delay_ms is None else delay_ms
+                )  # one for all: they failed together
+                self._try_again(ack, error, delay_ms)
             else:
                 self._owner.settled(ack, error)
 
-    def _try_again(self, ack: PendingAck, error: KafkaError) -> None:
-        ack.not_before_ms = _now_ms() + self._backoff.next_ms()
+    def _try_again(self, ack: PendingAck, error: KafkaError, delay_ms: int) -> None:
+        ack.not_before_ms = _now_ms() + delay_ms
         if ack.not_before_ms > ack.deadline_ms:
             text = f"the acknowledgements were not taken in time; the last answer was: {error}"
             self._owner.settled(ack, RequestTimedOutError(text))

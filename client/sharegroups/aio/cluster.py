@@ -1,15 +1,16 @@
 """What the client knows of the cluster: nodes, topics, leaders, coordinators; and one refresher that keeps it true.
 
 Rules CL-14, CL-15, CL-34, CM-14, CM-22. Callers ask `request_refresh` as often as they like: refreshes run one at a
-time with a back-off between them. It keeps only the topics that somebody named.
+time with a back-off between them. It keeps only the topics that somebody named. It also tells when the cluster can be
+reached again, so that back-offs of those who could not go on either do not follow each other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, NamedTuple
 
 from kip932.api.v1.common_pb2 import LeaderIdAndEpoch, NodeEndpoint
 from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest
@@ -18,6 +19,7 @@ from kip932.errors import CoordinatorNotAvailableError, KafkaError, NetworkError
 from kip932.ids import KEY_TYPE_GROUP, TopicIdPartition
 from kip932.rpc.transport import Method, Transport, TransportError
 from sharegroups import wire
+from sharegroups.aio.patience import first_answer
 from sharegroups.config import Config
 from sharegroups.core.backoff import Backoff
 
@@ -55,6 +57,8 @@ class Cluster:
         self._wanted: set[str] = set()
         self._wanted_ids: set[bytes] = set()
         self._listeners: list[Callable[[], None]] = []
+        self._recovered: list[Callable[[], None]] = []
+        self._silent: set[str] = set()
         self._refresh = asyncio.Event()
         self._urgent = asyncio.Event()
         self._refreshed = asyncio.Condition()
@@ -100,6 +104,14 @@ class Cluster:
         leader = self._leaders.get(partition)
         return leader if leader is not None and leader.node_id in self._nodes else None
 
+    def moved(self, partitions: Iterable[TopicIdPartition], node_id: int) -> bool:
+        """Whether all of these partitions, which `node_id` led, are known to be led by others now.
+
+        Deleted topics do not count; partitions without a known leader have not moved yet.
+        """
+        leaders = [self.leader(partition) for partition in partitions if partition.topic_id in self.names]
+        return bool(leaders) and all(leader is not None and leader.node_id != node_id for leader in leaders)
+
     def learn(self, partition: TopicIdPartition, leader: LeaderIdAndEpoch, endpoints: Iterable[NodeEndpoint]) -> bool:
         """Take a leader that a response names, if it is newer than the one known (CL-34). True when it was."""
         known = self._leaders.get(partition)
@@ -115,6 +127,15 @@ class Cluster:
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change."""
         self._listeners.append(listener)
+
+    def on_recovery(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after a refresh that succeeds behind one that failed: what waits for a back-off is due."""
+        self._recovered.append(listener)
+
+    def heard(self) -> None:
+        """A node has answered somebody: if the last refresh failed, the next one need not wait for its back-off."""
+        if self.trouble:
+            self._urgent.set()
 
     def want(self, names: Iterable[str], ids: Iterable[bytes] = ()) -> None:
         """Keep these topics in the metadata, and nothing else by id."""
@@ -146,11 +167,9 @@ class Cluster:
     async def call_any(
         self, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float | None = None
     ) -> wire.ResponseT:
-        """Call the first node that answers, known ones before bootstrap ones. Raises NetworkError when none does."""
-        addresses = list(dict.fromkeys([*self._nodes.values(), *self._bootstrap]))
-        random.shuffle(addresses)
+        """Call one node after the other until one answers. Raises NetworkError when none does."""
         problems: list[str] = []
-        for address in addresses:
+        for address in sorted(self._addresses(), key=self._silent.__contains__):
             try:
                 return await self.transport.call(address, method, request, timeout_s or self.timeout_s)
             except TransportError as error:
@@ -159,12 +178,24 @@ class Cluster:
                 problems.append(str(error))
         raise NetworkError(f"no node answered {method.name}: {'; '.join(problems)}")
 
+    async def ask_any(
+        self, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float | None = None
+    ) -> wire.ResponseT:
+        """As `call_any`, for what may be asked twice: while one node is silent the next is asked beside it."""
+        addresses = self._addresses()
+        self._silent.intersection_update(addresses)
+
+        def call(address: str) -> Coroutine[Any, Any, wire.ResponseT]:
+            return self.transport.call(address, method, request, timeout_s or self.timeout_s)
+
+        return await first_answer(addresses, call, self._silent, method.name)
+
     async def find_coordinator(self, group_id: str) -> str:
         """Address of a group's coordinator. Raises KafkaError or TransportError; one try."""
         if not self._nodes:  # an admin client that knew no other node would be lost with its bootstrap node
             await self.fetch_metadata([])
         request = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=[group_id])
-        response = await self.call_any(wire.FIND_COORDINATOR, request)
+        response = await self.ask_any(wire.FIND_COORDINATOR, request)
         for found in response.coordinators:
             if found.key == group_id:
                 if error := error_for(found.error_code, found.error_message):
@@ -181,13 +212,19 @@ class Cluster:
                 request.topics.values.add(name=name)
             for topic_id in ids:
                 request.topics.values.add(topic_id=topic_id)
-        response = await self.call_any(wire.METADATA, request)
+        response = await self.ask_any(wire.METADATA, request)
         if error := error_for(response.error_code, response.error_message):
             raise error
         self._learn_all(response)
         return response
 
     # Steps.
+
+    def _addresses(self) -> list[str]:
+        """Nodes to ask, in an order of chance: known ones, and those to begin with."""
+        addresses = list(dict.fromkeys([*self._nodes.values(), *self._bootstrap]))
+        random.shuffle(addresses)
+        return addresses
 
     def _learn_nodes(self, endpoints: Iterable[NodeEndpoint]) -> None:
         for node in endpoints:
@@ -250,7 +287,11 @@ class Cluster:
                 self.trouble = str(error)
                 self._refresh.set()
             else:
-                self.trouble = ""
+                if self.trouble:
+                    self.trouble = ""
+                    backoff.reset()
+                    for listener in self._recovered:
+                        listener()
             async with self._refreshed:
                 self._rounds += 1
                 self._refreshed.notify_all()

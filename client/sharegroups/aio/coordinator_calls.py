@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from kip932.errors import (
     CoordinatorError,
@@ -18,22 +18,34 @@ from kip932.rpc.transport import Method, TransportError
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.heartbeats import fatal_error
+from sharegroups.aio.patience import while_in_charge
 
 T = TypeVar("T")
 
+#: What may be asked of several nodes at once: it changes nothing.
+_QUESTIONS: Final = frozenset(
+    method.path for method in (wire.METADATA, wire.FIND_COORDINATOR, wire.DESCRIBE_CLUSTER, wire.DESCRIBE_CONFIGS)
+)
 
-async def at_coordinator(cluster: Cluster, group_id: str, timeout_s: float, call: Callable[[str], Awaitable[T]]) -> T:
+
+async def at_coordinator(
+    cluster: Cluster, group_id: str, timeout_s: float, call: Callable[[str], Coroutine[Any, Any, T]]
+) -> T:
     """Run `call(address)` until it raises nothing that a retry can help. Raises KafkaError in the end."""
     backoff = cluster.backoff()
     last: Exception = NetworkError("no coordinator answered")
     address: str | None = None
+
+    def find() -> Coroutine[Any, Any, str]:
+        return cluster.find_coordinator(group_id)
+
     try:
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
                     if address is None:
-                        address = await cluster.find_coordinator(group_id)
-                    return await call(address)
+                        address = await find()
+                    return await while_in_charge(call(address), address, find, f"group {group_id!r}")
                 except CoordinatorLoadInProgressError as error:
                     last = error
                 except (CoordinatorError, NetworkError) as error:
@@ -52,7 +64,9 @@ async def at_any(
     cluster: Cluster, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float
 ) -> wire.ResponseT:
     """Call any node, again until one answers or the time is over. Raises KafkaError."""
-    return await until_answered(cluster, method.name, timeout_s, lambda: cluster.call_any(method, request, timeout_s))
+    call = cluster.ask_any if method.path in _QUESTIONS else cluster.call_any
+    one_s = min(timeout_s, cluster.timeout_s)
+    return await until_answered(cluster, method.name, timeout_s, lambda: call(method, request, one_s))
 
 
 async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:

@@ -19,7 +19,7 @@ from kip932.rpc.transport import Transport
 from sharegroups.aio.ack_ledger import AckLedger, Commit, CommitResult
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.machinery import Machinery
-from sharegroups.aio.share_session import Member
+from sharegroups.aio.member import Member
 from sharegroups.config import consumer_config
 from sharegroups.core.membership import Membership
 from sharegroups.errors import IllegalStateError, WakeupError

@@ -15,7 +15,8 @@ from kip932.errors import KafkaError
 from kip932.ids import TopicIdPartition
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.share_session import Member, ShareSession
+from sharegroups.aio.member import Member
+from sharegroups.aio.share_session import ShareSession
 from sharegroups.aio.signal import Signal
 from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics
@@ -50,6 +51,7 @@ class Fetcher:
         self._max_records = int(member.config["max.poll.records"])
         self._one_at_a_time = member.config["share.acquire.mode"] == "record_limit"
         cluster.listen(self.follow_metadata)
+        cluster.on_recovery(self._recovered)
 
     # What sessions report (SessionOwner).
 
@@ -101,6 +103,7 @@ class Fetcher:
             self._sessions[node_id] = ShareSession(node_id, self._member, self._cluster, self, self._metrics)
         for node_id, session in self._sessions.items():
             session.wanted = wanted.get(node_id, {})
+            session.give_up_silent()
         if missing:
             self._cluster.request_refresh()
         self._reap()
@@ -169,6 +172,11 @@ class Fetcher:
         self._sessions.clear()
 
     # Steps.
+
+    def _recovered(self) -> None:
+        for session in self._sessions.values():
+            session.hurry()
+        self._signal.set()
 
     @staticmethod
     def _session_of(part: Delivered) -> ShareSession:

@@ -6,8 +6,8 @@ Rules CL-11 to CL-18. The decisions are `core.membership`'s; this host looks up 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -24,6 +24,7 @@ from kip932.ids import EPOCH_LEAVE, TopicIdPartition
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.patience import while_in_charge
 from sharegroups.aio.signal import Signal
 from sharegroups.core.membership import Heartbeat, Lookup, Membership
 from sharegroups.metrics import ConsumerMetrics
@@ -71,6 +72,7 @@ class Heartbeats:
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
         cluster.listen(self.wake)
+        cluster.on_recovery(self._recovered)
 
     def start(self) -> None:
         """Start the loop; again is a no-op."""
@@ -93,6 +95,10 @@ class Heartbeats:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _recovered(self) -> None:
+        self._membership.hurry()
+        self.wake()
 
     async def _run(self) -> None:
         while True:
@@ -140,6 +146,7 @@ class Heartbeats:
         else:
             named = wire.address_of(response.coordinator) if response.HasField("coordinator") else None
             outcome = self._answered(heartbeat, response)
+            self._cluster.heard()
             self._metrics.heartbeats += 1
             self._metrics.heartbeat_ms.add(self._now_ms() - started_ms)
             self._metrics.last_heartbeat_s = asyncio.get_running_loop().time()
@@ -177,8 +184,13 @@ class Heartbeats:
         if self._coordinator is None:
             if heartbeat.member_epoch == EPOCH_LEAVE and self._cluster.cluster_id == "":
                 raise TransportError(TransportStatus.UNAVAILABLE, "coordinator", "none is known")  # CL-8
-            self._coordinator = await self._cluster.find_coordinator(self._group_id)
-        return await self._cluster.transport.call(self._coordinator, wire.HEARTBEAT, request, self._cluster.timeout_s)
+            self._coordinator = await self._find()
+        address, cluster = self._coordinator, self._cluster
+        call = cluster.transport.call(address, wire.HEARTBEAT, request, cluster.timeout_s)
+        return await while_in_charge(call, address, self._find, f"group {self._group_id!r}")
+
+    def _find(self) -> Coroutine[Any, Any, str]:
+        return self._cluster.find_coordinator(self._group_id)
 
     @staticmethod
     def _now_ms() -> int:

@@ -11,7 +11,8 @@ from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.fetcher import Fetcher
 from sharegroups.aio.heartbeats import Heartbeats
-from sharegroups.aio.share_session import Member, ShareSession
+from sharegroups.aio.member import Member
+from sharegroups.aio.share_session import ShareSession
 from sharegroups.core.membership import Membership
 from sharegroups.metrics import ConsumerMetrics
 from sharegroups.security import transport_for

@@ -1,8 +1,9 @@
 """Sends what a producer's buffer holds to the leaders, one request in flight per leader, over ProduceStream.
 
 Rules P-1 and P-4 (what piled up while a request was in flight forms the next), CM-42, CM-43 (the same batch goes out
-again with the same sequences until it is answered), CL-34 (redirects). The buffer is shared with the application's
-threads under `lock`; everything else belongs to the event loop.
+again with the same sequences until it is answered), CL-34 (redirects). A leader that is silent while others lead its
+partitions is not waited for. The buffer is shared with the application's threads under `lock`; everything else belongs
+to the event loop.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
@@ -28,7 +30,8 @@ from kip932.errors import (
 from kip932.ids import REQUEST_PARTITIONS_MAX, TopicIdPartition, TopicPartition
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
-from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.cluster import Cluster, wait_for_event
+from sharegroups.aio.patience import SILENCE_S
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.config import Config
 from sharegroups.core.produce_buffer import Batch, Group, ProduceBuffer, ProducerIdentity
@@ -72,12 +75,15 @@ class Sender:
         self._acks = 1 if config["acks"] == "1" else -1
         self._streams: dict[int, _Stream] = {}
         self._busy: dict[int, asyncio.Task[None]] = {}
+        self._asked: dict[int, list[TopicIdPartition]] = {}
         self._backoff = cluster.backoff()
+        self._reachable = asyncio.Event()
         self._identifying: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._turn = 0
         self._closed = False
-        cluster.listen(self.pump)
+        cluster.listen(self._leaders_changed)
+        cluster.on_recovery(self._recovered)
 
     def pump(self) -> None:
         """Send whatever can be sent now, and arm the timer for what must wait."""
@@ -119,7 +125,9 @@ class Sender:
         if self.transaction is not None:
             request.transactional_id = self.transaction.transactional_id
             request.transaction_timeout_ms = self.transaction.timeout_ms
-        response = await self._cluster.call_any(wire.INIT_PRODUCER_ID, request)
+        # Asked twice, a transaction's epoch would rise twice, and the answer that came first would be fenced.
+        ask = self._cluster.ask_any if self.transaction is None else self._cluster.call_any
+        response = await ask(wire.INIT_PRODUCER_ID, request)
         if error := error_for(response.error_code, response.error_message):
             raise error
         self.identity = ProducerIdentity(response.producer_id, response.producer_epoch)
@@ -146,7 +154,8 @@ class Sender:
                 if isinstance(error, TransportError) and not error.retriable:
                     self.fail_all(NetworkError(f"no producer id could be had: {error}"))
                     break
-                await asyncio.sleep(backoff.next_ms() / 1000)
+                self._reachable.clear()
+                await wait_for_event(self._reachable, backoff.next_ms() / 1000)
             except KafkaError as error:
                 self.fail_all(error)
                 break
@@ -176,24 +185,29 @@ class Sender:
     async def _send(self, node_id: int, groups: list[_Group], ids: dict[str, bytes]) -> None:
         try:
             request = self._request(groups, ids)
+            self._asked[node_id] = [
+                TopicIdPartition(ids[group.partition.topic], group.partition.partition) for group in groups
+            ]
             stream = await self._stream(node_id)
             response = (
-                await stream.request(lambda number: _numbered(number, request), self._cluster.timeout_s)
+                await stream.request(lambda number: _numbered(number, request), self._cluster.timeout_s, SILENCE_S)
             ).response
         except asyncio.CancelledError:
             closed = NetworkError("the producer was closed before the leader answered; the record may be stored")
             for group in groups:
-                self._failed(group, closed, retriable=False)
+                self._failed(group, closed, None)
             raise
         except TransportError as error:
             self._cluster.request_refresh()
             problem = NetworkError(f"node {node_id}: {error}")
+            delay_ms = self._backoff.next_ms() if error.retriable else None
             for group in groups:
-                self._failed(group, problem, retriable=error.retriable)
+                self._failed(group, problem, delay_ms)
         else:
             self._answered(groups, ids, response)
         finally:
             del self._busy[node_id]
+            self._asked.pop(node_id, None)
             self._changed()
             self.pump()
 
@@ -234,9 +248,34 @@ class Sender:
             address = self._cluster.address(node_id)
             if address is None:
                 raise TransportError(TransportStatus.UNAVAILABLE, f"node {node_id}", "its address is unknown")
-            stream = await CorrelatedStream.open(self._cluster.transport, address, wire.PRODUCE_STREAM)
+            stream = await CorrelatedStream.open(
+                self._cluster.transport, address, wire.PRODUCE_STREAM, partial(self._late, node_id)
+            )
             self._streams[node_id] = stream
         return stream
+
+    def _late(self, node_id: int) -> None:
+        """A leader is silent: find out whether it still leads."""
+        self._cluster.request_refresh()
+        self._give_up_silent(node_id)
+
+    def _leaders_changed(self) -> None:
+        for node_id in list(self._asked):
+            self._give_up_silent(node_id)
+        self.pump()
+
+    def _give_up_silent(self, node_id: int) -> None:
+        """What a silent node was asked to append goes to the new leaders, unchanged, as after a broken connection."""
+        stream = self._streams.get(node_id)
+        if stream is not None and stream.is_late and self._cluster.moved(self._asked.get(node_id, ()), node_id):
+            stream.abandon(f"no answer, and node {node_id} does not lead these partitions any more")
+
+    def _recovered(self) -> None:
+        self._backoff.reset()
+        self._reachable.set()
+        with self.lock:
+            self.buffer.hurry()
+        self.pump()
 
     def _answered(self, groups: list[_Group], ids: dict[str, bytes], response: ProduceResponse) -> None:
         results = {
@@ -244,20 +283,25 @@ class Sender:
             for topic in response.responses
             for part in topic.partition_responses
         }
+        failed: list[tuple[_Group, KafkaError]] = []
         for group in groups:
             partition = TopicIdPartition(ids[group.partition.topic], group.partition.partition)
             result = results.get(partition)
             if result is None:
-                self._failed(group, NetworkError("the answer leaves the partition out"), retriable=True)
+                failed.append((group, NetworkError("the answer leaves the partition out")))
             elif error := error_for(result.error_code, result.error_message):
                 if result.HasField("current_leader"):
                     self._cluster.learn(partition, result.current_leader, response.node_endpoints)
                 if isinstance(error, _OUTDATED):
                     self._cluster.request_refresh()
-                self._failed(group, error, isinstance(error, RetriableError))
+                failed.append((group, error))
             else:
                 self._backoff.reset()
                 self._delivered(group, result)
+        if failed:
+            delay_ms = self._backoff.next_ms()  # one for all: they failed together
+            for group, problem in failed:
+                self._failed(group, problem, delay_ms if isinstance(problem, RetriableError) else None)
 
     def _delivered(self, group: _Group, result: _Result) -> None:
         offset = result.base_offset
@@ -270,15 +314,14 @@ class Sender:
         with self.lock:
             self.buffer.delivered(group)
 
-    def _failed(self, group: _Group, error: KafkaError, retriable: bool) -> None:
-        now_ms = self._now_ms()
-        delay_ms = self._backoff.next_ms()
-        timeout_ms = self._config["delivery.timeout.ms"]
-        if retriable and now_ms + delay_ms - group.created_ms < timeout_ms:
-            with self.lock:
-                self.buffer.retry(group, now_ms + delay_ms)
-            return
-        if retriable:
+    def _failed(self, group: _Group, error: KafkaError, delay_ms: int | None) -> None:
+        """Send it again after `delay_ms`, while there is time; None: trying again cannot help."""
+        if delay_ms is not None:
+            timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
+            if not_before_ms - group.created_ms < timeout_ms:
+                with self.lock:
+                    self.buffer.retry(group, not_before_ms)
+                return
             error = RequestTimedOutError(f"not delivered within {timeout_ms} ms; the last answer was: {error}")
         with self.lock:
             self.buffer.delivered(group)

@@ -2,27 +2,28 @@
 
 Rules CL-30 to CL-35, P-4, P-5, PL-502a. At most one ShareFetch and one ShareAcknowledge are in flight; epochs are taken
 when a request is written. Acknowledgements never wait behind a parked fetch: they leave in a ShareAcknowledge of their
-own. The end of the stream is the end of the session, and of every acknowledgement that belonged to it.
+own. The end of the stream is the end of the session, and of every acknowledgement that belonged to it; a leader that is
+silent while others lead everything of the session is not waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Protocol
 
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
 from kip932.errors import KafkaError, NetworkError, RetriableError, ShareSessionLimitReachedError, error_for
-from kip932.ids import ACK_RELEASE, ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT, TopicIdPartition
+from kip932.ids import ACK_RELEASE, TopicIdPartition
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.ack_outbox import OUTDATED, SESSION_GONE, AckOutbox, AckOwner, PendingAck, by_partition
 from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.member import Member
+from sharegroups.aio.patience import SILENCE_S
 from sharegroups.aio.signal import Signal
 from sharegroups.aio.streams import CorrelatedStream
-from sharegroups.config import Config
 from sharegroups.core.acknowledgements import AckBatch, Delivery
 from sharegroups.core.fetch_session import FetchSession, SessionStep
 from sharegroups.core.record_batch import Acquired, Extent, select
@@ -44,33 +45,6 @@ class SessionOwner(AckOwner, Protocol):
     def wake(self) -> None:
         """Something about this session changed."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """Who fetches, and how."""
-
-    group_id: str
-    member_id: str
-    config: Config
-
-    @property
-    def acquire_mode(self) -> int:
-        """share.acquire.mode as the wire has it."""
-        return ACQUIRE_RECORD_LIMIT if self.config["share.acquire.mode"] == "record_limit" else ACQUIRE_BATCH_OPTIMIZED
-
-    def fetch_request(self) -> ShareFetchRequest:
-        """What every ShareFetch of this member says."""
-        return ShareFetchRequest(
-            group_id=self.group_id,
-            member_id=self.member_id,
-            max_wait_ms=self.config["fetch.max.wait.ms"],
-            min_bytes=self.config["fetch.min.bytes"],
-            max_bytes=self.config["fetch.max.bytes"],
-            max_records=self.config["max.poll.records"],
-            batch_size=self.config["max.poll.records"],
-            share_acquire_mode=self.acquire_mode,
-        )
 
 
 class ShareSession:
@@ -128,6 +102,17 @@ class ShareSession:
         if self.outbox and self._acknowledging is None and not self._closed:
             self._acknowledging = asyncio.create_task(self._acknowledge())
 
+    def hurry(self) -> None:
+        """The cluster can be reached again: what waits for a back-off is due now."""
+        self._backoff.reset()
+        self.not_before_ms = 0
+
+    def give_up_silent(self) -> None:
+        """Leave a leader whose answer is late when others lead all that the session held (PL-524, CL-33)."""
+        stream = self._stream
+        if stream is not None and stream.is_late and self._cluster.moved(self._session.known, self.node_id):
+            stream.abandon(f"no answer, and node {self.node_id} does not lead these partitions any more")
+
     async def close(self, timeout_s: float) -> None:
         """Send what is pending, close the session with epoch −1, end the stream (CL-28, CL-37). Never raises."""
         try:
@@ -159,10 +144,10 @@ class ShareSession:
             return self._fetch_request(number, step, sent)
 
         started_ms = self._now_ms()
-        timeout_s = self._member.config["fetch.max.wait.ms"] / 1000 + self._cluster.timeout_s
+        wait_s = self._member.config["fetch.max.wait.ms"] / 1000
         try:
             stream = await self._open_stream()
-            response = (await stream.request(make, timeout_s)).fetch
+            response = (await stream.request(make, wait_s + self._cluster.timeout_s, wait_s + SILENCE_S)).fetch
         except TransportError as error:
             self._lost(step.generation, error, sent)
         else:
@@ -309,7 +294,7 @@ class ShareSession:
             if not self._session.is_established:
                 self.outbox.drop_dead(self._session.generation)
                 return
-            response = (await stream.request(make, self._cluster.timeout_s)).acknowledge
+            response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).acknowledge
         except TransportError as error:
             self._lost(step.generation, error, sent)
             return
@@ -349,7 +334,8 @@ class ShareSession:
                 address = self._cluster.address(self.node_id)
                 if address is None:
                     raise TransportError(TransportStatus.UNAVAILABLE, f"node {self.node_id}", "its address is unknown")
-                self._stream = await CorrelatedStream.open(self._cluster.transport, address, wire.SHARE_STREAM)
+                transport = self._cluster.transport
+                self._stream = await CorrelatedStream.open(transport, address, wire.SHARE_STREAM, self._late)
             return self._stream
 
     async def _close_session(self) -> None:
@@ -360,6 +346,11 @@ class ShareSession:
                 await self._acknowledge_once(closing=True)
                 return
             await self._acknowledge_once()
+
+    def _late(self) -> None:
+        """The leader is silent: find out whether it still leads."""
+        self._cluster.request_refresh()
+        self.give_up_silent()
 
     def _refused(self, step: SessionStep, sent: list[PendingAck], error: KafkaError) -> None:
         """A whole request was answered with an error (CL-31)."""

@@ -118,6 +118,12 @@ class Membership:
         raised, self._raised = self._raised, None
         return self.fatal or raised
 
+    def hurry(self) -> None:
+        """The cluster can be reached again: a heartbeat that waits for a back-off is due now, and delays start over."""
+        self._backoff.reset()
+        if self._retry_at_ms is not None:
+            self._retry_at_ms = 0
+
     # What the application does.
 
     def subscribe(self, topics: Iterable[str]) -> None:

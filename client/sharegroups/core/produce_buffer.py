@@ -202,6 +202,11 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         lane.not_before_ms = not_before_ms
         lane.waiting.extendleft(reversed(group.batches))
 
+    def hurry(self) -> None:
+        """The cluster can be reached again: what waits for a back-off may be sent now."""
+        for lane in self._lanes.values():
+            lane.not_before_ms = 0
+
     def expired(self, older_than_ms: int) -> list[Group[RecordT, WatcherT]]:
         """Take out, as finished groups, the waiting batches accepted before `older_than_ms` (delivery.timeout.ms)."""
         groups: list[Group[RecordT, WatcherT]] = []

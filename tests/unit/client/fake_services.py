@@ -47,8 +47,8 @@ class Cluster:
         response = find_coordinator_pb2.FindCoordinatorResponse()
         for key in request.coordinator_keys:
             error = self.fake.take_error("find_coordinator")
-            node = self.fake.endpoint(0)
-            response.coordinators.add(key=key, node_id=0, host=node.host, port=node.port, error_code=error)
+            node = self.fake.endpoint(self.fake.coordinator)
+            response.coordinators.add(key=key, node_id=node.node_id, host=node.host, port=node.port, error_code=error)
         return response
 
     async def init_producer_id(self, request: Any, context: Any) -> init_producer_id_pb2.InitProducerIdResponse:

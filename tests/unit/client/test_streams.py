@@ -106,6 +106,50 @@ def test_a_write_that_the_peer_holds_up_ends_in_time_and_so_do_those_behind_it()
     run(story())
 
 
+@pytest.mark.rule("P-4")
+def test_the_owner_is_told_of_a_late_answer_each_second_until_it_comes() -> None:
+    async def story() -> None:
+        told: list[tuple[float, bool]] = []
+        peer = _Peer({1: 0.5, 2: 7.2})
+        stream = await CorrelatedStream.open(
+            peer,  # type: ignore[arg-type]
+            "node",
+            wire.PRODUCE_STREAM,
+            lambda: told.append((round(asyncio.get_running_loop().time(), 1), stream.is_late)),
+        )
+        await stream.request(numbered(), 30.0, 3.0)
+        await asyncio.sleep(0.5)
+        late = asyncio.create_task(stream.request(numbered(), 30.0, 3.0))
+        await asyncio.sleep(3.1)
+        assert stream.is_late
+        assert (await late).correlation_id == 2
+        assert not stream.is_late
+        await asyncio.sleep(60)
+        assert told == [(4.0, True), (5.0, True), (6.0, True), (7.0, True), (8.0, True)]
+        assert not stream.is_lost
+        await stream.close()
+
+    run(story())
+
+
+@pytest.mark.rule("P-4", "PL-524")
+def test_an_abandoned_stream_fails_what_waits_on_it_and_a_write_that_is_held_up() -> None:
+    async def story() -> None:
+        peer = _Peer({}, full=True)
+        stream = await CorrelatedStream.open(peer, "node", wire.PRODUCE_STREAM, lambda: stream.abandon("moved"))  # type: ignore[arg-type]
+        problems = await asyncio.gather(
+            *(stream.request(numbered(), 30.0, 2.0) for _ in range(2)), return_exceptions=True
+        )
+        assert [str(problem) for problem in problems] == ["node: UNAVAILABLE: moved"] * 2
+        assert all(isinstance(problem, TransportError) and problem.retriable for problem in problems)
+        assert asyncio.get_running_loop().time() == pytest.approx(2.0, abs=0.01)
+        assert peer.closed.is_set()
+        stream.abandon("again")
+        await stream.close()
+
+    run(story())
+
+
 def test_a_signal_is_kept_until_it_is_cleared_and_a_wait_ends_by_itself() -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()

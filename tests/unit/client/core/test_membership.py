@@ -252,3 +252,19 @@ def test_a_poll_says_whether_it_brings_a_heartbeat_closer() -> None:
     m.subscribe(["t"])
     assert m.poll(5)  # it joins again behind the leave
     assert member().poll(0)
+
+
+@pytest.mark.rule("CL-14")
+def test_a_back_off_ends_and_starts_over_when_the_cluster_can_be_reached_again() -> None:
+    m = stable()
+    for now_ms in (5001, 5101, 5301):
+        m.unanswered(beat(m, now_ms), None, now_ms)
+    assert m.next_deadline() == 5701
+    m.hurry()
+    again = beat(m, 5350)
+    assert m.heartbeat(5350) is None, "one in flight"
+    m.unanswered(again, None, 5350)
+    assert m.next_deadline() == 5450
+    m.succeeded(beat(m, 5450), 1, 5000, None)
+    m.hurry()
+    assert m.heartbeat(5460) is None, "nothing waits for a back-off"

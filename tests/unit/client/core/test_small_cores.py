@@ -137,6 +137,16 @@ def test_a_topic_created_again_counts_from_zero_and_a_batch_keeps_its_number_whe
     assert [b.base_sequence for b in anew.batches] == [0, 1]
 
 
+@pytest.mark.rule("CL-14")
+def test_what_waits_for_a_back_off_may_be_sent_at_once_when_the_cluster_is_back() -> None:
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 2)
+    buffer.append(T0, 1, 10, 0)
+    buffer.retry(buffer.take([T0], ME, 1000, IDS)[0], 900)
+    assert buffer.ready(100) == []
+    buffer.hurry()
+    assert buffer.ready(100) == [T0]
+
+
 @pytest.mark.rule("CM-43")
 def test_a_new_identity_counts_from_zero_and_never_mixes_with_the_old_one() -> None:
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
