@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from kip932.ids import STATE_ACQUIRED
+from partition_leader.core.status import Status
+from partition_leader.core.transitions import PENDING
 from shard_runtime import configs
 from tests.simulation.history import GroupSeen, LimitsSeen, Share, SizesSeen, StateSeen
 from tests.simulation.inside import confirmed, running, seen, share_of, states
@@ -156,5 +159,24 @@ def _leader_sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, i
         yield "retiring share-partitions", len(partitions._retiring), 0
     yield "deadlines", len(deadlines._heap), max(65, 4 * len(deadlines._current) + 1)
     now_ms = process.clock.now_ms()
-    due_ms = [deadline for host in partitions.hosts() if (deadline := host.core.next_deadline()) is not None]
-    yield "ms that the first lock is overdue", max(0, now_ms - min(due_ms, default=now_ms)), _OVERDUE_MS
+    hosts = [host for host in partitions.hosts() if host.core.status is Status.ACTIVE]
+    due_ms = [deadline for host in hosts if (deadline := host.core.next_deadline()) is not None]
+    yield "ms that a deadline is overdue", max(0, now_ms - min(due_ms, default=now_ms)), _OVERDUE_MS
+    yield "ms that a lock is overdue", max((_overdue_ms(host, now_ms) for host in hosts), default=0), _OVERDUE_MS
+    yield "records that wait for no write", sum(map(_forgotten, hosts)), 0
+
+
+def _overdue_ms(host: Any, now_ms: int) -> int:
+    """By how much the lock of an acquired record has run out: no such record is without a timer (INV-19)."""
+    runs = (run for batch in host.core._state.window.walk() for run in batch.lock_runs(batch.first, batch.last))
+    return max((now_ms - deadline for *_, code, _, _, deadline in runs if code == STATE_ACQUIRED), default=0)
+
+
+def _forgotten(host: Any) -> int:
+    """Records whose acknowledgement or release is pending, though nothing is queued, written or read back for it."""
+    state = host.core._state
+    write_back = state.write_back
+    if write_back.queued or write_back.outstanding is not None or write_back.unresolved:
+        return 0
+    runs = (run for batch in state.window.walk() for run in batch.lock_runs(batch.first, batch.last))
+    return sum(last - first + 1 for first, last, code, *_ in runs if code & PENDING)

@@ -86,6 +86,8 @@ def _drawn_flags(rng: Random) -> Iterator[tuple[str, str]]:
         ("group.share.max.share.sessions", ("200", "200", "2000")),
         ("share.coordinator.snapshot.update.records.per.snapshot", ("0", "2", "7", "50")),
         ("shard.compaction.entries.min", ("10", "30", "1000")),
+        # Short, so that state writes fail and are read back within a fault, and not only at the end of a run.
+        ("persister.operation.timeout.ms", ("500", "1500", "4000")),
     ):
         if rng.random() < 0.5:
             yield name, rng.choice(values)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE, ACK_RENEW, STATE_AVAILABLE
+from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE, ACK_RENEW, STATE_ACKNOWLEDGED, STATE_AVAILABLE
 from tests.simulation.checkers.counts import DeliveryCounts
 from tests.simulation.checkers.exclusion import MutualExclusion
-from tests.simulation.checkers.finality import AcceptIsFinal
+from tests.simulation.checkers.finality import AcceptIsFinal, StoredIsFinal
 from tests.simulation.checkers.ownership import Ownership
 from tests.simulation.checkers.window import Window
 from tests.simulation.made import LOCK_MS, Made, found
@@ -101,6 +101,34 @@ class TestAcceptIsFinal:
         made = Made().acquires("A", 0).at(10).settles("A", 0).at(20)
         made.share = made.share._replace(group_id="h")
         assert not found(AcceptIsFinal(), made.acquires("B", 0))
+
+
+class TestStoredIsFinal:
+    pytestmark = pytest.mark.rule("INV-5")
+
+    def test_what_is_stored_as_finished_and_comes_back_is_found_though_nobody_was_told(self) -> None:
+        made = Made().acquires("A", 0, 1).at(10).writes(0, (1, 1, STATE_ACKNOWLEDGED, 1)).at(20)
+        assert found(StoredIsFinal(), made.acquires("B", 0, 1, 2)) == ["INV-5"]
+        made = Made().acquires("A", 0, 1).at(10).writes(1).at(20)
+        assert found(StoredIsFinal(), made.acquires("B", 0, 1, 2)) == ["INV-5"]
+
+    def test_what_was_locked_before_or_is_stored_as_available_is_not(self) -> None:
+        made = Made().acquires("A", 0).at(10).writes(1).at(20).acquires("B", 0, locked_ms=5)
+        assert not found(StoredIsFinal(), made)
+        made = Made().acquires("A", 0).at(10).writes(0, (0, 0, STATE_AVAILABLE, 1)).at(20).acquires("B", 0, count=2)
+        assert not found(StoredIsFinal(), made)
+
+    def test_a_write_that_failed_stores_nothing_and_a_lock_without_an_answer_harms_nobody(self) -> None:
+        made = Made().acquires("A", 0).at(10).writes(1, code=COORDINATOR_NOT_AVAILABLE).at(20).acquires("B", 0, count=2)
+        assert not found(StoredIsFinal(), made)
+        assert not found(StoredIsFinal(), Made().acquires("A", 0).at(10).writes(1).at(20).locks("B", 0, count=2))
+
+    def test_altered_or_deleted_offsets_begin_anew(self) -> None:
+        made = Made().acquires("A", 0).at(10).writes(1).at(20)
+        made.state_epoch = 3
+        assert not found(StoredIsFinal(), made.acquires("B", 0))
+        made = Made().acquires("A", 0).at(10).writes(1).answered("Delete").at(20).acquires("B", 0)
+        assert not found(StoredIsFinal(), made)
 
 
 class TestOwnership:

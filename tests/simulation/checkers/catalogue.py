@@ -9,7 +9,7 @@ from tests.simulation.checkers.counts import DeliveryCounts
 from tests.simulation.checkers.durability import DurableBeforeConfirmed, ToldTheTruth
 from tests.simulation.checkers.exclusion import MutualExclusion
 from tests.simulation.checkers.fencing import Fencing
-from tests.simulation.checkers.finality import AcceptIsFinal
+from tests.simulation.checkers.finality import AcceptIsFinal, StoredIsFinal
 from tests.simulation.checkers.isolation import TopicIds
 from tests.simulation.checkers.lag import Drained, Lag
 from tests.simulation.checkers.liveness import ClientsRecover, FetchesEnd
@@ -33,6 +33,7 @@ ALL: tuple[Checker, ...] = (
     StoredOnce(),
     MutualExclusion(),
     AcceptIsFinal(),
+    StoredIsFinal(),
     Ownership(),
     DeliveryCounts(),
     StartOffset(),

@@ -1,13 +1,14 @@
-"""INV-4: what was confirmed as accepted or rejected is never given out again."""
+"""INV-4 and INV-5: what was confirmed as accepted or rejected, or is stored as finished, is never given out again."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from kip932.ids import ACK_ACCEPT, ACK_REJECT
 from tests.simulation.checkers import Violation
-from tests.simulation.checkers.reading import StateKey, offsets, typed
+from tests.simulation.checkers.reading import StateKey, finished_in, offsets, typed
 from tests.simulation.final import Final
 from tests.simulation.history import AckAnswered, Acquired, History, Share, StateAnswered
 
@@ -56,3 +57,58 @@ class AcceptIsFinal:
                     (before, event),
                 )
                 return
+
+
+class StoredIsFinal:
+    """What a confirmed write has stored as finished is never answered as acquired behind it, whether its leader heard of
+    that or not: it must look before it gives the records out again (PL-707)."""
+
+    rules: tuple[str, ...] = ("INV-5",)
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Confirmed writes, and what was locked after them."""
+        del final
+        states: dict[StateKey, _Finished] = defaultdict(_Finished)
+        for event in history.of(StateAnswered, Acquired):
+            key = StateKey(event.share, event.state_epoch)
+            if isinstance(event, Acquired):
+                before = states[key].before(event)
+                if before is not None:
+                    yield Violation(
+                        "INV-5",
+                        f"{event.share} offsets {event.first_offset}-{event.last_offset} were acquired by "
+                        f"{event.member_id} at {event.locked_ms}, though a write had stored some of them as finished "
+                        f"at {before.at_ms}",
+                        (before, event),
+                    )
+            elif event.code == 0 and event.call == "Write":
+                states[key].write(event)
+            elif event.code == 0 and event.call == "Delete":
+                for gone in [each for each in states if each.share == event.share]:
+                    del states[gone]
+
+
+@dataclass
+class _Finished:
+    """What confirmed writes say about one state. `passed`: the writes that moved the start offset, in order."""
+
+    offsets: dict[int, StateAnswered] = field(default_factory=dict)
+    passed: list[StateAnswered] = field(default_factory=list)
+
+    def write(self, event: StateAnswered) -> None:
+        """One more."""
+        if not self.passed or event.start_offset > self.passed[-1].start_offset:
+            self.passed.append(event)
+        for offset in finished_in(event.batches):
+            self.offsets.setdefault(offset, event)
+
+    def before(self, event: Acquired) -> StateAnswered | None:
+        """A write that was confirmed before a range was locked, and has finished some of it."""
+        for write in self.passed:
+            if write.start_offset > event.first_offset and write.at_ms < event.locked_ms:
+                return write
+        for offset in offsets(event.first_offset, event.last_offset):
+            found = self.offsets.get(offset)
+            if found is not None and found.at_ms < event.locked_ms:
+                return found
+        return None
