@@ -99,7 +99,9 @@ class PersisterClient:
         self._settings = settings or PersisterSettings()
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.operation_timeout_ms)
         self._request_timeout_s = timeout_ms / 1000
-        self._finder = CoordinatorFinder(transport, nodes, resolve, rng, self._request_timeout_s)
+        self._resolve = resolve
+        look_up_s = min(timeout_ms, self._settings.silence_ms) / 1000  # a stopped node is asked at most this long
+        self._finder = CoordinatorFinder(transport, nodes, resolve, rng, look_up_s)
         self._lanes: dict[tuple[str, Operation], Lane] = {}
         self._streams: dict[str, StateStream] = {}
         self._writing = KeyLocks()
@@ -257,8 +259,17 @@ class PersisterClient:
             if len(self._lanes) >= _LANES_MAX:
                 self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.idle}
             send = self._stream_send if operation in {Operation.READ, Operation.WRITE} else self._unary_send
-            lane = self._lanes[address, operation] = Lane(operation, partial(send, address), self._settings)
+            moved = partial(self._moved, address)
+            lane = self._lanes[address, operation] = Lane(operation, partial(send, address), self._settings, moved)
         return lane
+
+    def _moved(self, address: str, key: SharePartitionKey) -> bool:
+        """Whether this node believes that another one than that at `address` owns a share-partition's state by now."""
+        shard = shard_of(key, self._shards)
+        if self._local is not None and self._local.owns(shard):
+            return True
+        owner = self._resolve(shard) if self._resolve is not None else None
+        return owner is not None and owner != address
 
     async def _stream_send(self, address: str, operation: Operation, request: Message) -> Any:
         stream = self._streams.get(address)

@@ -1,7 +1,9 @@
 """The queue to one node for one kind of operation: one batch in flight, what arrives meanwhile goes next (PL-721, P-2).
 
 No linger. A batch holds a share-partition at most once (PL-705) and leaves as one request for each group, all at once;
-the lane is free again when all of them are answered. Never retries; `client` does.
+the lane is free again when all of them are answered. Never retries; `client` does. A node that is silent, as a stopped
+process is, is not waited for by entries whose shard another node owns by now: their outcome is as open as after a
+broken connection (PL-707).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 import structlog
 from google.protobuf.message import Message
 
-from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, UnknownServerError
+from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, NetworkError, UnknownServerError
 from kip932.ids import SharePartitionKey
 from kip932.rpc.transport import TransportError
 from shard_runtime.persister.outcomes import from_transport
@@ -45,12 +47,20 @@ class Entry:
 
 
 class Lane:
-    """One node, one kind of operation."""
+    """One node, one kind of operation. `moved` says that a share-partition's coordinator is another node."""
 
-    def __init__(self, operation: Operation, send: Send, settings: PersisterSettings) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        send: Send,
+        settings: PersisterSettings,
+        moved: Callable[[SharePartitionKey], bool] = lambda key: False,
+    ) -> None:
         self._operation = operation
         self._send = send
         self._settings = settings
+        self._moved = moved
+        self._look_timer: asyncio.TimerHandle | None = None
         self._queue: list[Entry] = []
         self._worker: asyncio.Task[None] | None = None
 
@@ -79,11 +89,30 @@ class Lane:
         batch: list[Entry] = []
         try:
             while batch := self._take():
+                self._look_later(batch, self._settings.silence_ms)
                 await self._flush(batch)
+                self._look_no_more()
         finally:
             self._worker = None
+            self._look_no_more()
             for entry in batch:
                 entry.settle(Answer(CoordinatorNotAvailableError("the persister was closed")))
+
+    def _look_later(self, batch: list[Entry], after_ms: int) -> None:
+        self._look_timer = asyncio.get_running_loop().call_later(after_ms / 1000, self._look, batch)
+
+    def _look_no_more(self) -> None:
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
+
+    def _look(self, batch: list[Entry]) -> None:
+        """The node is silent: let go of what others own now, and look again."""
+        gone = Answer(NetworkError("the coordinator did not answer, and another one owns the shard now"))
+        for entry in [*batch, *self._queue]:
+            if not entry.answer.done() and self._moved(entry.key):
+                entry.settle(gone)
+        self._look_later(batch, self._settings.silence_ms // 3)
 
     def _take(self) -> list[Entry]:
         """The next batch, oldest first; what repeats a share-partition waits for the one after."""

@@ -12,6 +12,7 @@ class PersisterSettings:
 
     operation_timeout_ms: int = 15_000  # persister.operation.timeout.ms: look-up, attempts and pauses of one operation
     request_timeout_ms: int = 30_000
+    silence_ms: int = 3_000  # of an unanswered request: then another coordinator, if there is one by now, is asked
     backoff_ms: int = 100
     backoff_max_ms: int = 30_000
     jitter: float = 0.2
