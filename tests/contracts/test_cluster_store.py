@@ -10,6 +10,7 @@ import pytest
 
 from shard_runtime.cluster_store import NodeRecord
 from shard_runtime.record_log import LogError, ShardKind, StoreUnavailableError
+from shard_runtime.redis import scripts
 
 from .world import CLUSTER, GROUP, World, in_time
 
@@ -77,11 +78,24 @@ async def test_a_metadata_version_is_written_once(world: World) -> None:
 @pytest.mark.parametrize("kind", ["lose_reply", "lose_request"])
 async def test_a_metadata_change_whose_reply_was_lost_is_in_the_log_once(world: World, kind: str) -> None:
     store = await world.cluster_store("a")
-    assert await store.read_metadata(0, 10) == []  # connected: the functions that are loaded first name XADD too
-    fault = await world.store.order("a", "XADD", kind)
+    fault = await world.store.order("a", scripts.METADATA_APPEND.digest, kind)
     assert await store.append_metadata(1, b"one")
     assert fault.struck.is_set()
     assert await store.read_metadata(0, 10) == [(1, b"one")]
+
+
+@pytest.mark.rule("CM-20")
+async def test_a_metadata_version_is_written_only_right_behind_the_one_before(world: World) -> None:
+    store = await world.cluster_store()
+    assert not await store.append_metadata(2, b"two")
+    assert await store.append_metadata(1, b"one")
+    assert not await store.append_metadata(3, b"three")  # as when a fail-over has lost the second
+    assert await store.read_metadata(0, 10) == [(1, b"one")]
+    assert await store.append_metadata(2, b"two")
+    assert await store.append_metadata(3, b"three")
+    await store.trim_metadata(3)
+    assert await store.append_metadata(4, b"four")
+    assert await store.read_metadata(0, 10) == [(3, b"three"), (4, b"four")]
 
 
 @pytest.mark.rule("CM-20", "SR-21")

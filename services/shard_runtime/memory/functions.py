@@ -204,6 +204,16 @@ def node_renew_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any
     return answer
 
 
+def metadata_append_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
+    """See metadata_append_v1.lua."""
+    newest = view.command("XREVRANGE", keys[0], "+", "-", "COUNT", "1")
+    tip, version = _id(newest[0][0])[1] if newest else 0, int(argv[0])
+    if tip != version - 1:
+        return 0
+    view.effect("xadd", keys[0], ((1, version), (b"t", argv[1], b"r", argv[2])))
+    return 1
+
+
 Function = Callable[[View, Sequence[str], Sequence[bytes]], Any]
 _WRITES_WHEN_FULL: Final = {scripts.RENEW, scripts.RELEASE, scripts.REPLAY_FROM, scripts.NODE_RENEW}
 READ_ONLY: Final = frozenset({scripts.STREAM_TIP.digest, scripts.LOG_INDEX.digest})
@@ -217,4 +227,5 @@ FUNCTIONS: Final[dict[str, Function]] = {
     scripts.LOG_INDEX.digest: log_index_v1,
     scripts.NODE_REGISTER.digest: node_register_v1,
     scripts.NODE_RENEW.digest: node_renew_v1,
+    scripts.METADATA_APPEND.digest: metadata_append_v1,
 }

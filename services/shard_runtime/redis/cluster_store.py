@@ -17,7 +17,6 @@ from . import scripts
 from .codec import entries
 from .connection import (
     INFO_REPLICATION,
-    TOO_SMALL,
     Command,
     ConnectionLostError,
     ErrorReply,
@@ -134,11 +133,12 @@ class StoreClusterStore:
     # -- metadata log -------------------------------------------------------------------------------------------------
 
     async def append_metadata(self, version: int, payload: bytes) -> bool:
-        """Append entry `1-<version>`: the id is the compare-and-set (CM-20). Payloads carry a random change id.
+        """Append entry `1-<version>`, if the log ends with the version before (CM-20). Payloads carry a random id.
 
         After a lost reply the same entry is sent again, found there, and proved by a write behind it with its own WAIT.
+        False: another change came first, or a fail-over lost the version that this one was computed from.
         """
-        add: Command = ("XADD", META_LOG, f"1-{version}", "t", _METADATA_TYPE, "r", payload)
+        add: Command = ("EVALSHA", scripts.METADATA_APPEND.digest, 1, META_LOG, version, _METADATA_TYPE, payload)
         look: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
         touch: Command = ("SET", META_TOUCH, version)
         try:
@@ -161,8 +161,7 @@ class StoreClusterStore:
                 await self._lines.look_again()
                 continue
             before, added, _, found = answered.replies
-            if isinstance(added, ErrorReply) and TOO_SMALL not in added.message:
-                _require(META_LOG, added)
+            _require(META_LOG, added)
             if isinstance(found, ErrorReply) or [entry.record for entry in entries(found)] != [payload]:
                 return False
             if answered.acked >= wait and parse_replication(before).history == answered.history:
