@@ -21,6 +21,10 @@ _COUNTS: Final = {0: 2, 1: 4, 2: 5, 3: 4, 4: 3, 6: 2, 9: 1}
 _WORK_MS: Final = (8_000, 14_000)
 #: Clients have begun by then.
 _FIRST_MS: Final = 500
+#: How often all faults of a run strike close together.
+_CLOSE: Final = 0.3
+#: What a history holds at least.
+OPERATIONS_MIN: Final = 200
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """One run's circumstances. `without` names workloads that take no part; `drawn`: it is just what the seed gives."""
+    """One run's circumstances. The work goes on until there were `operations_min`, within a bound. `without` names
+    workloads that take no part; `drawn`: it is just what the seed gives."""
 
     shape: Shape
     work_ms: int
     steps: tuple[Step, ...] = ()
     without: tuple[str, ...] = ()
+    operations_min: int = 0
     drawn: bool = field(default=False, compare=False)
 
     @classmethod
@@ -48,15 +54,18 @@ class Plan:
         shape = Shape.draw(Random(f"{seed}/shape"))
         work_ms = rng.randrange(*_WORK_MS, 100)
         count = rng.choices(list(_COUNTS), list(_COUNTS.values()))[0]
+        first_ms, last_ms = _window(rng, work_ms)
         steps = [
-            Step(rng.randrange(_FIRST_MS, work_ms - 1_000), draw(Random(f"{seed}/fault/{number}"), shape))
+            Step(rng.randrange(first_ms, last_ms), draw(Random(f"{seed}/fault/{number}"), shape))
             for number in range(count)
         ]
-        return cls(shape, work_ms, tuple(sorted(steps, key=lambda step: step.at_ms)), drawn=True)
+        ordered = tuple(sorted(steps, key=lambda step: step.at_ms))
+        return cls(shape, work_ms, ordered, operations_min=OPERATIONS_MIN, drawn=True)
 
     def cut(self, work_ms: int) -> Plan:
-        """The same with less time: what would strike later does not."""
-        return replace(self, work_ms=work_ms, steps=tuple(step for step in self.steps if step.at_ms < work_ms))
+        """The same with just so much time: what would strike later does not."""
+        steps = tuple(step for step in self.steps if step.at_ms < work_ms)
+        return replace(self, work_ms=work_ms, steps=steps, operations_min=0)
 
     def text(self) -> str:
         """As one line of JSON."""
@@ -73,6 +82,7 @@ class Plan:
                 "flags": dict(shape.flags),
             },
             "work_ms": self.work_ms,
+            "operations_min": self.operations_min,
             "without": list(self.without),
             "steps": [[step.at_ms, _word(step.fault), _parameters(step.fault)] for step in self.steps],
         }
@@ -87,6 +97,7 @@ class Plan:
             int(said["work_ms"]),
             tuple(Step(int(at_ms), _fault(word, parameters)) for at_ms, word, parameters in said["steps"]),
             tuple(said["without"]),
+            int(said["operations_min"]),
         )
 
     def told(self) -> list[str]:
@@ -100,6 +111,14 @@ class Plan:
             f"clients work for {self.work_ms / 1000:.1f} s",
             *(f"  at {step.at_ms / 1000:6.3f} s: {step.fault}" for step in self.steps),
         ]
+
+
+def _window(rng: Random, work_ms: int) -> tuple[int, int]:
+    """When faults strike: at any time of the work, or all within a short while."""
+    if rng.random() < _CLOSE:
+        first_ms = rng.randrange(_FIRST_MS, work_ms - 4_000)
+        return first_ms, first_ms + 1_500
+    return _FIRST_MS, work_ms - 1_000
 
 
 def _word(fault: Fault) -> str:

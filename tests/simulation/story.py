@@ -18,8 +18,9 @@ from tests.simulation.words import Words
 #: How much is told of one violation: events that matter before it ended, and behind that.
 BEFORE: Final = 40
 BEHIND: Final = 5
-#: Violations that are told with their events; of the others, the sentence.
+#: Violations that are told with their events; of others the sentence.
 TOLD_MAX: Final = 3
+SENTENCES_MAX: Final = 15
 
 _WORLD: Final = (h.FaultStruck, h.ProcessChanged, h.PhaseBegan)
 
@@ -29,7 +30,7 @@ Span = tuple[str, int, int, int]
 def story(outcome: Outcome, before: int = BEFORE) -> str:
     """The run in words; ends with the command that plays it again."""
     words = Words(outcome.topics)
-    parts = [_head(outcome), *map(_sentence, outcome.violations)]
+    parts = [_head(outcome), "\n".join(_sentences(outcome.violations))]
     parts += [account(outcome.history.events, each, words, before) for each in outcome.violations[:TOLD_MAX]]
     if not outcome.violations:
         parts.append("\n".join(map(words.of, _last(outcome.history.events, before))))
@@ -57,8 +58,10 @@ def _head(outcome: Outcome) -> str:
     )
 
 
-def _sentence(violation: Violation) -> str:
-    return f"!! {violation}"
+def _sentences(violations: Sequence[Violation]) -> list[str]:
+    told = [f"!! {violation}" for violation in violations[:SENTENCES_MAX]]
+    more = len(violations) - len(told)
+    return [*told, f"!! and {more} more"] if more else told
 
 
 def _last(events: Sequence[h.Event], count: int) -> Sequence[h.Event]:

@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation.faults import Fault
+from tests.simulation.faults.clients import PauseClient
 from tests.simulation.faults.clocks import Jump
 from tests.simulation.faults.network import BadNetwork, BreakStreams, Cut, Isolate
 from tests.simulation.faults.processes import Kill, KillAtPoint, Pause, PauseAtPoint, PowerCut, Stop, Visit
@@ -31,6 +32,7 @@ _WEIGHTS: Final[dict[type[Fault], int]] = {
     Visit: 6,
     Pause: 8,
     PauseAtPoint: 6,
+    PauseClient: 4,
     Jump: 5,
     Cut: 12,
     Isolate: 4,

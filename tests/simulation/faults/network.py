@@ -8,14 +8,13 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
 from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
+from tests.simulation.faults.clients import meant, some_client
 from tests.simulation.faults.spans import span
 
 if TYPE_CHECKING:
     from tests.simulation.world import Shape, World
 
 _WAYS: Final = ("both ways", "one way", "the other way")
-#: What stands in a plan for the nth client that there is when the fault strikes.
-_CLIENT: Final = "client "
 
 
 def _of_role(rng: Random, shape: Shape, role: str, other_than: str = "") -> str:
@@ -32,15 +31,7 @@ def _pair(rng: Random, shape: Shape) -> tuple[str, str]:
         case 1:
             return leader, _of_role(rng, shape, ROLE_GROUP_COORDINATOR, leader)
         case _:
-            return f"{_CLIENT}{rng.randrange(8)}", rng.choice([each.name for each in shape.processes])
-
-
-def _end(world: World, name: str) -> str:
-    """The process that a name of a plan means now."""
-    clients = world.clients
-    if not name.startswith(_CLIENT) or not clients:
-        return name
-    return clients[int(name.removeprefix(_CLIENT)) % len(clients)]
+            return some_client(rng), rng.choice([each.name for each in shape.processes])
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class Cut:
 
     async def strike(self, world: World) -> None:
         """Cut, wait, heal."""
-        a, b = _end(world, self.a), _end(world, self.b)
+        a, b = meant(world, self.a), meant(world, self.b)
         pairs = [(a, b)] if self.way != _WAYS[2] else []
         pairs += [(b, a)] if self.way != _WAYS[1] else []
         if a == b:

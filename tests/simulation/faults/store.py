@@ -53,7 +53,7 @@ class LostReplies:
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
         """Few or many."""
-        return cls(some(rng, shape), rng.choice([0.05, 0.3, 0.7]), span(rng))
+        return cls(some(rng, shape), rng.choice([0.05, 0.3, 0.7, 1.0]), span(rng))
 
     async def strike(self, world: World) -> None:
         """Lose, wait, mend."""

@@ -1,0 +1,57 @@
+"""What befalls clients. A plan does not know their names and numbers them; who is meant shows when a fault strikes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final, Self
+
+from tests.simulation.faults.spans import away
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Shape, World
+
+_CLIENT: Final = "client "
+_NUMBERS: Final = 8
+
+
+def some_client(rng: Random) -> str:
+    """A client, as plans name it."""
+    return f"{_CLIENT}{rng.randrange(_NUMBERS)}"
+
+
+def meant(world: World, name: str) -> str:
+    """The process that a name of a plan means now; a client's stays as it is when there is none."""
+    clients = world.clients
+    if not name.startswith(_CLIENT) or not clients:
+        return name
+    return clients[int(name.removeprefix(_CLIENT)) % len(clients)]
+
+
+@dataclass(frozen=True)
+class PauseClient:
+    """SIGSTOP of a client, and SIGCONT when its locks and its session may be gone."""
+
+    client: str
+    ms: int
+
+    @classmethod
+    def draw(cls, rng: Random, shape: Shape) -> Self:
+        """Any client."""
+        return cls(some_client(rng), away(rng))
+
+    async def strike(self, world: World) -> None:
+        """Pause it, wait, resume it."""
+        name = meant(world, self.client)
+        if name not in world.clients:
+            return
+        world.pause(name)
+        try:
+            await asyncio.sleep(self.ms / 1000)
+        finally:
+            if name in world.clients:
+                world.resume(name)
+
+    def __str__(self) -> str:
+        return f"{self.client} stands still for {self.ms} ms"
