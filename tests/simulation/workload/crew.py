@@ -24,8 +24,8 @@ def draw_crew(world: World, rng: Random) -> list[Workload]:
     """
     partitions = {f"t{number}": rng.choice([1, 2, 2, 3]) for number in range(rng.choice([1, 2, 2, 3]))}
     topics = tuple(partitions)
-    names = [f"g{number}" for number in range(rng.choice([1, 1, 1, 1, 2, 2, 3]))]
-    size_max = 3 if len(names) == 1 else 1
+    names = [f"g{number}" for number in range(rng.choice([1, 1, 1, 1, 1, 2, 2, 2, 3]))]
+    size_max = 2 if len(names) == 1 else 1
     groups = tuple(GroupRules.draw(_source(rng), name, topics, size_max) for name in names)
     cast = Cast(world, partitions, groups)
     crew: list[Workload] = [_producer(cast, _source(rng), f"p{number}", topics) for number in range(2)]

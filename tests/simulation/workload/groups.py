@@ -17,7 +17,7 @@ from tests.simulation.workload.witness import Witness
 
 #: How long emptying a group may take without faults: locks and sessions of the dead run out, and state is written.
 _DRAIN_S = 60.0
-_DRAIN_POLL_S = 1.0
+_DRAIN_POLL_S = 2.0
 #: Polls in a row that brought nothing, with lag 0 behind each, before the group counts as empty.
 _QUIET = 2
 

@@ -68,8 +68,8 @@ class Manners:
             renew=rng.choice([0.0, 0.0, 0.3]),
             dawdle=rng.choice([0.0, 0.0, 0.1, 0.3]),
             partly=rng.choice([0.0, 0.3]),
-            pace_s=rng.choice([0.1, 0.4, 0.8]),
-            wait_ms=rng.choice([100, 500, 2000]),
+            pace_s=rng.choice([0.3, 0.8, 1.6]),
+            wait_ms=rng.choice([200, 1000, 2500]),
             lives_s=rng.uniform(0.3, 0.9) if hasty else rng.uniform(2, 9),
         )
 
@@ -106,7 +106,7 @@ TIDY = Manners(
     dawdle=0.0,
     partly=0.0,
     pace_s=0.0,
-    wait_ms=500,
+    wait_ms=2000,
     lives_s=60.0,
     fails=False,
 )

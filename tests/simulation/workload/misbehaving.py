@@ -71,7 +71,7 @@ class Misbehaving:
                 if session is not None:
                     await self._rng.choice(tricks.all)(session)
             await asyncio.sleep(self._rng.uniform(0.02, 0.4))
-        if self._rng.random() < 0.6:
+        if self._rng.random() < 0.6 or not self._cast.working:
             with witness.trying("by hand"):
                 await member.leave()
 

@@ -18,7 +18,7 @@ from tests.simulation.workload.witness import Witness, error_text
 
 _CLOSE_S = 4.0
 #: Records a second, about.
-_RATE = 6
+_RATE = 7
 
 
 @dataclass(frozen=True)
