@@ -60,8 +60,8 @@ class AcceptIsFinal:
 
 
 class StoredIsFinal:
-    """What a confirmed write has stored as finished is never answered as acquired behind it, whether its leader heard of
-    that or not: it must look before it gives the records out again (PL-707)."""
+    """What a confirmed write has stored as finished is never answered as acquired behind it. Whether its leader heard
+    of that or not: it must look before it gives the records out again (PL-707)."""
 
     rules: tuple[str, ...] = ("INV-5",)
 
