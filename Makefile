@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-EXTRAS ?= server,cli,speed,dev
+EXTRAS ?= server,cli,speed,metrics,dev
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 

@@ -21,6 +21,7 @@ NAMES = {
     "share_coordinator",
     "partition_leader",
     "share_node",
+    "share_metrics",
 }
 
 

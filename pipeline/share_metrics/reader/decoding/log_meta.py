@@ -1,0 +1,44 @@
+"""Entries of `{tp:<topic id>:<partition>}:log` as rows (PM-18): where batches lie, never what is in them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kip932.records.v1 import topic_log_pb2 as pb
+
+from .values import time_us
+
+_OFFSET_MAX: Final = 2**62  # far beyond any log, and its end still fits 64 bits
+
+
+def topic_partition(stream: str) -> tuple[str, int]:
+    """Topic id text and partition of a topic log's key, which names them (CM-40). Raises ValueError."""
+    topic_id, _, partition = stream[stream.find("{tp:") + 4 : stream.find("}")].rpartition(":")
+    if not topic_id:
+        raise ValueError(f"{stream!r} is no topic log; expected {{tp:<topic id>:<partition>}}:log")
+    return topic_id, int(partition)
+
+
+def decode_log_meta(letter: str, data: bytes) -> dict[str, Any] | None:
+    """A row's own columns; None for a type or version of a later build. Raises ValueError, DecodeError."""
+    field = {"B": "batch", "M": "marker"}.get(letter)
+    if field is None:
+        return None
+    message = pb.TopicLogRecord.FromString(data)
+    if message.record_version:
+        return None
+    if message.WhichOneof("value") != field:
+        raise ValueError(f"an entry of type {letter} holds {message.WhichOneof('value') or 'no value'}")
+    row: dict[str, Any] = {"record_type": field, "ts": time_us(message.append_time_ms)}
+    if field == "marker":
+        return row | {"log_end_offset": message.marker.log_end_offset}
+    batch = message.batch
+    if not 0 <= batch.base_offset <= _OFFSET_MAX:
+        raise ValueError(f"a batch begins at offset {batch.base_offset}")
+    return row | {
+        "base_offset": batch.base_offset,
+        "last_offset": batch.base_offset + batch.count - 1,
+        "record_count": batch.count,
+        "log_end_offset": batch.base_offset + batch.count,
+        "bytes": batch.size_bytes,
+    }

@@ -1,0 +1,86 @@
+"""One row for every entry, whatever it is: so that rows can be counted against the store's own count (PM-11, PM-13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from kip932.records.v1 import owner_log_pb2 as owner_pb
+from share_metrics.reader.offsets import EntryId, Gap
+from share_metrics.reader.schemas import CLAIM, GAP, MALFORMED, NOOP, UNKNOWN, Kind, schema_of
+
+from .group import decode_group
+from .log_meta import decode_log_meta, topic_partition
+from .share_state import decode_share_state
+from .values import time_us
+
+
+class RawEntry(NamedTuple):
+    """An entry as it lies in the store: its stream, its id, and its fields `t` and `r` (CM-16)."""
+
+    stream: str
+    id: EntryId
+    letter: str
+    record: bytes
+
+
+_DECODERS: Final[dict[Kind, Callable[[str, bytes], dict[str, Any] | None]]] = {
+    Kind.SHARE_STATE: decode_share_state,
+    Kind.GROUP: decode_group,
+    Kind.LOG_META: decode_log_meta,
+}
+
+
+def decode(kind: Kind, entry: RawEntry) -> dict[str, Any]:
+    """The row of an entry. Bytes that are no record make a row of type `malformed` with `error` and `raw`."""
+    row: dict[str, Any] = {
+        "stream": entry.stream,
+        "entry_id": str(entry.id),
+        "epoch": entry.id.epoch,
+        "seq": entry.id.seq,
+        "bytes": len(entry.record),
+    }
+    if kind is Kind.LOG_META:
+        row["topic_id"], row["partition"] = topic_partition(entry.stream)
+    try:
+        found = _OF_ANY_LOG[entry.letter](entry.record) if entry.letter in _OF_ANY_LOG else None
+        found = found or _DECODERS[kind](entry.letter, entry.record)
+    except (DecodeError, ValueError) as error:
+        return row | {"record_type": MALFORMED, "error": f"type {entry.letter!r}: {error}", "raw": entry.record}
+    return row | (found or {"record_type": UNKNOWN, "error": f"type {entry.letter!r} of a later build"})
+
+
+def decode_page(kind: Kind, entries: Iterable[RawEntry]) -> Any:
+    """A `pyarrow.RecordBatch` with one row for each entry, in order."""
+    return to_batch(kind, [decode(kind, entry) for entry in entries])
+
+
+def gap_row(gap: Gap) -> dict[str, Any]:
+    """The row that tells of lost entries. It is none of the store's entries."""
+    return {
+        "stream": gap.stream,
+        "entry_id": str(gap.to_id),
+        "epoch": gap.to_id.epoch,
+        "seq": gap.to_id.seq,
+        "record_type": GAP,
+        "error": gap.text,
+    }
+
+
+def to_batch(kind: Kind, rows: list[dict[str, Any]]) -> Any:
+    """Rows as one `pyarrow.RecordBatch` of the kind's schema; columns a row lacks are null."""
+    return pa.RecordBatch.from_pylist(rows, schema=schema_of(kind))
+
+
+def _claim(data: bytes) -> dict[str, Any]:
+    return {"record_type": CLAIM, "ts": time_us(owner_pb.ClaimEntry.FromString(data).append_time_ms)}
+
+
+def _noop(data: bytes) -> dict[str, Any]:
+    return {"record_type": NOOP, "ts": time_us(owner_pb.NoOpEntry.FromString(data).append_time_ms)}
+
+
+_OF_ANY_LOG: Final = {"C": _claim, "N": _noop}

@@ -1,0 +1,117 @@
+"""Where a reader stands in a stream, and what lies before it: frozen values and their JSON (PM-8). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+
+class EntryId(NamedTuple):
+    """An entry's id `<epoch>-<seq>`: an order, never a clock (PM-7)."""
+
+    epoch: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.seq}"
+
+
+def entry_id(text: str | bytes) -> EntryId:
+    """Read `<epoch>-<seq>`. Raises ValueError for anything else."""
+    if isinstance(text, bytes):
+        text = text.decode()
+    epoch, dash, seq = text.partition("-")
+    if not (dash and epoch.isdecimal() and seq.isdecimal()):
+        raise ValueError(f"entry id {text!r} is not <epoch>-<seq>, as in 12345-0")
+    return EntryId(int(epoch), int(seq))
+
+
+START: Final = EntryId(0, 0)
+
+
+class Position(NamedTuple):
+    """Everything up to `id` has been read; `n` entries had ever been added up to there (PM-8)."""
+
+    id: EntryId
+    n: int
+
+
+class Tip(NamedTuple):
+    """A stream at one moment: the last id given, entries ever added, entries held, the first id held."""
+
+    last: EntryId
+    added: int
+    length: int
+    first: EntryId
+
+    @property
+    def trimmed(self) -> int:
+        """Entries that were added and are held no more: only the oldest ones are ever removed (CM-18)."""
+        return self.added - self.length
+
+    @property
+    def earliest(self) -> Position:
+        """Before the first entry held. Its count is not 0: what was trimmed before was never ours to read (PM-8)."""
+        return Position(START, self.trimmed)
+
+    @property
+    def latest(self) -> Position:
+        """Behind the last entry."""
+        return Position(self.last, self.added)
+
+
+NO_STREAM: Final = Tip(START, 0, 0, START)
+
+
+class Range(NamedTuple):
+    """Entries with `after` < id ≤ `through` of one stream; so many `entries` there were when it was planned."""
+
+    stream: str
+    after: EntryId
+    through: EntryId
+    entries: int
+
+
+class Gap(NamedTuple):
+    """Entries between two ids that a reader should have seen and did not (PM-11).
+
+    `reason`: `trimmed` before they were read; `tail` that the store itself lost, after it may have been read; `missing`
+    from the middle.
+    """
+
+    stream: str
+    from_id: EntryId
+    to_id: EntryId
+    lost: int
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """The gap as JSON, as the field `error` of its row carries it."""
+        values = {"from_id": str(self.from_id), "to_id": str(self.to_id), "lost": self.lost, "reason": self.reason}
+        return json.dumps(values)
+
+
+def to_offsets(positions: Mapping[str, Position]) -> dict[str, dict[str, str | int]]:
+    """Positions as plain values for a checkpoint (PM-8)."""
+    return {stream: {"id": str(at.id), "n": at.n} for stream, at in sorted(positions.items())}
+
+
+def from_offsets(offsets: Mapping[str, Any]) -> dict[str, Position]:
+    """Positions of a checkpoint. Raises ValueError for what no checkpoint holds."""
+    try:
+        return {stream: Position(entry_id(at["id"]), int(at["n"])) for stream, at in offsets.items()}
+    except (KeyError, TypeError) as error:
+        raise ValueError(f'offsets {offsets!r} are not {{"<stream>": {{"id": "<id>", "n": <count>}}}}') from error
+
+
+def read_ids(text: str) -> dict[str, EntryId]:
+    """The option `startingIds` or `endingIds`: JSON {stream: id}. Raises ValueError."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"ids {text!r} are not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError(f'ids {text!r} are not {{"<stream>": "<id>"}}')
+    return {stream: entry_id(value) for stream, value in found.items()}

@@ -1,0 +1,125 @@
+"""Which ranges of which streams are read next, and what is lost already (PM-9…PM-11).
+
+Pure, but for the few ids it asks for through `Look`: a plan never moves an entry's payload to the planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from .offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip
+
+
+class Look(Protocol):
+    """What a plan asks the store about one stream."""
+
+    def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterable[Range]:
+        """Ranges that hold together the first `limit` entries (None: all) with `after` < id ≤ `through`, in order."""
+        ...
+
+
+class StreamPlan(NamedTuple):
+    """What to read of a stream, where that ends, and what is known to be lost before it is read."""
+
+    end: Position
+    ranges: list[Range]
+    gaps: list[Gap]
+
+
+class Goal(NamedTuple):
+    """Where reading is to end: at an id (None: the tip), with how many entries added up to there (None: unknown)."""
+
+    through: EntryId | None = None
+    n: int | None = None
+
+
+TO_THE_TIP = Goal()
+
+
+def plan_stream(
+    stream: str, start: Position, tip: Tip | None, look: Look, *, goal: Goal = TO_THE_TIP, limit: int | None = None
+) -> StreamPlan:
+    """Plan one stream from `start` on, at most `limit` entries (None: no limit).
+
+    A missing stream is an empty one. What was trimmed, or lost by the store, since `start` becomes a gap (PM-11); after
+    a lost tail reading goes on with what is there, by the store's own count.
+    """
+    tip = tip or NO_STREAM
+    through = tip.last if goal.through is None else min(goal.through, tip.last)
+    known = tip.added if goal.n is None and through == tip.last else goal.n
+    gaps: list[Gap] = []
+    n = start.n
+    if tip.added < start.n or tip.last < start.id:
+        behind = _count(look.runs(stream, start.id, tip.last, None)) if tip.last > start.id else 0
+        n = tip.added - behind
+        if n < start.n:  # else it was told before: a position behind a lost tail stays until newer entries come
+            gaps.append(Gap(stream, min(start.id, tip.last), start.id, start.n - n, "tail"))
+    elif tip.trimmed > start.n:
+        gone = tip.trimmed if known is None else min(tip.trimmed, known)
+        first = tip.first if tip.length else tip.last
+        if gone > start.n:
+            gaps.append(Gap(stream, start.id, min(first, through), gone - start.n, "trimmed"))
+        n = max(n, gone)
+    ranges = list(look.runs(stream, start.id, through, limit)) if through > start.id else []
+    planned = _count(ranges)
+    if limit is not None and ranges and ranges[-1].through < through:
+        return StreamPlan(Position(ranges[-1].through, n + planned), ranges, gaps)
+    end_id = max(start.id, through)
+    if known is None:
+        return StreamPlan(Position(end_id, n + planned), ranges, gaps)
+    if n + planned != known:
+        reason = "tail" if n + planned > known else "missing"
+        gaps.append(Gap(stream, start.id, end_id, abs(n + planned - known), reason))
+    return StreamPlan(Position(end_id, known), ranges, gaps)
+
+
+def share_out(lags: Mapping[str, int], budget: int) -> dict[str, int]:
+    """Split `budget` entries over streams in proportion to their lag, at least 1 each, never more in all (PM-9).
+
+    With more streams than budget the ones furthest behind come first.
+    """
+    behind = sorted(((lag, stream) for stream, lag in lags.items() if lag > 0), key=lambda item: (-item[0], item[1]))
+    total = sum(lag for lag, _ in behind)
+    if total <= budget:
+        return {stream: lag for lag, stream in behind}
+    shares: dict[str, int] = {}
+    for index, (lag, stream) in enumerate(behind):
+        if budget <= 0:
+            break
+        others = len(behind) - index - 1
+        share = max(1, min(lag, budget * lag // total, budget - others))
+        shares[stream] = share
+        budget -= share
+        total -= lag
+    return shares
+
+
+def split(ranges: Iterable[Range], entries_max: int) -> list[Range]:
+    """Cut ranges that are longer than `entries_max`; their ids must be consecutive (PM-10)."""
+    pieces: list[Range] = []
+    for piece in ranges:
+        first = piece.through.seq - piece.entries + 1
+        after = piece.after
+        for begin in range(0, piece.entries, entries_max):
+            count = min(entries_max, piece.entries - begin)
+            through = EntryId(piece.through.epoch, first + begin + count - 1)
+            pieces.append(Range(piece.stream, after, through, count))
+            after = through
+    return pieces
+
+
+def pack(ranges: Iterable[Range], bins: int) -> list[list[Range]]:
+    """Spread ranges over at most `bins` tasks so that each has about as many entries; no task is empty (PM-5)."""
+    ordered = sorted(ranges, key=lambda piece: (-piece.entries, piece))
+    tasks: list[list[Range]] = [[] for _ in range(min(bins, len(ordered)))]
+    loads = [0] * len(tasks)
+    for piece in ordered:
+        lightest = loads.index(min(loads))
+        tasks[lightest].append(piece)
+        loads[lightest] += piece.entries
+    return [sorted(task) for task in tasks]
+
+
+def _count(ranges: Iterable[Range]) -> int:
+    return sum(piece.entries for piece in ranges)

@@ -1,0 +1,198 @@
+"""Streams, plans and pages of one kind of record: the door of the reader (PM-1a)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .decoding import RawEntry, decode_page, gap_row, to_batch
+from .offsets import EntryId, Gap, Position, Range, Tip, entry_id
+from .planning import TO_THE_TIP, Goal, StreamPlan, plan_stream, share_out
+from .schemas import MALFORMED, Kind
+from .scripts import INDEX, TIP, WALK
+from .store import Store
+from .streams import streams_of
+
+_WALK_MAX: Final = 4_096
+_INDEX_PAGE_MAX: Final = 64
+
+
+class DataLossError(Exception):
+    """Entries are gone that were not read yet, or bytes are no record, and the reader was told to fail then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How pages are read. `page_count`: entries of one XRANGE and rows of one batch."""
+
+    page_count: int = 5_000
+    fail_on_data_loss: bool = False
+    fail_on_bad_records: bool = False
+
+
+class Reader:
+    """Reads one kind of record from a store. Holds no position: callers keep offsets (PM-8)."""
+
+    def __init__(self, store: Store, kind: Kind, options: ReadOptions | None = None) -> None:
+        self._store = store
+        self._kind = kind
+        self._options = options or ReadOptions()
+
+    def streams(self, shards: int | None = None) -> list[str]:
+        """All streams of the kind, those that do not exist yet included."""
+        return streams_of(self._store, self._kind, shards)
+
+    def tips(self, streams: Sequence[str]) -> dict[str, Tip | None]:
+        """Where each stream stands, each read at one moment, in one round trip a node; None: it is not there (PM-8)."""
+        replies = self._store.pipeline([(stream, ("EVAL_RO", TIP, 1, stream)) for stream in streams])
+        return {
+            stream: Tip(entry_id(reply[0]), reply[1], reply[2], entry_id(reply[3])) if reply else None
+            for stream, reply in zip(streams, replies, strict=True)
+        }
+
+    def plan(
+        self,
+        starts: Mapping[str, Position],
+        tips: Mapping[str, Tip | None],
+        goals: Mapping[str, Goal] | None = None,
+        limit: int | None = None,
+    ) -> dict[str, StreamPlan]:
+        """A plan for every stream of `tips`; a stream without a start begins at its earliest entry (PM-8).
+
+        With a `limit` all plans together hold at most that many entries, spread by lag (PM-9).
+        """
+        begins = {stream: starts.get(stream) or (tip.earliest if tip else Position(EntryId(0, 0), 0))
+                  for stream, tip in tips.items()}  # fmt: skip
+        shares: Mapping[str, int | None] = dict.fromkeys(tips)
+        if limit is not None:
+            lags = {stream: lag(begins[stream], tip) for stream, tip in tips.items()}
+            shares = dict.fromkeys(tips, 0) | share_out(lags, limit)
+        return {
+            stream: plan_stream(
+                stream, begins[stream], tip, self, goal=(goals or {}).get(stream, TO_THE_TIP), limit=shares[stream]
+            )
+            for stream, tip in tips.items()
+        }
+
+    def read(self, ranges: Iterable[Range], gaps: Iterable[Gap] = ()) -> Iterator[Any]:
+        """`pyarrow.RecordBatch`es: a row for each gap, then one for each entry, ranges in order (PM-11).
+
+        Raises DataLossError at the first gap or malformed entry if the options say so.
+        """
+        found = list(gaps)
+        self._heed(found)
+        if found:
+            yield to_batch(self._kind, [gap_row(gap) for gap in found])
+        rows: list[RawEntry] = []
+        for piece in ranges:
+            seen = 0
+            for page in self._pages(piece):
+                seen += len(page)
+                rows += page
+                if len(rows) >= self._options.page_count:
+                    yield self._batch(rows)
+                    rows = []
+            if seen != piece.entries:
+                reason = "missing" if seen < piece.entries else "tail"
+                gap = Gap(piece.stream, piece.after, piece.through, abs(piece.entries - seen), reason)
+                self._heed([gap])
+                yield to_batch(self._kind, [gap_row(gap)])
+        if rows:
+            yield self._batch(rows)
+
+    def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
+        """Ranges of the first `limit` entries in (`after`, `through`]; see `planning.Look`."""
+        if limit is not None and limit <= 0:
+            return iter(())
+        walk = self._walked if self._kind is Kind.LOG_META else self._consecutive
+        return walk(stream, after, through, limit)
+
+    def _consecutive(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
+        """One range for each epoch: sequence numbers leave no hole inside one (SR-7), so the end is computed (PM-9)."""
+        while after < through and (limit is None or limit > 0):
+            walked = self._walk(stream, after, through, 1)
+            if walked is None:
+                return
+            first = walked[0]
+            last = through if first.epoch == through.epoch else self._last_of(stream, first.epoch)
+            count = last.seq - first.seq + 1
+            if limit is not None:
+                count = min(count, limit)
+                limit -= count
+            end = EntryId(first.epoch, first.seq + count - 1)
+            yield Range(stream, after, end, count)
+            after = end
+
+    def _walked(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
+        """Ids of a topic log are not consecutive (CM-40): the store counts, and no payload moves."""
+        while after < through and (limit is None or limit > 0):
+            asked = _WALK_MAX if limit is None else min(limit, _WALK_MAX)
+            walked = self._walk(stream, after, through, asked)
+            if walked is None:
+                return
+            _, last, count = walked
+            yield Range(stream, after, last, count)
+            limit = None if limit is None else limit - count
+            after = last
+
+    def _walk(self, stream: str, after: EntryId, through: EntryId, count: int) -> tuple[EntryId, EntryId, int] | None:
+        reply = self._store.call(stream, "EVAL_RO", WALK, 1, stream, f"({after}", str(through), count)
+        return (entry_id(reply[0]), entry_id(reply[1]), reply[2]) if reply else None
+
+    def _last_of(self, stream: str, epoch: int) -> EntryId:
+        reply = self._store.call(stream, "XREVRANGE", stream, f"({epoch + 1}-0", "-", "COUNT", 1)
+        return entry_id(reply[0][0]) if reply else EntryId(epoch, 0)
+
+    def _pages(self, piece: Range) -> Iterator[list[RawEntry]]:
+        after, through = piece.after, str(piece.through)
+        index = self._kind is Kind.LOG_META
+        count = min(self._options.page_count, _INDEX_PAGE_MAX) if index else self._options.page_count
+        while after < piece.through:
+            words = ("EVAL_RO", INDEX, 1, piece.stream) if index else ("XRANGE", piece.stream)
+            tail = (f"({after}", through, count) if index else (f"({after}", through, "COUNT", count)
+            reply = self._store.call(piece.stream, *words, *tail)
+            page = [_indexed(piece.stream, raw) if index else _entry(piece.stream, raw) for raw in reply]
+            if not page:
+                return
+            yield page
+            if len(page) < count:
+                return
+            after = page[-1].id
+
+    def _batch(self, rows: Sequence[RawEntry]) -> Any:
+        batch = decode_page(self._kind, rows)
+        if self._options.fail_on_bad_records:
+            types = batch.column("record_type").to_pylist()
+            if MALFORMED in types:
+                at = types.index(MALFORMED)
+                bad = batch.column("error")[at].as_py()
+                raise DataLossError(f"entry {rows[at].id} of {rows[at].stream} is no record: {bad}")
+        return batch
+
+    def _heed(self, gaps: Sequence[Gap]) -> None:
+        if gaps and self._options.fail_on_data_loss:
+            raise DataLossError(f"{gaps[0].stream} lost entries: {gaps[0].text}")
+
+
+def lag(start: Position, tip: Tip | None) -> int:
+    """Entries that are still held and were added behind `start`, by the store's count; at least 1 if there are any."""
+    if tip is None or tip.last <= start.id:
+        return 0
+    return max(1, tip.added - max(start.n, tip.trimmed))
+
+
+def _entry(stream: str, raw: Any) -> RawEntry:
+    raw_id, fields = raw
+    if len(fields) == 4 and fields[0] == b"t" and fields[2] == b"r":  # the layout writers use, without a look-up
+        return RawEntry(stream, entry_id(raw_id), _letter(fields[1]), fields[3])
+    named = dict(zip(fields[::2], fields[1::2], strict=True))
+    return RawEntry(stream, entry_id(raw_id), _letter(named.get(b"t", b"")), named.get(b"r", b""))
+
+
+def _indexed(stream: str, raw: Any) -> RawEntry:
+    return RawEntry(stream, entry_id(raw[0]), _letter(raw[1]), raw[2])
+
+
+def _letter(field: bytes) -> str:
+    return field.decode(errors="replace")

@@ -1,0 +1,117 @@
+"""The Arrow schemas of the kinds of record (PM-16…PM-18). One object each: every batch is built with it (PM-75)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+
+class Kind(StrEnum):
+    """What is read: share-partition state, the group log, or a topic log without its payloads (PM-5)."""
+
+    SHARE_STATE = "share_state"
+    GROUP = "group"
+    LOG_META = "log_meta"
+
+
+# What an entry is besides the record types of its kind; such rows have the common columns only.
+CLAIM: Final = "claim"
+NOOP: Final = "noop"
+UNKNOWN: Final = "unknown"
+MALFORMED: Final = "malformed"
+#: Not an entry: what was lost (PM-11); `error` holds it as JSON, `entry_id` is where it ends.
+GAP: Final = "gap"
+NOT_RECORDS: Final = frozenset({CLAIM, NOOP, UNKNOWN, MALFORMED, GAP})
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_INT: Final = pa.int32()
+_LONG: Final = pa.int64()
+_TEXT: Final = pa.string()
+
+
+def _list(item: Any) -> Any:
+    return pa.list_(pa.field("element", item))
+
+
+def _struct(**fields: Any) -> Any:
+    return pa.struct([pa.field(name, type_) for name, type_ in fields.items()])
+
+
+_COMMON: Final = {
+    "stream": _TEXT,
+    "entry_id": _TEXT,
+    "epoch": _LONG,
+    "seq": _LONG,
+    "ts": _TIME,
+    "record_type": _TEXT,
+    "bytes": _INT,
+    "error": _TEXT,
+    "raw": pa.binary(),
+}
+_STATE_BATCH: Final = _struct(first_offset=_LONG, last_offset=_LONG, delivery_state=_INT, delivery_count=_INT)
+_SHARE_STATE: Final = {
+    "group_id": _TEXT,
+    "topic_id": _TEXT,
+    "partition": _INT,
+    "state_epoch": _INT,
+    "leader_epoch": _INT,
+    "snapshot_epoch": _INT,
+    "start_offset": _LONG,
+    "delivery_complete_count": _INT,
+    "create_ts": _TIME,
+    "write_ts": _TIME,
+    "state_batches": _list(_STATE_BATCH),
+    # Extension fields X2 to X5 (PM-20).
+    "cause": _INT,
+    "n_accept": _INT,
+    "n_release": _INT,
+    "n_reject": _INT,
+    "n_timeout": _INT,
+    "n_limit": _INT,
+    "max_dc": _INT,
+    "sum_dc": _LONG,
+    "hwm": _LONG,
+    "speo": _LONG,
+}
+_ASSIGNED: Final = _struct(topic_id=_TEXT, partitions=_list(_INT))
+_PARTITIONS: Final = _struct(topic_id=_TEXT, topic_name=_TEXT, partitions=_list(_INT))
+_GROUP: Final = {
+    "group_id": _TEXT,
+    "member_id": _TEXT,
+    "tombstone": pa.bool_(),
+    "cause": _INT,
+    "reason": _TEXT,
+    "group_epoch": _INT,
+    "member_count": _INT,
+    "assignment_epoch": _INT,
+    "member_epoch": _INT,
+    "previous_member_epoch": _INT,
+    "member_state": _INT,
+    "rack_id": _TEXT,
+    "client_id": _TEXT,
+    "client_host": _TEXT,
+    "subscribed_topic_names": _list(_TEXT),
+    "assigned": _list(_ASSIGNED),
+    "initializing": _list(_PARTITIONS),
+    "initialized": _list(_PARTITIONS),
+    "deleting": _list(_struct(topic_id=_TEXT, topic_name=_TEXT)),
+}
+_LOG_META: Final = {
+    "topic_id": _TEXT,
+    "partition": _INT,
+    "base_offset": _LONG,
+    "last_offset": _LONG,
+    "record_count": _INT,
+    "log_end_offset": _LONG,
+}
+_SCHEMAS: Final = {
+    kind: pa.schema([pa.field(name, type_) for name, type_ in {**_COMMON, **own}.items()])
+    for kind, own in ((Kind.SHARE_STATE, _SHARE_STATE), (Kind.GROUP, _GROUP), (Kind.LOG_META, _LOG_META))
+}
+
+
+def schema_of(kind: Kind) -> Any:
+    """The `pyarrow.Schema` of a kind; the same object every time."""
+    return _SCHEMAS[kind]

@@ -1,0 +1,43 @@
+"""The read-only functions a reader runs in the store, so that no payload moves for a plan (PM-9, CM-16).
+
+They are sent with EVAL_RO, which a replica and a user without write access may run too; each stays on one key.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: KEYS: stream. Answers {last id, entries ever added, entries held, first id held}, or nothing without a stream.
+TIP: Final = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+local info, found = redis.call('XINFO', 'STREAM', KEYS[1]), {}
+for i = 1, #info, 2 do found[info[i]] = info[i + 1] end
+return { found['last-generated-id'], found['entries-added'], found['length'], found['recorded-first-entry-id'] }
+"""
+
+#: KEYS: stream. ARGV: from, to (as for XRANGE), count. Answers {first id, last id, how many} of at most `count`
+#: entries, or nothing where there is none. Looks at 16 entries at a time: a batch of a topic log may be a megabyte.
+WALK: Final = """
+local from, left, first, last = ARGV[1], tonumber(ARGV[3]), false, false
+while left > 0 do
+  local page = redis.call('XRANGE', KEYS[1], from, ARGV[2], 'COUNT', math.min(left, 16))
+  if #page == 0 then break end
+  first = first or page[1][1]
+  last = page[#page][1]
+  from = '(' .. last
+  left = left - #page
+end
+if not first then return false end
+return { first, last, tonumber(ARGV[3]) - left }
+"""
+
+#: KEYS: stream. ARGV: from, to, count. Answers {id, t, r} of each entry, without the batches.
+INDEX: Final = """
+local answer = {}
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3])) do
+  local fields = {}
+  for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
+  answer[#answer + 1] = { entry[1], fields['t'] or '', fields['r'] or '' }
+end
+return answer
+"""

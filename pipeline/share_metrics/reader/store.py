@@ -1,0 +1,197 @@
+"""The store as a reader sees it: which node a stream lies on, and commands that only read (PM-6, PM-14).
+
+    redis://host:port/0   rediss://…   unix:///path/to.sock     one server
+    redis+cluster://host:port,host:port   rediss+cluster://…    a cluster, from any of its nodes
+    redis+sentinel://host:port,host:port/service                the master of a service
+
+The password never stands in the URL, because a job's options appear in plans, logs and event files (PM-5).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from binascii import crc_hqx
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    ClusterDownError,
+    MovedError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError, Sentinel
+
+Command = Sequence[str | int | bytes]
+
+_SLOTS: Final = 16384
+_ATTEMPTS: Final = 20
+_PAUSE_S: Final = 0.05
+#: Pipelined commands per round trip, so that the answers of one stay small.
+_PIPELINE: Final = 500
+
+
+class StoreUnreachableError(Exception):
+    """No node of the store answers; nothing was read."""
+
+
+class StoreReplyError(Exception):
+    """The store refused a read."""
+
+
+def slot_of(key: str) -> int:
+    """The Redis Cluster slot of a key, by its hash tag."""
+    tag = key[key.find("{") + 1 : key.find("}")] if "{" in key and "}" in key else ""
+    return crc_hqx((tag or key).encode(), 0) % _SLOTS
+
+
+class Store:
+    """Connections to a store's nodes, opened when first used. Not to be shared between processes or threads (PM-76)."""
+
+    def __init__(
+        self, url: str, password_env: str = "", *, env: Mapping[str, str] = os.environ,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        parts = urlsplit(url)
+        scheme, _, mode = parts.scheme.partition("+")
+        if scheme not in {"redis", "rediss", "unix"} or mode not in {"", "cluster", "sentinel"}:
+            raise ValueError(
+                f"store URL scheme {parts.scheme!r} is not known; "
+                "use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+            )
+        if "@" in parts.netloc and parts.password:
+            raise ValueError("the store URL holds a password; name the environment variable that holds it: passwordEnv")
+        if password_env and password_env not in env:
+            raise ValueError(f"environment variable {password_env} (passwordEnv) is not set")
+        self._scheme, self._mode, self._parts = scheme, mode, parts
+        self._password = env[password_env] if password_env else None
+        self._pause = pause
+        self._nodes: dict[str, redis.Redis] = {}
+        self._slots: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for client in self._nodes.values():
+            client.close()
+        self._nodes.clear()
+
+    def call(self, key: str, *words: str | int | bytes) -> Any:
+        """One command on the node that holds `key`; the raw reply. Raises StoreUnreachableError, StoreReplyError."""
+        return self.pipeline([(key, words)])[0]
+
+    def pipeline(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
+        """Replies to (key, command) pairs, in order; pairs of one node travel together.
+
+        A key that has moved to another node is asked for there (PM-14). Raises StoreUnreachableError, StoreReplyError.
+        """
+        replies: list[Any] = [None] * len(commands)
+        open_ = list(range(len(commands)))
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._slots.clear()
+                self._pause(_PAUSE_S)
+            moved: list[int] = []
+            for node, indexes in self._by_node(commands, open_).items():
+                found = self._run(node, [commands[index][1] for index in indexes])
+                for index, reply in zip(indexes, found, strict=True):
+                    if isinstance(reply, MovedError | AskError | TryAgainError | ClusterDownError):
+                        moved.append(index)
+                    elif isinstance(reply, Exception):
+                        raise StoreReplyError(f"{commands[index][0]}: {reply}") from reply
+                    replies[index] = reply
+            if not moved:
+                return replies
+            open_ = moved
+        raise StoreUnreachableError(f"{commands[open_[0]][0]}: its slot kept moving through {_ATTEMPTS} attempts")
+
+    def _by_node(self, commands: Sequence[tuple[str, Command]], indexes: Sequence[int]) -> dict[str, list[int]]:
+        groups: dict[str, list[int]] = {}
+        for index in indexes:
+            groups.setdefault(self._node_of(commands[index][0]), []).append(index)
+        return groups
+
+    def _run(self, node: str, commands: Sequence[Command]) -> list[Any]:
+        try:
+            client = self._client(node)
+            replies: list[Any] = []
+            for begin in range(0, len(commands), _PIPELINE):
+                with client.pipeline(transaction=False) as pipe:
+                    for words in commands[begin : begin + _PIPELINE]:
+                        pipe.execute_command(*words)  # type: ignore[no-untyped-call] # redis-py has no types here
+                    replies += pipe.execute(raise_on_error=False)
+            return replies
+        except (AuthenticationError, ResponseError) as error:  # of the handshake: a password, a user
+            raise StoreReplyError(f"{node or self._parts.path}: {error}") from error
+        except (RedisError, OSError) as error:
+            self._slots.clear()
+            raise StoreUnreachableError(f"the store at {node or self._parts.path} does not answer: {error}") from error
+
+    def _client(self, node: str) -> redis.Redis:
+        if node not in self._nodes:
+            path = "" if self._mode else self._parts.path
+            query = f"?{self._parts.query}" if self._parts.query else ""
+            url = f"{self._scheme}://{node}{path}{query}"
+            user = self._parts.username or None
+            client = redis.Redis.from_url(
+                url, username=user, password=self._password, protocol=2, retry=Retry(ExponentialBackoff(0.5, 0.05), 3)
+            )
+            client.response_callbacks.clear()  # replies as they come: parsing them twice costs more than reading
+            self._nodes[node] = client
+        return self._nodes[node]
+
+    def _node_of(self, key: str) -> str:
+        """`host:port` of the node that holds a key; "" for a unix socket."""
+        if self._mode == "cluster":
+            if not self._slots:
+                self._slots = self._slot_map()
+            return self._slots[slot_of(key)]
+        if self._mode == "sentinel":
+            return self._master()
+        return self._parts.netloc.rpartition("@")[2]
+
+    def _slot_map(self) -> list[str]:
+        causes: list[str] = []
+        for seed in dict.fromkeys([*self._nodes, *self._seeds()]):
+            try:
+                reply = self._run(seed, [("CLUSTER", "SLOTS")])[0]
+            except StoreUnreachableError as error:
+                causes.append(str(error))
+                continue
+            if isinstance(reply, Exception):
+                raise StoreReplyError(f"{seed}: {reply}; is it a cluster? Else use {self._scheme}://")
+            slots = [seed] * _SLOTS
+            for first, last, master, *_replicas in reply:
+                host = master[0].decode() if master[0] else seed.rpartition(":")[0]
+                slots[first : last + 1] = [f"{host}:{master[1]}"] * (last - first + 1)
+            return slots
+        raise StoreUnreachableError(f"no node of the cluster answers: {'; '.join(causes)}")
+
+    def _seeds(self) -> list[str]:
+        named = self._parts.netloc.rpartition("@")[2].split(",")
+        return [address if ":" in address else f"{address}:6379" for address in named]
+
+    def _master(self) -> str:
+        if not self._slots:
+            service = self._parts.path.strip("/")
+            hosts = [(host, int(port)) for host, _, port in (seed.rpartition(":") for seed in self._seeds())]
+            try:
+                sentinel = Sentinel(hosts, socket_timeout=2)  # type: ignore[no-untyped-call] # nor here
+                host, port = sentinel.discover_master(service)  # type: ignore[no-untyped-call] # nor here
+            except MasterNotFoundError as error:
+                raise StoreUnreachableError(f"no Sentinel names a master of {service}: {error}") from error
+            self._slots = [f"{host}:{port}"]
+        return self._slots[0]

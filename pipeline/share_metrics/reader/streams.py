@@ -1,0 +1,79 @@
+"""Which streams a cluster has, by what it wrote down itself: its constants and its metadata log (PM-5, CM-20)."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from kip932.ids import topic_id_text
+from kip932.records.v1 import metadata_log_pb2 as pb
+
+from .offsets import entry_id
+from .schemas import Kind
+from .store import Store
+
+_META_LOG: Final = "{meta}:log"
+_CONFIG_KEYS: Final = {Kind.SHARE_STATE: "sgs:config", Kind.GROUP: "gc:config"}
+_TAGS: Final = {Kind.SHARE_STATE: "sgs", Kind.GROUP: "gc"}
+_PAGE: Final = 500
+
+
+class NoClusterError(Exception):
+    """No cluster was ever made in this store."""
+
+
+class Topic(NamedTuple):
+    """A topic as the newest metadata has it."""
+
+    topic_id: str
+    name: str
+    partitions: int
+
+
+def streams_of(store: Store, kind: Kind, shards: int | None = None) -> list[str]:
+    """Keys of all streams of a kind; some may not exist yet. Raises NoClusterError and what `Store.call` does.
+
+    `shards` overrides the number that the cluster was made with.
+    """
+    if kind is Kind.LOG_META:
+        return [f"{{tp:{topic.topic_id}:{index}}}:log" for topic in topics(store) for index in range(topic.partitions)]
+    count = shards if shards is not None else _shards(store, _CONFIG_KEYS[kind])
+    return [f"{{{_TAGS[kind]}:{number}}}:log" for number in range(count)]
+
+
+def _shards(store: Store, key: str) -> int:
+    found = store.call(key, "GET", key)
+    if found is None:
+        raise NoClusterError(f"the store has no key {key}, so no cluster was made in it; is it the right store?")
+    return int(found)
+
+
+def topics(store: Store) -> list[Topic]:
+    """Topics that exist, in the order of their names, by replaying the metadata log."""
+    found: dict[bytes, Topic] = {}
+    after = "-"
+    while page := store.call(_META_LOG, "XRANGE", _META_LOG, after, "+", "COUNT", _PAGE):
+        for _, fields in page:
+            named = dict(zip(fields[::2], fields[1::2], strict=True))
+            _apply(found, pb.MetadataRecord.FromString(named.get(b"r", b"")))
+        after = f"({entry_id(page[-1][0])}"
+    return sorted(found.values(), key=lambda topic: (topic.name, topic.topic_id))
+
+
+def _apply(found: dict[bytes, Topic], record: pb.MetadataRecord) -> None:
+    if record.HasField("snapshot"):
+        found.clear()
+        for topic in record.snapshot.topics:
+            found[topic.topic_id] = _topic(topic)
+    for change in record.changes:
+        which = change.WhichOneof("change")
+        if which == "topic_created":
+            found[change.topic_created.topic_id] = _topic(change.topic_created)
+        elif which == "partitions_added" and change.partitions_added.topic_id in found:
+            known = found[change.partitions_added.topic_id]
+            found[change.partitions_added.topic_id] = known._replace(partitions=change.partitions_added.partitions)
+        elif which == "topic_deleted":
+            found.pop(change.topic_deleted.topic_id, None)
+
+
+def _topic(value: Any) -> Topic:
+    return Topic(topic_id_text(value.topic_id), value.name, value.partitions)
