@@ -131,12 +131,11 @@ class ClusterNodes:
     async def in_step(self) -> None:
         """Every replica follows its master."""
 
-        async def online() -> bool:
-            infos = [(await pair.replica.info(), await pair.master.info()) for pair in self.pairs]
-            return all("master_link_status:up" in replica and "state=online" in master for replica, master in infos)
+        async def fed() -> bool:
+            return all(await asyncio.gather(*(pair.master.feeds(pair.replica) for pair in self.pairs)))
 
         await self._agreed()
-        await until_true(online, "the replicas are in step")
+        await until_true(fed, "the replicas are in step")
 
     def pair_of(self, key: str) -> Pair:
         """The nodes that hold a key."""
