@@ -22,8 +22,9 @@ def fetch_request(
 ) -> ShareRequest:
     """A ShareFetch as a value; its answer has room for `room_bytes` of batches. Raises InvalidRequestError: a bad topic
     id, or more than one request may hold (CM-62)."""
-    check_partitions((message.topics, "partitions"), (message.forgotten_topics_data, "partitions"))
-    _check_ranges(message.topics)
+    if message.topics or message.forgotten_topics_data:  # most fetches name nothing
+        check_partitions((message.topics, "partitions"), (message.forgotten_topics_data, "partitions"))
+        _check_ranges(message.topics)
     topics: list[TopicIdPartition] = []
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     for topic in message.topics:
