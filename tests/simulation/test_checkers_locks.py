@@ -112,6 +112,11 @@ class TestStoredIsFinal:
         made = Made().acquires("A", 0, 1).at(10).writes(1).at(20)
         assert found(StoredIsFinal(), made.acquires("B", 0, 1, 2)) == ["INV-5"]
 
+    def test_so_is_what_a_coordinator_holds_though_it_never_confirmed_the_write(self) -> None:
+        made = Made().acquires("A", 0).at(10).writes(1, code=COORDINATOR_NOT_AVAILABLE)
+        made.history.add(made.state(1))
+        assert found(StoredIsFinal(), made.at(20).acquires("B", 0, count=2)) == ["INV-5"]
+
     def test_what_was_locked_before_or_is_stored_as_available_is_not(self) -> None:
         made = Made().acquires("A", 0).at(10).writes(1).at(20).acquires("B", 0, locked_ms=5)
         assert not found(StoredIsFinal(), made)

@@ -10,11 +10,12 @@ from kip932.ids import ACK_ACCEPT, ACK_REJECT
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import StateKey, finished_in, offsets, typed
 from tests.simulation.final import Final
-from tests.simulation.history import AckAnswered, Acquired, History, Share, StateAnswered
+from tests.simulation.history import AckAnswered, Acquired, History, Share, StateAnswered, StateSeen
 
 _FINAL = frozenset({ACK_ACCEPT, ACK_REJECT})
 
 Finals = dict[int, AckAnswered]
+Stored = StateAnswered | StateSeen
 
 
 class AcceptIsFinal:
@@ -60,16 +61,16 @@ class AcceptIsFinal:
 
 
 class StoredIsFinal:
-    """What a confirmed write has stored as finished is never answered as acquired behind it. Whether its leader heard
-    of that or not: it must look before it gives the records out again (PL-707)."""
+    """What is stored as finished is never answered as acquired behind that. Whether a leader heard of its write's
+    success or not: it must look before it gives the records out again (PL-707)."""
 
     rules: tuple[str, ...] = ("INV-5",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Confirmed writes, and what was locked after them."""
+        """Confirmed states, and what was locked after them."""
         del final
         states: dict[StateKey, _Finished] = defaultdict(_Finished)
-        for event in history.of(StateAnswered, Acquired):
+        for event in history.of(StateAnswered, StateSeen, Acquired):
             key = StateKey(event.share, event.state_epoch)
             if isinstance(event, Acquired):
                 before = states[key].before(event)
@@ -77,12 +78,12 @@ class StoredIsFinal:
                     yield Violation(
                         "INV-5",
                         f"{event.share} offsets {event.first_offset}-{event.last_offset} were acquired by "
-                        f"{event.member_id} at {event.locked_ms}, though a write had stored some of them as finished "
-                        f"at {before.at_ms}",
+                        f"{event.member_id} at {event.locked_ms}, though some of them were stored as finished at "
+                        f"{before.at_ms}",
                         (before, event),
                     )
-            elif event.code == 0 and event.call == "Write":
-                states[key].write(event)
+            elif isinstance(event, StateSeen) or (event.code == 0 and event.call in {"Read", "Write"}):
+                states[key].stored(event)
             elif event.code == 0 and event.call == "Delete":
                 for gone in [each for each in states if each.share == event.share]:
                     del states[gone]
@@ -90,23 +91,23 @@ class StoredIsFinal:
 
 @dataclass
 class _Finished:
-    """What confirmed writes say about one state. `passed`: the writes that moved the start offset, in order."""
+    """What is known to be stored of one state. `passed`: what moved the start offset, in order."""
 
-    offsets: dict[int, StateAnswered] = field(default_factory=dict)
-    passed: list[StateAnswered] = field(default_factory=list)
+    offsets: dict[int, Stored] = field(default_factory=dict)
+    passed: list[Stored] = field(default_factory=list)
 
-    def write(self, event: StateAnswered) -> None:
-        """One more."""
+    def stored(self, event: Stored) -> None:
+        """Something that was confirmed, or seen with nothing unconfirmed in it."""
         if not self.passed or event.start_offset > self.passed[-1].start_offset:
             self.passed.append(event)
         for offset in finished_in(event.batches):
             self.offsets.setdefault(offset, event)
 
-    def before(self, event: Acquired) -> StateAnswered | None:
-        """A write that was confirmed before a range was locked, and has finished some of it."""
-        for write in self.passed:
-            if write.start_offset > event.first_offset and write.at_ms < event.locked_ms:
-                return write
+    def before(self, event: Acquired) -> Stored | None:
+        """What had finished some of a range before it was locked."""
+        for one in self.passed:
+            if one.start_offset > event.first_offset and one.at_ms < event.locked_ms:
+                return one
         for offset in offsets(event.first_offset, event.last_offset):
             found = self.offsets.get(offset)
             if found is not None and found.at_ms < event.locked_ms:
