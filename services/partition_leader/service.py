@@ -49,8 +49,6 @@ REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 #: How long a stream whose client sends no more is kept for the last answers; a state write takes no longer (PL-723).
 HALF_CLOSED_S: Final = 20.0
 
-_connection_ids = itertools.count(1)
-
 
 class PartitionLeaderService:
     """The RPCs of a partition leader; those it has no method for are not served."""
@@ -135,7 +133,7 @@ class _ShareStream:
         self._stream = stream
         self._led = led
         self._requests = requests
-        self._connection_id = next(_connection_ids)
+        self._connection_id = requests.connection_made()
         self._running: dict[int, object] = {}
         self._ready: deque[tuple[Message, int]] = deque()
         self._slots = asyncio.Semaphore(IN_FLIGHT_PER_STREAM)

@@ -130,6 +130,7 @@ class ShareRequests:
         self._clock = clock
         self._rng = rng
         self._fetch_ids = 0
+        self._connection_ids = 0
         self._runs: dict[_Run, None] = {}
         self._by_session: dict[SessionKey, dict[_Run, None]] = {}
         self._delayed: dict[_Delayed, None] = {}
@@ -180,6 +181,11 @@ class ShareRequests:
             self._refuse(handle)
         elif isinstance(handle, _Run) and handle.fetch is not None:
             handle.fetch.conclude()
+
+    def connection_made(self) -> int:
+        """A number for a new stream, for `ShareRequest.connection_id` and `connection_lost`."""
+        self._connection_ids += 1
+        return self._connection_ids
 
     def connection_lost(self, connection_id: int) -> None:
         """A stream ended: its sessions are gone, and what their members held is given back (PL-520, PL-522)."""

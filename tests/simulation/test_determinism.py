@@ -1,0 +1,275 @@
+"""The same seed gives the same history byte for byte: in one process, in another one, whatever ran before."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import gc
+import os
+import random
+import secrets
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.simulation import determinism
+from tests.simulation.clock import WALL_START_MS, Life, SimLoop, living
+from tests.simulation.simulate import simulate
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SEEDS = (3, 11, 26)
+PLAY = "import sys; from tests.simulation.simulate import simulate; print(simulate(int(sys.argv[1])).history.text())"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed_gives_the_same_history_again_in_the_same_process(seed: int) -> None:
+    first = simulate(seed).history.text()
+    simulate(seed + 1_000)
+    assert simulate(seed).history.text() == first
+    assert len(first.splitlines()) > 200
+
+
+def test_a_seed_gives_the_same_history_in_another_process() -> None:
+    texts = []
+    for junk in ("", "x" * 10_000):  # another environment moves every address
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "JUNK": junk}
+        done = subprocess.run(
+            [sys.executable, "-c", PLAY, str(SEEDS[0])],
+            cwd=ROOT,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        texts.append(done.stdout)
+    assert texts[0] == texts[1]
+    assert len(texts[0].splitlines()) > 200
+
+
+def test_other_seeds_give_other_histories() -> None:
+    assert len({simulate(seed).history.text() for seed in SEEDS}) == len(SEEDS)
+
+
+async def _drawn() -> tuple[object, ...]:
+    random.shuffle(numbers := list(range(9)))
+    return (
+        uuid.uuid4(),
+        os.urandom(4),
+        secrets.token_bytes(4),
+        secrets.randbits(63),
+        random.random(),
+        random.Random().random(),
+        random.SystemRandom().random(),
+        tuple(numbers),
+    )
+
+
+def test_every_source_of_chance_is_seeded() -> None:
+    assert determinism.run(7, _drawn) == determinism.run(7, _drawn)
+    assert determinism.run(7, _drawn) != determinism.run(8, _drawn)
+
+
+def test_chance_is_real_again_behind_a_run() -> None:
+    state = random.getstate()
+    determinism.run(7, _drawn)
+    assert random.getstate() == state
+    assert os.urandom(8) != os.urandom(8)
+    assert uuid.uuid4() != uuid.uuid4()
+    assert random.Random().random() != random.Random().random()
+
+
+def test_clocks_tell_virtual_time() -> None:
+    async def main() -> list[float]:
+        await asyncio.sleep(3_600)
+        return [time.monotonic(), time.perf_counter(), time.monotonic_ns() / 1e9, time.time() - WALL_START_MS / 1_000]
+
+    assert determinism.run(1, main) == pytest.approx([3_600] * 4)
+    assert time.time() > 1e9
+
+
+def test_tasks_and_futures_are_walked_in_sets_by_their_age() -> None:
+    async def main() -> list[int]:
+        futures = [asyncio.get_running_loop().create_future() for _ in range(50)]
+        order = {id(future): number for number, future in enumerate(futures)}
+        return [order[id(future)] for future in set(futures)]
+
+    assert determinism.run(1, main) == determinism.run(1, main)
+
+
+def test_nothing_of_a_paused_life_runs_and_all_of_it_later_in_its_order() -> None:
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        life = Life(loop, "p", 1)
+        said: list[str] = []
+
+        async def work(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            said.append("task")
+
+        with living(life):
+            tasks = [loop.create_task(work(1.5)), loop.create_task(work(9))]
+            for seconds in (2, 1, 7):
+                loop.call_later(seconds, said.append, f"after {seconds} s")
+        await asyncio.sleep(0.5)
+        life.pause()
+        await asyncio.sleep(5)
+        assert said == []
+        life.resume()
+        assert said == [], "it goes on in its turn"
+        await asyncio.gather(*tasks)
+        assert loop.time() == 9
+        return said
+
+    # A task that slept goes on one step after its timer.
+    assert determinism.run(1, main) == ["after 1 s", "after 2 s", "task", "after 7 s", "task"]
+
+
+def test_nothing_of_a_dead_life_ever_runs_not_even_its_clean_up() -> None:
+    said: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(1)
+            said.append("worked")
+        finally:
+            said.append("cleaned up")
+            await asyncio.sleep(1)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        life = Life(loop, "p", 1)
+        with living(life):
+            assert not loop.create_task(work()).done()
+        await asyncio.sleep(0.5)
+        life.die()
+        await asyncio.sleep(5)
+        gc.collect()
+        assert said == []
+
+    determinism.run(1, main)
+
+
+def test_a_loop_that_spins_without_time_going_on_is_ended() -> None:
+    async def main() -> None:
+        for _ in range(10**9):
+            await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="time stands still"):
+        determinism.run(1, main)
+
+
+def test_a_loop_that_would_wait_for_ever_is_ended() -> None:
+    async def main() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(RuntimeError, match="wait for ever"):
+        determinism.run(1, main)
+
+
+def test_errors_in_logs_and_callbacks_are_complaints_and_lesser_lines_are_not() -> None:
+    def fail() -> None:
+        raise ValueError("in a callback")
+
+    async def main() -> list[str]:
+        log = structlog.get_logger()
+        log.warning("a warning")
+        log.error("broken", shard="x")
+        asyncio.get_running_loop().call_soon(fail)
+        await asyncio.sleep(1)
+        return determinism.scribe().complaints
+
+    lines: list[str] = []
+    logged, raised = determinism.run(1, main, lines)
+    assert "broken" in logged
+    assert "in a callback" in raised
+    assert [line.split(maxsplit=2)[2] for line in lines] == ["warning: a warning ", "error: broken shard='x'"]
+
+
+# ---- what would break it
+
+#: Where code of a run stands; the rest of `share_node` starts and ends real processes.
+PACKAGES = (
+    "protos/kip932",
+    "client/sharegroups/aio",
+    "client/sharegroups/core",
+    "services/shard_runtime",
+    "services/partition_leader",
+    "services/share_coordinator",
+    "services/group_coordinator",
+)
+FILES = ("services/share_node/roles.py", "services/share_node/process.py", "services/share_node/views.py")
+#: Imported by name they would escape the seeding, which replaces them in their modules.
+SOURCES = {"time", "uuid", "os", "secrets", "random", "datetime"}
+#: A class whose seeding is replaced, and names that draw and tell nothing.
+HARMLESS = {"Random", "path", "PathLike", "environ"}
+#: They leave the loop, and its time, behind.
+ESCAPES = {"to_thread", "run_in_executor", "Thread", "ThreadPoolExecutor"}
+#: `id` where it only tells objects apart, and nothing is ordered by it: file and line's text.
+IDS = {"services/shard_runtime/redis/writer.py": "id(held): held"}
+
+
+def sources() -> Iterator[tuple[str, ast.AST, str]]:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    for path in (*paths, *(ROOT / name for name in FILES)):
+        if not path.stem.endswith(("_pb2", "_pb2_grpc")):
+            text = path.read_text()
+            yield str(path.relative_to(ROOT)), ast.parse(text), text
+
+
+def escaping(node: ast.AST) -> str:
+    """What in this node would escape the simulator, "" if nothing does."""
+    if isinstance(node, ast.ImportFrom) and node.module in SOURCES:
+        return ", ".join(sorted({alias.name for alias in node.names} - HARMLESS))
+    if isinstance(node, ast.Import) and any(alias.name == "datetime" for alias in node.names):
+        return "datetime"
+    if isinstance(node, ast.Attribute) and node.attr in ESCAPES:
+        return node.attr
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time":
+        return "" if node.attr in KNOWN_CLOCKS else f"time.{node.attr}"
+    return ""
+
+
+#: What `determinism.seeded` replaces in `time`, and constants.
+KNOWN_CLOCKS = {
+    "time",
+    "time_ns",
+    "monotonic",
+    "monotonic_ns",
+    "perf_counter",
+    "perf_counter_ns",
+    "clock_gettime",
+    "clock_gettime_ns",
+    "CLOCK_MONOTONIC",
+    "CLOCK_BOOTTIME",
+}
+
+
+def test_no_code_of_a_run_escapes_virtual_time_and_seeded_chance() -> None:
+    found = [
+        f"{name}:{getattr(node, 'lineno', 0)} {what}"
+        for name, tree, _ in sources()
+        for node in ast.walk(tree)
+        if (what := escaping(node))
+    ]
+    assert not found
+
+
+def test_no_code_of_a_run_orders_objects_by_their_address() -> None:
+    found = []
+    for name, tree, text in sources():
+        lines = text.splitlines()
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            line = lines[node.lineno - 1].strip()
+            if node.func.id in {"id", "hash"} and IDS.get(name, "\0") not in line:
+                found.append(f"{name}:{node.lineno} {line}")
+    assert not found
