@@ -280,7 +280,8 @@ class Ownership:
         try:
             await owner.gained(self._claims[shard], self._leases[shard])
         except Exception as error:
-            log.exception("shard not loaded", shard=shard.tag, epoch=epoch)
+            if not isinstance(error, LogError):  # that the store is away, or that another claimed, is said below
+                log.exception("shard not loaded", shard=shard.tag, epoch=epoch)
             lease = self._leases.get(shard)
             if lease is not None and lease.epoch == epoch:
                 self._drop(shard, f"not loaded: {error}", continued=True)
