@@ -49,7 +49,7 @@ class Scribe:
         """A structlog processor that lets nothing through."""
         wrong = method in _ERROR_LEVELS and event.get("event") not in _FORESEEN
         if self._lines is not None or wrong:
-            said = " ".join(f"{name}={value!r}" for name, value in event.items() if name != "event")
+            said = " ".join(f"{name}={_shown(name, value)}" for name, value in event.items() if name != "event")
             line = f"{self._loop.now_ms:>8} {LIFE.get()} {method}: {event.get('event')} {said}"
             if self._lines is not None:
                 self._lines.append(line)
@@ -64,11 +64,16 @@ class Scribe:
         self.complaints.append(f"{self._loop.now_ms:>8} {context.get('message')}: {error!r}{where}")
 
 
+def _shown(name: str, value: object) -> str:
+    error = sys.exc_info()[1] if name == "exc_info" and value is True else value
+    return f"{error!r}{_innermost(error)}" if isinstance(error, BaseException) else repr(value)
+
+
 def _innermost(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+    return "" if trace is None else f" at {trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
 
 
 #: The scribe of the run that goes on now.
