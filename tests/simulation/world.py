@@ -31,6 +31,9 @@ _RETRY_S: Final = 0.5
 _START_S: Final = 120.0
 _SETTLE_S: Final = 60.0
 _SETTLE_POLL_S: Final = 0.1
+#: A killed client's tasks may begin something else when they are cancelled; they are cancelled again then.
+_CANCELS_MAX: Final = 10
+_CANCEL_S: Final = 0.1
 
 
 class Watcher(Protocol):
@@ -301,11 +304,13 @@ class World:
         life.resume()
         life.severed = True
         self.network.gone(life, "the client was killed")
-        tasks = [task for task in life.tasks if not task.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=1.0)
+        for _ in range(_CANCELS_MAX):
+            tasks = [task for task in life.tasks if not task.done()]
+            for task in tasks:
+                task.cancel()
+            if not tasks:
+                break
+            await asyncio.wait(tasks, timeout=_CANCEL_S)
         life.die()
         self._changed_life(life, "killed")
 
