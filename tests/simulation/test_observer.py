@@ -1,0 +1,178 @@
+"""The witnesses of a simulated run: what observers, sampler and the look at the end tell of a small cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from sharegroups import NewTopic
+from sharegroups.aio import Admin, Producer, ShareConsumer
+from tests.simulation import determinism
+from tests.simulation.checkers.catalogue import judged
+from tests.simulation.collect_final import collect_final
+from tests.simulation.final import Final
+from tests.simulation.history import (
+    AckAnswered,
+    AckDone,
+    Acquired,
+    GivenBack,
+    GroupSeen,
+    HeartbeatAnswered,
+    History,
+    LimitsSeen,
+    Locked,
+    SessionAnswered,
+    SessionAsked,
+    SessionEnded,
+    SizesSeen,
+    StateAnswered,
+    StateSeen,
+)
+from tests.simulation.observer import Observer
+from tests.simulation.sampler import Sampler
+from tests.simulation.workload.by_hand import HandSession
+from tests.simulation.world import Shape, World
+
+RECORDS = 12
+
+
+async def _run(world: World) -> Final:
+    """Twelve records: a member accepts some and dies; a session by hand takes the rest and breaks every rule."""
+    world.observer = Observer(world)
+    await world.open()
+    for each in world.shape.processes:
+        await world.start(each.name)
+    await world.settled()
+    sampling = asyncio.create_task(_sample(Sampler(world)))
+    world.begin("work")
+    async with Admin({"bootstrap.servers": world.bootstrap()}, transport=world.transport("admin")) as admin:
+        await admin.create_topics([NewTopic("jobs", 1)])
+    producer = Producer({"bootstrap.servers": world.bootstrap()}, transport=world.transport("p"))
+    for number in range(RECORDS):
+        await producer.send("jobs", b"%d" % number)
+    await producer.close()
+    await _consume(world)
+    await _by_hand(world)
+    world.begin("rest")
+    await asyncio.sleep(6)
+    sampling.cancel()
+    return await collect_final(world)
+
+
+async def _consume(world: World) -> None:
+    settings = {"bootstrap.servers": world.bootstrap(), "group.id": "g", "max.poll.records": 5}
+    with world.client("c"):
+        consumer = ShareConsumer(settings, transport=world.transport("c"))
+        consumer.subscribe(["jobs"])
+        while not await consumer.poll(1.0):
+            pass
+        await consumer.commit_sync()
+        await consumer.poll(0.2)
+        await asyncio.sleep(0.5)
+    await world.kill_client("c")
+
+
+async def _by_hand(world: World) -> None:
+    (partition,) = {key for process in world.processes.values() for key in process.led}
+    (leader,) = [process for process in world.processes.values() if process.led]
+    session = HandSession(world.transport("h"), leader.address, "g", "hand", streaming=True)
+    await session.fetch([(partition.topic_id, partition.partition)], wait_ms=3_000, records=100)
+    response = await session.acknowledge({}, epoch=9)
+    assert response.error_code == 123
+    session.epoch = 1
+    await session.drop()
+
+
+async def _sample(sampler: Sampler) -> None:
+    while True:
+        sampler.sample()
+        await asyncio.sleep(0.25)
+
+
+@pytest.fixture(scope="module")
+def seen() -> tuple[History, Final]:
+    """The history of the run, and its end."""
+
+    async def main() -> tuple[History, Final]:
+        world = World(5, Shape.two())
+        final = await asyncio.wait_for(_run(world), 200)
+        assert world.complaints == []
+        return world.history, final
+
+    return determinism.run(5, main)
+
+
+def test_what_was_locked_was_answered_as_acquired(seen: tuple[History, Final]) -> None:
+    history, _ = seen
+    locked = [(e.request, e.share, e.first_offset, e.last_offset, e.delivery_count) for e in history.of(Locked)]
+    given = [(e.request, e.share, e.first_offset, e.last_offset, e.delivery_count) for e in history.of(Acquired)]
+    assert locked == given
+    assert all(e.locked_ms <= e.at_ms and e.start_offset <= e.first_offset for e in history.of(Acquired))
+    assert all(e.first_offset >= e.data[0][0] and e.last_offset <= e.data[-1][1] for e in history.of(Acquired))
+    assert len({e.object_id for e in history.of(Locked)}) >= 1
+
+
+def test_acknowledgements_are_asked_done_and_answered_in_this_order(seen: tuple[History, Final]) -> None:
+    history, _ = seen
+    (done,) = history.of(AckDone)
+    (answered,) = history.of(AckAnswered)
+    asked = next(event for event in history.of(SessionAsked) if event.acks)
+    order = [history.events.index(event) for event in (asked, done, answered)]
+    assert order == sorted(order)
+    assert (done.code, answered.code, done.persisted, done.start_offset) == (0, 0, True, 0)
+    assert done.begun <= history.events.index(done)
+    assert (done.share, done.member_id) == (answered.share, asked.member_id)
+
+
+def test_sessions_begin_go_on_and_end(seen: tuple[History, Final]) -> None:
+    history, _ = seen
+    hand = [event for event in history.of(SessionAsked) if event.member_id == "hand"]
+    assert [(event.session_epoch, event.accepted > 0, event.code) for event in hand] == [(0, True, 0), (9, False, 123)]
+    assert {event.member_id for event in history.of(SessionEnded)} >= {"hand"}
+    assert {event.member_id for event in history.of(GivenBack)} >= {"hand"}
+    codes = Counter(event.code for event in history.of(SessionAnswered))
+    assert codes[123] == 1
+
+
+def test_state_calls_and_heartbeats_of_every_way_are_seen(seen: tuple[History, Final]) -> None:
+    history, _ = seen
+    calls = Counter(event.call for event in history.of(StateAnswered) if event.code == 0)
+    assert {"Initialize", "Read", "Write"} <= calls.keys()
+    beats = list(history.of(HeartbeatAnswered))
+    assert beats[0].sent_epoch == 0
+    assert beats[0].member_epoch > 0
+    assert any(event.assignment for event in beats)
+
+
+def test_samples_tell_what_changed(seen: tuple[History, Final]) -> None:
+    history, final = seen
+    states = list(history.of(StateSeen))
+    assert len(states) == len({(s.start_offset, s.batches, s.leader_epoch, s.state_epoch) for s in states})
+    assert states[-1].start_offset == next(iter(final.served.values())).start_offset
+    groups = [event for event in history.of(GroupSeen) if event.members]
+    assert groups[-1].subscribed == groups[-1].assignable == groups[-1].target[0][1]
+    assert {limits.delivery_count_limit for limits in history.of(LimitsSeen)} == {10}
+    assert all(size <= bound for event in history.of(SizesSeen) for _, size, bound in event.sizes)
+
+
+@pytest.mark.rule("INV-13")
+def test_the_end_is_the_same_in_three_ways(seen: tuple[History, Final]) -> None:
+    _, final = seen
+    assert len(final.served) == 1
+    shapes = [
+        {share: (s.state_epoch, s.start_offset, s.delivery_complete_count, s.batches) for share, s in found.items()}
+        for found in (final.served, final.replayed, final.rebuilt)
+    ]
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert final.logs == final.logs_replayed
+    (values,) = final.values.values()
+    assert values == {offset: b"%d" % offset for offset in range(RECORDS)}
+    assert (final.leftovers, final.fatal, final.torn) == ((), (), ())
+    assert final.streams
+    assert all(length <= bound for length, bound in final.streams.values())
+
+
+def test_nothing_in_it_breaks_a_rule(seen: tuple[History, Final]) -> None:
+    assert [str(violation) for violation in judged(*seen)] == []
