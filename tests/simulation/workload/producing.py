@@ -102,12 +102,12 @@ class BurstyProducer:
         self._number += 1
         value = f"{self.name}:{self._number}".encode()
         topic = rng.choice(self._habits.topics)
-        draw = rng.random()
+        draw, where = rng.random(), rng.random()
         key = None if draw < self._habits.spread else f"k{rng.randrange(5)}"
         known = producer.cluster.topics.get(topic)
         partition = None
         if key is not None and known is not None and draw > (1 + self._habits.spread) / 2:
-            partition = rng.randrange(known.partitions)
+            partition = int(where * known.partitions)
 
         def delivered(error: KafkaError | None, report: DeliveryReport) -> None:
             self._open.pop(value, None)

@@ -36,13 +36,14 @@ class Topics:
     def __init__(self, witness: Witness, admin: Admin) -> None:
         self._witness = witness
         self._admin = admin
+        self._gone: dict[str, None] = {}
 
     async def create(self, name: str, partitions: int) -> bool:
         """Create a topic and learn its id; False when that did not come about."""
         for _ in range(_TRIES):
             asked_ms = self._witness.world.now_ms()
             error = await self._once(lambda: self._admin.create_topics([NewTopic(name, partitions)]))
-            found = await self.learn(name) if error in {"", "TOPIC_ALREADY_EXISTS"} else None
+            found = await self._appear(name) if error in {"", "TOPIC_ALREADY_EXISTS"} else None
             self._saw("CreateTopics", name, found.topic_id.hex() if found else "", error, asked_ms)
             if found is not None:
                 return True
@@ -57,10 +58,19 @@ class Topics:
             error = await self._once(lambda: self._admin.delete_topics([name]))
             self._saw("DeleteTopics", name, topic_id, error, asked_ms)
             if error in {"", "UNKNOWN_TOPIC_OR_PARTITION"}:
+                self._gone[topic_id] = None
                 self._witness.world.topics.pop(name, None)
                 return True
             await asyncio.sleep(_PAUSE_S)
         return False
+
+    async def _appear(self, name: str) -> TopicDescription | None:
+        """A topic that exists: a node that lags behind may not know it yet."""
+        for _ in range(_TRIES):
+            if (found := await self.learn(name)) is not None:
+                return found
+            await asyncio.sleep(_PAUSE_S)
+        return None
 
     async def grow(self, name: str, partitions: int) -> None:
         """Add partitions, in one try."""
@@ -70,14 +80,18 @@ class Topics:
         self._saw("CreatePartitions", name, detail, error, asked_ms)
 
     async def learn(self, name: str) -> TopicDescription | None:
-        """The topic as the metadata have it, its id noted; None when it does not exist."""
+        """The topic as the metadata have it, its id noted; None when it does not exist.
+
+        A node that lags behind may name the namesake that was deleted here; that one does not exist.
+        """
         for _ in range(_TRIES):
             with self._witness.trying("list_topics") as attempt:
                 topic = (await self._admin.list_topics([name]))[name]
-                if topic.error is None:
-                    self._witness.world.topics[name] = topic.topic_id.hex()
+                topic_id = topic.topic_id.hex()
+                if topic.error is None and topic_id not in self._gone:
+                    self._witness.world.topics[name] = topic_id
                     return topic
-                attempt.error = topic.error.name
+                attempt.error = topic.error.name if topic.error is not None else "UNKNOWN_TOPIC_OR_PARTITION"
             if attempt.error == "UNKNOWN_TOPIC_OR_PARTITION":
                 self._witness.world.topics.pop(name, None)
                 return None
