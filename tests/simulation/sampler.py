@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kip932.ids import STATE_ACQUIRED
+from kip932.ids import STATE_ACQUIRED, SharePartitionKey
 from partition_leader.core.status import Status
 from partition_leader.core.transitions import PENDING
 from shard_runtime import configs
-from tests.simulation.history import GroupSeen, LimitsSeen, Share, SizesSeen, StateSeen
+from tests.simulation.history import GroupSeen, LimitsSeen, SizesSeen, StateSeen
 from tests.simulation.inside import confirmed, running, seen, share_of, states
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Sampler:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._states: dict[Share, tuple[object, StateSeen]] = {}
+        self._states: dict[SharePartitionKey, tuple[object, StateSeen]] = {}
         self._groups: dict[str, tuple[object, str, int]] = {}
         self._limits: dict[tuple[str, int, str], object] = {}
         self._sizes_ms = -_SIZES_MS
@@ -54,14 +54,13 @@ class Sampler:
 
     def _sample_states(self, process: Process, now_ms: int) -> None:
         for key, state in states(process):
-            share = share_of(key)
-            before = self._states.get(share)
+            before = self._states.get(key)
             if before is not None and before[0] is state:
                 continue
-            event = seen(now_ms, process.name, share, state)
+            event = seen(now_ms, process.name, share_of(key), state)
             if before is None or _shown(before[1]) != _shown(event):
                 self._world.history.add(event)
-            self._states[share] = (state, event)
+            self._states[key] = (state, event)
 
     def _sample_groups(self, process: Process, now_ms: int) -> None:
         for host in process.groups.hosts if process.groups is not None else ():
