@@ -46,6 +46,8 @@ def plan_stream(
     a lost tail reading goes on with what is there, by the store's own count.
     """
     tip = tip or NO_STREAM
+    if goal.through is not None and goal.through <= start.id:
+        return StreamPlan(start, [], [])
     through = tip.last if goal.through is None else min(goal.through, tip.last)
     known = tip.added if goal.n is None and through == tip.last else goal.n
     gaps: list[Gap] = []

@@ -51,6 +51,11 @@ class Reader:
             for stream, reply in zip(streams, replies, strict=True)
         }
 
+    def position(self, stream: str, at: EntryId, tip: Tip) -> Position:
+        """Behind the entry `at` of a stream, with the count that belongs to it by the store's own."""
+        behind = sum(piece.entries for piece in self.runs(stream, at, tip.last, None)) if at < tip.last else 0
+        return Position(at, tip.added - behind)
+
     def plan(
         self,
         starts: Mapping[str, Position],
@@ -179,6 +184,8 @@ def lag(start: Position, tip: Tip | None) -> int:
     """Entries that are still held and were added behind `start`, by the store's count; at least 1 if there are any."""
     if tip is None or tip.last <= start.id:
         return 0
+    if tip.added < start.n:  # the store lost a tail, and with it the count that `start` was taken from
+        return tip.length
     return max(1, tip.added - max(start.n, tip.trimmed))
 
 

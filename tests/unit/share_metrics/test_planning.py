@@ -159,3 +159,9 @@ def test_packed_tasks_hold_every_range_once_and_none_is_empty(sizes: list[int], 
     if ranges:
         loads = [sum(piece.entries for piece in task) for task in tasks]
         assert max(loads) <= sum(sizes) / len(tasks) + max(sizes)
+
+
+def test_a_goal_that_was_passed_already_plans_nothing() -> None:
+    stream = MemoryStream(epochs(6))
+    start = Position(EntryId(1, 4), 5)
+    assert plan_stream(STREAM, start, stream.tip, stream, goal=Goal(EntryId(1, 2), 3)) == (start, [], [])

@@ -1,0 +1,98 @@
+"""The options of the data source, read once into a frozen value that travels to workers (PM-5, PM-73). Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from share_metrics.reader import EntryId, Kind, ReadOptions, Store
+from share_metrics.reader.offsets import read_ids
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a query was told. Holds no password, only the name of the variable that does."""
+
+    url: str
+    kind: Kind
+    password_env: str = ""
+    shards: int | None = None
+    num_partitions: int = 2
+    split_entries: int = 250_000
+    page_count: int = 5_000
+    max_rows_per_trigger: int = 300_000
+    starting_ids: str = EARLIEST
+    ending_ids: str = LATEST
+    fail_on_data_loss: bool = False
+    bad_records: str = "quarantine"
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """The same for the reader."""
+        return ReadOptions(self.page_count, self.fail_on_data_loss, self.bad_records == "fail")
+
+    @property
+    def starts(self) -> dict[str, EntryId]:
+        """Ids to start from, where streams were named."""
+        return {} if self.starting_ids in {EARLIEST, LATEST} else read_ids(self.starting_ids)
+
+    @property
+    def ends(self) -> dict[str, EntryId]:
+        """Ids to end at, where streams were named."""
+        return {} if self.ending_ids == LATEST else read_ids(self.ending_ids)
+
+    def store(self) -> Store:
+        """A store to read from; its owner closes it."""
+        return Store(self.url, self.password_env)
+
+
+def read_options(options: Mapping[str, str]) -> SourceOptions:
+    """Options as Spark hands them over, whatever the case of their names. Raises ValueError that names the option.
+
+    `options` is looked up, never copied: a copy would have lower-case names, and every look-up would miss (PM-73).
+    """
+    url = options.get("url", "")
+    if not url:
+        raise ValueError("option url is missing: the store, as in redis://127.0.0.1:6379")
+    kind = options.get("kind", "")
+    if kind not in set(Kind):
+        raise ValueError(f"option kind is {kind!r}; expected one of {', '.join(Kind)}")
+    if options.get("decoder", "auto") not in {"auto", "python"}:
+        raise ValueError(f"option decoder is {options['decoder']!r}; this build has python only")
+    found = SourceOptions(
+        url,
+        Kind(kind),
+        password_env=options.get("passwordEnv", ""),
+        shards=_number(options, "shards", None),
+        num_partitions=_number(options, "numPartitions", 0) or 2 * (os.cpu_count() or 1),
+        split_entries=_number(options, "splitEntries", None) or 250_000,
+        page_count=_number(options, "pageCount", None) or 5_000,
+        max_rows_per_trigger=_number(options, "maxRowsPerTrigger", None) or 300_000,
+        starting_ids=options.get("startingIds", EARLIEST),
+        ending_ids=options.get("endingIds", LATEST),
+        fail_on_data_loss=_choice(options, "failOnDataLoss", ("false", "true")) == "true",
+        bad_records=_choice(options, "badRecords", ("quarantine", "fail")),
+    )
+    _ = found.starts, found.ends  # a mistake in them is told now, not by a worker
+    return found
+
+
+def _number(options: Mapping[str, str], name: str, default: int | None) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"option {name} is {text!r}; expected a whole number from 1")
+    return int(text)
+
+
+def _choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    found = options.get(name, choices[0]).lower()
+    if found not in choices:
+        raise ValueError(f"option {name} is {found!r}; expected one of {', '.join(choices)}")
+    return found

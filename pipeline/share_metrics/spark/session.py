@@ -1,0 +1,45 @@
+"""A Spark session on this machine, set up for this package: one place for what was learned by trying (PM-66, PM-70)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from share_metrics.java import java_home
+
+from .source import RedisStreams
+
+
+def build_session(name: str, master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session in UTC with the source `redis_streams`, on the loopback only. Raises NoJavaError.
+
+    `settings` override what is set here.
+    """
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers run another Python, without this package
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**_SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.dataSource.register(RedisStreams)
+    return session
+
+
+_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    # A reader with pushFilters fails while this is off, as it is by default (PM-15).
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.parquet.compression.codec": "zstd",
+}

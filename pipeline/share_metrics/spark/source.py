@@ -1,0 +1,210 @@
+"""The data source `redis_streams`, batch and streaming (PM-5, PM-9, PM-15, PM-73…PM-79).
+
+Connections live inside one call each: readers are pickled to workers, and hold options only (PM-76). This module is
+imported from an installed package, never defined in `__main__` (PM-71).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    In,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from kip932.ids import shard_index
+from share_metrics.reader import EntryId, Gap, Kind, Position, Range, Reader, Tip, schema_of
+from share_metrics.reader.offsets import from_offsets, to_offsets
+from share_metrics.reader.planning import Goal, StreamPlan, pack, split
+
+from .options import LATEST, SourceOptions, read_options
+
+FORMAT: Final = "redis_streams"
+
+
+class ReadTask(InputPartition):
+    """What one Spark task reads: strings and numbers only (PM-76)."""
+
+    def __init__(self, ranges: Sequence[Range], gaps: Sequence[Gap] = ()) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+        self.gaps = tuple(gaps)
+
+
+class RedisStreams(DataSource):
+    """The persisted streams of a cluster as a table of rows, one for each entry."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._told = read_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for `format`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The schema of the kind."""
+        return from_arrow_schema(schema_of(self._told.kind))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `spark.read`."""
+        return BatchReader(self._told)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """For `spark.readStream`."""
+        return StreamReader(self._told)
+
+
+class BatchReader(DataSourceReader):
+    """One read from `startingIds` to `endingIds`, planned anew by every action (PM-77)."""
+
+    def __init__(self, told: SourceOptions) -> None:
+        self._told = told
+        self._only: frozenset[str] | None = None
+        self._groups: frozenset[str] | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Leave out streams that no row of interest lies in. Spark checks every row again (PM-15)."""
+        for one in filters:
+            values = _wanted(one, "stream")
+            if values is not None:
+                self._only = values if self._only is None else self._only & values
+            values = _wanted(one, "group_id")
+            if values is not None and self._told.kind is Kind.GROUP:
+                self._groups = values if self._groups is None else self._groups & values
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """Ranges up to `endingIds`, cut where they are long, spread over the tasks by their entries (PM-5, PM-10)."""
+        told = self._told
+        with told.store() as store:
+            reader = Reader(store, told.kind, told.read_options)
+            tips = reader.tips(self._streams(reader))
+            goals = {stream: Goal(end) for stream, end in told.ends.items()}
+            plans = reader.plan(_first_positions(reader, told, tips), tips, goals)
+        return _tasks(plans, told)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Batches of one task. Spark hands over an empty partition when there is none (PM-74)."""
+        return _read(self._told, partition)
+
+    def _streams(self, reader: Reader) -> list[str]:
+        streams = reader.streams(self._told.shards)
+        if self._groups is not None:
+            shards = {shard_index(group, len(streams)) for group in self._groups}
+            streams = [stream for index, stream in enumerate(streams) if index in shards]
+        return [stream for stream in streams if self._only is None or stream in self._only]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches from one set of positions to the next. Writes nothing to the store; Spark keeps the positions."""
+
+    def __init__(self, told: SourceOptions) -> None:
+        self._told = told
+        self._target: dict[str, Position] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query begins."""
+        told = self._told
+        with told.store() as store:
+            reader = Reader(store, told.kind)
+            tips = reader.tips(reader.streams(told.shards))
+            return to_offsets(_first_positions(reader, told, tips))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The option `maxRowsPerTrigger`."""
+        return ReadMaxRows(self._told.max_rows_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Note where the streams stand now: that is where the query ends, however long a writer goes on."""
+        self._target = self._latest()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where the next micro-batch ends. Moves ids only (PM-9)."""
+        told = self._told
+        begins = from_offsets(start)
+        with told.store() as store:
+            reader = Reader(store, told.kind)
+            streams = reader.streams(told.shards)
+            goals: dict[str, Goal] = {}
+            if self._target is not None:
+                goals = {stream: Goal(end.id, end.n) for stream, end in self._target.items()}
+            tips = reader.tips([stream for stream in streams if self._target is None or stream in goals])
+            rows = None if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", None)
+            plans = reader.plan(begins, tips, goals, rows)
+        kept = {stream: begins[stream] for stream in streams if stream in begins}
+        return to_offsets(kept | {stream: plan.end for stream, plan in plans.items()})
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where the streams stand, for the query's progress."""
+        return to_offsets(self._latest())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks between two offsets; what is gone since they were planned becomes a gap (PM-11)."""
+        told = self._told
+        ends = from_offsets(end)
+        begins = from_offsets(start)
+        ends = {stream: at for stream, at in ends.items() if begins.get(stream) != at}
+        with told.store() as store:
+            reader = Reader(store, told.kind, told.read_options)
+            goals = {stream: Goal(at.id, at.n) for stream, at in ends.items()}
+            plans = reader.plan(begins, reader.tips(list(ends)), goals)
+        return _tasks(plans, told)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Batches of one task."""
+        return _read(self._told, partition)
+
+    def _latest(self) -> dict[str, Position]:
+        told = self._told
+        with told.store() as store:
+            reader = Reader(store, told.kind)
+            tips = reader.tips(reader.streams(told.shards))
+        return {stream: tip.latest for stream, tip in tips.items() if tip is not None}
+
+
+def _first_positions(reader: Reader, told: SourceOptions, tips: Mapping[str, Tip | None]) -> dict[str, Position]:
+    if told.starting_ids == LATEST:
+        return {stream: tip.latest if tip else Position(EntryId(0, 0), 0) for stream, tip in tips.items()}
+    named = told.starts
+    return {
+        stream: reader.position(stream, named[stream], tip) if stream in named and tip
+        else tip.earliest if tip else Position(EntryId(0, 0), 0)
+        for stream, tip in tips.items()
+    }  # fmt: skip
+
+
+def _tasks(plans: Mapping[str, StreamPlan], told: SourceOptions) -> list[InputPartition]:
+    ranges = [piece for plan in plans.values() for piece in plan.ranges]
+    if told.kind is not Kind.LOG_META:  # whose ids are not consecutive; the store walks it in short ranges already
+        ranges = split(ranges, told.split_entries)
+    gaps = [gap for plan in plans.values() for gap in plan.gaps]
+    tasks: list[InputPartition] = [ReadTask(task) for task in pack(ranges, told.num_partitions)]
+    return [ReadTask((), gaps), *tasks] if gaps else tasks
+
+
+def _read(told: SourceOptions, partition: InputPartition) -> Iterator[Any]:
+    if not isinstance(partition, ReadTask):
+        return
+    with told.store() as store:
+        yield from Reader(store, told.kind, told.read_options).read(partition.ranges, partition.gaps)
+
+
+def _wanted(one: Filter, column: str) -> frozenset[str] | None:
+    """The values that a filter allows a column, None when it says nothing about it."""
+    if isinstance(one, EqualTo) and one.attribute == (column,):
+        return frozenset([one.value])
+    if isinstance(one, In) and one.attribute == (column,):
+        return frozenset(one.value)
+    return None

@@ -1,0 +1,111 @@
+"""Micro-batches as Spark asks for them, played without Spark: where they end, and what stops them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from share_metrics.spark.options import read_options
+from share_metrics.spark.source import StreamReader
+from tests.unit.share_metrics.worlds import snapshot, update
+
+from .world import Log, World
+
+S0, S1, S2 = (f"{{sgs:{number}}}:log" for number in range(3))
+
+
+def reader(world: World, **options: str) -> StreamReader:
+    return StreamReader(read_options({"url": world.url, "kind": "share_state", **options}))
+
+
+def trigger(source: StreamReader, start: dict[str, Any], limit: ReadLimit) -> tuple[dict[str, Any], list[str]]:
+    """One micro-batch: its end, and the ids it read. Offsets and tasks travel as Spark makes them travel."""
+    end = json.loads(json.dumps(source.latestOffset(start, limit)))
+    tasks = pickle.loads(pickle.dumps(source.partitions(start, end)))
+    return end, [row["entry_id"] for task in tasks for made in source.read(task) for row in made.to_pylist()]
+
+
+@pytest.mark.rule("PM-9", "PM-68")
+def test_available_now_ends_although_a_writer_goes_on(world: World) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    log.state(snapshot(0), *(update(number) for number in range(1, 10)))
+    source = reader(world)
+    at = source.initialOffset()
+    source.prepareForTriggerAvailableNow()
+    seen: list[str] = []
+    for _ in range(20):
+        log.state(update(11), update(12))
+        end, found = trigger(source, at, ReadMaxRows(4))
+        if end == at:
+            break
+        seen += found
+        at = end
+    assert seen == [f"1-{seq}" for seq in range(11)]
+
+
+@pytest.mark.rule("PM-9")
+def test_all_available_means_all(world: World) -> None:
+    world.make_cluster(state_shards=2)
+    for stream in (S0, S1):
+        Log(world, stream).state(*(update(number) for number in range(30)))
+    source = reader(world, maxRowsPerTrigger="5")
+    assert source.getDefaultReadLimit() == ReadMaxRows(5)
+    _, found = trigger(source, source.initialOffset(), ReadAllAvailable())
+    assert len(found) == 62
+
+
+@pytest.mark.rule("PM-8", "PM-68")
+def test_a_shard_that_comes_later_starts_at_its_earliest(world: World) -> None:
+    world.make_cluster(state_shards=2)
+    Log(world, S0).state(update(1))
+    at, _ = trigger(reader(world), reader(world).initialOffset(), ReadMaxRows(100))
+    world.make_cluster(state_shards=3)
+    Log(world, S2).state(update(1), update(2))
+    at, found = trigger(reader(world), at, ReadMaxRows(100))
+    assert found == ["1-0", "1-1", "1-2"]
+    assert trigger(reader(world), at, ReadMaxRows(100)) == (at, [])
+
+
+@pytest.mark.rule("PM-8", "PM-11")
+def test_a_query_may_start_late_without_calling_that_a_loss(world: World) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    log.state(*(update(number) for number in range(9)))
+    world.redis.xtrim(S0, minid="1-3", approximate=False)
+    assert reader(world).initialOffset() == {S0: {"id": "0-0", "n": 3}}
+    assert reader(world, startingIds="latest").initialOffset() == {S0: {"id": "1-9", "n": 10}}
+    named = reader(world, startingIds=json.dumps({S0: "1-5"}))
+    assert named.initialOffset() == {S0: {"id": "1-5", "n": 6}}
+    _, found = trigger(named, named.initialOffset(), ReadMaxRows(100))
+    assert found == ["1-6", "1-7", "1-8", "1-9"]
+
+
+@pytest.mark.rule("PM-11")
+def test_a_tail_that_the_store_lost_is_told_and_the_query_goes_on(world: World) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    log.state(*(update(number) for number in range(9)))
+    at, _ = trigger(reader(world), reader(world).initialOffset(), ReadMaxRows(100))
+    kept = world.redis.xrange(S0, "-", "1-4")
+    world.redis.delete(S0)
+    for entry_id, fields in kept:
+        world.redis.xadd(S0, fields, id=entry_id)
+    Log(world, S0, epoch=2).state(update(1))
+    source = reader(world)
+    end = source.latestOffset(at, ReadMaxRows(100))
+    assert end == {S0: {"id": "2-1", "n": 7}}
+    found = [row for task in source.partitions(at, end) for made in source.read(task) for row in made.to_pylist()]
+    assert [row["entry_id"] for row in found if row["record_type"] != "gap"] == ["2-0", "2-1"]
+    assert [json.loads(row["error"])["lost"] for row in found if row["record_type"] == "gap"] == [5]
+    assert trigger(source, end, ReadMaxRows(100)) == (end, [])
+
+
+def test_progress_reports_where_the_streams_stand(world: World) -> None:
+    world.make_cluster(state_shards=2)
+    Log(world, S0).state(update(1))
+    assert reader(world).reportLatestOffset() == {S0: {"id": "1-1", "n": 2}}

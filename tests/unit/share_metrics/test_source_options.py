@@ -1,0 +1,59 @@
+"""Options as Spark hands them over."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from share_metrics.reader import EntryId, Kind
+from share_metrics.spark.options import read_options
+
+MIN = {"url": "redis://h:1", "kind": "group"}
+
+
+@pytest.mark.rule("PM-68", "PM-73")
+@pytest.mark.parametrize("name", ["maxRowsPerTrigger", "maxrowspertrigger", "MAXROWSPERTRIGGER"])
+def test_names_are_read_whatever_their_case(name: str) -> None:
+    told = read_options(CaseInsensitiveDict({**MIN, name: "7", "pageCount": "3"}))
+    assert (told.max_rows_per_trigger, told.page_count) == (7, 3)
+
+
+@pytest.mark.rule("PM-5")
+def test_defaults_are_those_of_the_specification() -> None:
+    told = read_options(CaseInsensitiveDict(MIN))
+    assert (told.split_entries, told.page_count, told.max_rows_per_trigger) == (250_000, 5_000, 300_000)
+    assert (told.kind, told.fail_on_data_loss, told.bad_records) == (Kind.GROUP, False, "quarantine")
+    assert told.num_partitions >= 2
+
+
+@pytest.mark.rule("PM-5")
+def test_ids_to_start_and_end_with_are_read() -> None:
+    told = read_options({**MIN, "startingIds": '{"s": "1-2"}', "endingIds": '{"s": "3-4"}'})
+    assert (told.starts, told.ends) == ({"s": EntryId(1, 2)}, {"s": EntryId(3, 4)})
+    assert read_options({**MIN, "startingIds": "latest"}).starts == {}
+
+
+@pytest.mark.rule("PM-76")
+def test_options_travel_to_workers() -> None:
+    told = read_options(MIN)
+    assert pickle.loads(pickle.dumps(told)) == told
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("url", "", "option url is missing"),
+        ("kind", "metadata", "option kind is 'metadata'; expected one of share_state, group, log_meta"),
+        ("pageCount", "0", "option pageCount is '0'"),
+        ("numPartitions", "two", "option numPartitions is 'two'"),
+        ("failOnDataLoss", "maybe", "option failOnDataLoss is 'maybe'"),
+        ("badRecords", "skip", "option badRecords is 'skip'"),
+        ("decoder", "fast", "option decoder is 'fast'; this build has python only"),
+        ("startingIds", "{", "are not JSON"),
+    ],
+)
+def test_a_mistake_is_told_by_the_options_name(option: str, value: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_options({**MIN, option: value})
