@@ -6,6 +6,7 @@ The last line is `histories=N operations=M violations=V seconds=S`.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     """Play what was asked."""
     options = _parser().parse_args(arguments)
     if options.seed is None:
-        return play_range(seeds_to_play(options.seeds, options.fresh), options.workers)
+        return play_range(seeds_to_play(options.seeds, options.fresh), options.workers, seconds=options.seconds)
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
         os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *arguments], environment)
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", default=DEFAULT, help=f"seeds to play, as 1-2000 or 3,17,20-29 (default {DEFAULT})")
     parser.add_argument("--fresh", type=int, default=0, help="play so many seeds drawn from the time instead")
     parser.add_argument("--workers", type=int, default=None, help="worker processes (default: one per CPU)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more seeds behind so many seconds")
     parser.add_argument("--seed", type=int, help="play one seed and tell its story")
     parser.add_argument("--plan", default="", help="with --seed: this plan, as JSON or a file with it")
     parser.add_argument("--out", default="", help="with --seed: write every event and every log line to this file")
@@ -72,10 +74,10 @@ def seeds_of(ranges: str) -> list[int]:
     return seeds
 
 
-def play_range(seeds: Sequence[int], workers: int | None = None, play: str = PLAY) -> int:
+def play_range(seeds: Sequence[int], workers: int | None = None, play: str = PLAY, seconds: float = math.inf) -> int:
     """Play seeds in worker processes, tell of those that broke something, close with the summary."""
     progress = sys.stderr if sys.stderr.isatty() else None
-    return close(run(seeds, workers=workers, play=play, say=_Teller().say, progress=progress))
+    return close(run(seeds, workers=workers, play=play, say=_Teller().say, progress=progress, seconds=seconds))
 
 
 def close(summary: Summary) -> int:

@@ -7,7 +7,9 @@ its successor. Parent and worker speak JSON, a line each way.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import math
 import os
 import sys
 import time
@@ -77,9 +79,14 @@ def run(
     say: Callable[[Played], None] | None = None,
     progress: TextIO | None = None,
     silent_s: float = SILENT_S,
+    seconds: float = math.inf,
 ) -> Summary:
-    """Play the seeds; `say` hears of each as it ends, in no order; `progress` gets a line every ten seconds."""
-    return asyncio.run(_Pool(deque(seeds), play, say, progress, silent_s).run(workers or os.cpu_count() or 1))
+    """Play the seeds; `say` hears of each as it ends, in no order; `progress` gets a line every ten seconds. Behind
+    `seconds`, or Ctrl-C, no more seeds are begun: the summary is of those that were played."""
+    pool = _Pool(deque(seeds), play, say, progress=progress, silent_s=silent_s, seconds=seconds)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(pool.run(workers or os.cpu_count() or 1))
+    return pool.summary
 
 
 class _Pool:
@@ -88,8 +95,10 @@ class _Pool:
         seeds: deque[int],
         play: str,
         say: Callable[[Played], None] | None,
+        *,
         progress: TextIO | None,
         silent_s: float,
+        seconds: float,
     ) -> None:
         self._seeds = seeds
         self._all = len(seeds)
@@ -97,9 +106,10 @@ class _Pool:
         self._say = say
         self._progress = progress
         self._silent_s = silent_s
-        self._summary = Summary()
+        self._until = time.monotonic() + seconds
+        self.summary = Summary()
 
-    async def run(self, workers: int) -> Summary:
+    async def run(self, workers: int) -> None:
         telling = asyncio.create_task(self._tell())
         try:
             async with asyncio.TaskGroup() as group:
@@ -107,21 +117,20 @@ class _Pool:
                     group.create_task(self._employ())
         finally:
             telling.cancel()
-        return self._summary
 
     async def _tell(self) -> None:
         while self._progress is not None:
             await asyncio.sleep(PROGRESS_S)
-            print(f"{self._summary.line()} of {self._all}", file=self._progress, flush=True)
+            print(f"{self.summary.line()} of {self._all}", file=self._progress, flush=True)
 
     def _done(self, played: Played) -> None:
-        self._summary.add(played)
+        self.summary.add(played)
         if self._say is not None:
             self._say(played)
 
     async def _employ(self) -> None:
         """One worker after the other, as long as there are seeds."""
-        while self._seeds:
+        while self._more():
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -134,12 +143,15 @@ class _Pool:
                 limit=_LINE_BYTES,
             )
             try:
-                while self._seeds and await self._feed(process):
+                while self._more() and await self._feed(process):
                     pass
             finally:
                 if process.returncode is None:
                     process.kill()
                 await process.wait()
+
+    def _more(self) -> bool:
+        return bool(self._seeds) and time.monotonic() < self._until
 
     async def _feed(self, process: asyncio.subprocess.Process) -> bool:
         """Have some seeds played. False when the worker is gone."""

@@ -48,5 +48,11 @@ def echo(seed: int) -> Played:
     return Played(seed)
 
 
+def test_behind_its_seconds_no_more_seeds_are_begun() -> None:
+    summary = run(range(100, 100_100), workers=1, play=FAKE, seconds=0.5)
+    assert 0 < summary.histories < 100_000
+    assert run([1], workers=1, play=FAKE, seconds=0.0).histories == 0
+
+
 def test_an_empty_range_closes_with_its_line() -> None:
     assert Summary().line().startswith("histories=0 operations=0 violations=0 seconds=")
