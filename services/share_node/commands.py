@@ -1,4 +1,4 @@
-"""Commands that need the services: `sharegroups up`, `demo` and `state`, reached through entry points."""
+"""Commands that need the services: `sharegroups up`, `init`, `demo` and `state`, reached through entry points."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from shard_runtime.redis.checks import ALLOWABLE
 from shard_runtime.settings import LOG_LEVEL
+from share_node.cluster_init import init
 from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
 from share_node.serve import START_ERRORS, run
@@ -103,4 +104,4 @@ def _assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
-__all__ = ["demo", "state", "up"]
+__all__ = ["demo", "init", "state", "up"]

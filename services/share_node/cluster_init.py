@@ -1,0 +1,67 @@
+"""`sharegroups init`: says, once, that a store is meant to be new, and makes the cluster in it (CM-20).
+
+The role processes never do that themselves: to them a store without a cluster is one that was wiped.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+import click
+
+from shard_runtime import configs
+from shard_runtime.redis.checks import ALLOWABLE, check_store
+from shard_runtime.redis.cluster_store import StoreClusterStore
+from shard_runtime.redis.connection import StoreSettings
+from shard_runtime.redis.topology import open_store
+from shard_runtime.settings import STORE_REPLICAS, STORE_URL, Settings, load_settings
+from share_node.serve import START_ERRORS, run
+
+
+async def init_cluster(settings: Settings, allow: frozenset[str] = frozenset()) -> tuple[str, bool]:
+    """Make a cluster in the store unless there is one: its id, and whether it was made now.
+
+    Two that do this at once agree on one id. Raises StoreCheckError, LogError; ValueError for a senseless URL.
+    """
+    store = open_store(settings[STORE_URL])
+    replicas, in_sync = settings[STORE_REPLICAS], settings[configs.MIN_INSYNC_REPLICAS]
+    await check_store(store, None, replicas, allow=allow)
+    cluster = StoreClusterStore(store, StoreSettings(replicas=replicas, min_insync_replicas=in_sync))
+    try:
+        found = await cluster.cluster_id()
+        if found is not None:
+            return found, False
+        mine = secrets.token_urlsafe(16)
+        made = await cluster.init_cluster(mine)
+        return made, made == mine
+    finally:
+        await cluster.close()
+
+
+@click.command()
+@click.option("--store", help="The store: redis://, rediss://, redis+sentinel://…; default the setting store.url.")
+@click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
+@click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
+def init(store: str | None, allow: tuple[str, ...], config: Path | None) -> None:
+    """Make the cluster in a new store, and end. A store that has one is left as it is.
+
+    Exit status: 0 when the store holds a cluster now, 1 when it cannot be used.
+    """
+    status = 1
+
+    async def body() -> None:
+        nonlocal status
+        try:
+            flags = {} if store is None else {STORE_URL.name: store}
+            found, made = await init_cluster(load_settings(flags, os.environ, config), frozenset(allow))
+        except START_ERRORS as error:
+            click.echo(f"Error: {error}", err=True)
+        else:
+            click.echo(f"Made cluster {found}." if made else f"The store holds cluster {found} already.")
+            status = 0
+
+    run(body)
+    sys.exit(status)

@@ -1,0 +1,74 @@
+"""`python -m share_node.health`: asks the process of this container whether it is ready, for images' health checks.
+
+It reads the settings that the process reads from environment and file, so both mean the same port; a port given as a
+flag it cannot know. Kubernetes asks the gRPC health services itself and does not need this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
+
+from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
+from shard_runtime.settings import LISTEN_HOST, LISTEN_PORT, Settings, SettingsError, load_settings
+
+#: A process that is alive answers in a few milliseconds; the caller's own patience is a few seconds.
+ANSWER_WAIT_S: Final = 2.0
+SERVICES: Final = (STARTUP, LIVENESS, READINESS)
+
+
+def address_of(settings: Settings) -> str:
+    """Where the process of these settings is asked from the same machine. Raises SettingsError without a fixed port."""
+    host, port = settings[LISTEN_HOST], settings[LISTEN_PORT]
+    if port == 0:
+        raise SettingsError(
+            f"{LISTEN_PORT.name} is 0, so nobody knows where to ask; give the process a port with "
+            f"{LISTEN_PORT.environment}"
+        )
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return f"{host}:{port}"
+    if found.is_unspecified:
+        host = "127.0.0.1" if found.version == 4 else "::1"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def status_of(address: str, service: str, wait_s: float = ANSWER_WAIT_S) -> str:
+    """`SERVING`, `NOT_SERVING`, or the gRPC status that came instead, such as `UNAVAILABLE`."""
+    # A proxy of the environment is not asked for what lies on this machine.
+    async with grpc.aio.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(service=service), timeout=wait_s
+            )
+        except grpc.aio.AioRpcError as error:
+            return str(error.code().name)
+        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """0 when the service asked for (`readiness` unless named) is serving, else 1; a line says what was found."""
+    service = arguments[0] if arguments else READINESS
+    if service not in SERVICES:
+        print(f"Error: {service!r} is no health service; expected one of {', '.join(SERVICES)}", file=sys.stderr)
+        return 1
+    try:
+        address = address_of(load_settings(environ=environ))
+    except SettingsError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    status = asyncio.run(status_of(address, service))
+    print(f"{service} of {address}: {status}")
+    return 0 if status == "SERVING" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,62 @@
+"""`sharegroups init` on a real store: a new one gets its cluster, once; what cannot be used is refused by name."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner, Result
+
+from shard_runtime.settings import load_settings
+from share_node.cluster_init import init, init_cluster
+from tests.contracts.deployment import Server
+
+pytestmark = [pytest.mark.rule("CM-20"), pytest.mark.asyncio]
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    await made.start()
+    yield made
+    made.stop()
+    shutil.rmtree(made.folder, ignore_errors=True)
+
+
+async def run(*words: str, environ: dict[str, str] | None = None) -> Result:
+    """The command, in a thread of its own, since it brings its own event loop."""
+    return await asyncio.to_thread(CliRunner().invoke, init, list(words), env=environ)
+
+
+async def test_a_new_store_gets_a_cluster_once(server: Server) -> None:
+    url = f"redis://127.0.0.1:{server.port}"
+    first = await run("--store", url)
+    cluster_id = (await server.run(("GET", "{meta}:cluster")))[0].decode()
+    assert (first.exit_code, first.stdout) == (0, f"Made cluster {cluster_id}.\n")
+    second = await run(environ={"SHAREGROUPS_STORE_URL": url})
+    assert (second.exit_code, second.stdout) == (0, f"The store holds cluster {cluster_id} already.\n")
+    assert (await server.run(("GET", "{meta}:cluster")))[0].decode() == cluster_id
+
+
+async def test_two_at_once_agree_on_one_cluster(server: Server) -> None:
+    settings = load_settings({"store.url": f"redis://127.0.0.1:{server.port}"})
+    found = await asyncio.gather(*(init_cluster(settings) for _ in range(4)))
+    assert len({cluster_id for cluster_id, _ in found}) == 1
+    assert sum(made for _, made in found) == 1
+
+
+async def test_a_store_that_would_lose_data_gets_none(server: Server) -> None:
+    await server.run(("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"))
+    refused = await run("--store", f"redis://127.0.0.1:{server.port}")
+    assert refused.exit_code == 1
+    assert "expected noeviction" in refused.stderr
+    assert (await server.run(("EXISTS", "{meta}:cluster"))) == [0]
+    allowed = await run("--store", f"redis://127.0.0.1:{server.port}", "--allow", "maxmemory-policy")
+    assert allowed.exit_code == 0
+
+
+async def test_a_setting_nobody_declared_is_refused() -> None:
+    refused = await run(environ={"SHAREGROUPS_STORE_ULR": "redis://127.0.0.1:1"})
+    assert refused.exit_code == 1
+    assert "Did you mean SHAREGROUPS_STORE_URL?" in refused.stderr

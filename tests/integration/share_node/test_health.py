@@ -1,0 +1,79 @@
+"""The health check of an image: what it says of a process that starts, serves, drains, and of one that is not there."""
+
+import asyncio
+
+import pytest
+
+from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, RpcServer
+from shard_runtime.settings import SettingsError, load_settings
+from share_node.health import address_of, main, status_of
+
+pytestmark = pytest.mark.rule("CM-4")
+
+
+@pytest.mark.asyncio
+async def test_readiness_follows_the_process() -> None:
+    server = RpcServer("127.0.0.1")
+    await server.start()
+    try:
+        assert await status_of(server.address, LIVENESS) == "SERVING"
+        assert await status_of(server.address, READINESS) == "NOT_SERVING"
+        assert await status_of(server.address, STARTUP) == "NOT_SERVING"
+        await server.ready(True)
+        assert await status_of(server.address, READINESS) == "SERVING"
+        assert await status_of(server.address, STARTUP) == "SERVING"
+        assert await status_of(server.address, "") == "SERVING"
+    finally:
+        await server.drain(0)
+    assert await status_of(server.address, READINESS) == "UNAVAILABLE"
+
+
+@pytest.mark.asyncio
+async def test_the_exit_status_says_whether_it_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    server = RpcServer("127.0.0.1")
+    port = await server.start()
+    environ = {"SHAREGROUPS_LISTEN_HOST": "0.0.0.0", "SHAREGROUPS_LISTEN_PORT": str(port)}
+    try:
+        assert await asyncio.to_thread(main, [], environ) == 1
+        await server.ready(True)
+        assert await asyncio.to_thread(main, [], environ) == 0
+    finally:
+        await server.drain(0)
+    assert capsys.readouterr().out.splitlines() == [
+        f"readiness of 127.0.0.1:{port}: NOT_SERVING",
+        f"readiness of 127.0.0.1:{port}: SERVING",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("0.0.0.0", "127.0.0.1:7932"),
+        ("::", "[::1]:7932"),
+        ("10.1.2.3", "10.1.2.3:7932"),
+        ("fd00::7", "[fd00::7]:7932"),
+        ("node-a", "node-a:7932"),
+    ],
+)
+def test_a_process_is_asked_where_it_listens(host: str, address: str) -> None:
+    assert address_of(load_settings({"listen.host": host, "listen.port": "7932"})) == address
+
+
+def test_a_port_nobody_knows_is_refused_by_name() -> None:
+    with pytest.raises(SettingsError, match="SHAREGROUPS_LISTEN_PORT"):
+        address_of(load_settings())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "expected"),
+    [
+        (["readyness"], {}, "'readyness' is no health service; expected one of startup, liveness, readiness"),
+        ([], {"SHAREGROUPS_LISTEN_PROT": "1"}, "Did you mean SHAREGROUPS_LISTEN_PORT?"),
+        ([], {}, "listen.port is 0"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], environ: dict[str, str], expected: str
+) -> None:
+    assert main(arguments, environ) == 1
+    assert expected in capsys.readouterr().err
