@@ -59,7 +59,9 @@ class ClusterNodes:
         self.pairs: list[Pair] = []
         self._ids: dict[int, str] = {}
         self._away: dict[int, Pair] = {}
+        self._moving: set[int] = set()
         self._alone: set[Server] = set()
+        self._whole = False  # every fault says so, and `ready` mends
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -68,19 +70,31 @@ class ClusterNodes:
         if not self.pairs:
             self.stop()  # what an attempt that failed has left
             await self._form()
+        if not self._whole:
+            await self._mend()
+        for pair in self.pairs:
+            await ran(pair.master, ("FLUSHALL",))
+        for slot in list(self._away):
+            await self.move_slot(slot, self._home(slot))
+            del self._away[slot]
+        await self._agreed()
+        self._whole = True
+
+    async def _mend(self) -> None:
+        """Every node runs, hears the others, has its part, takes writes and replicates."""
         for server in self._alone:
             server.stop()  # a node that starts anew finds the others sooner than one that has given them up
         self._alone.clear()
         await self.revive()
+        for server in self.servers:
+            await server.run(("PING",), *(("CLUSTER", "SETSLOT", slot, "STABLE") for slot in self._moving))
+        self._moving.clear()
         await self.let_replicate(True)
         await self._agreed()
         for pair in self.pairs:
             if await _role(pair.master) != "master":
                 pair.swap()
         await self.refuse(None)
-        await self.wipe()
-        for slot in list(self._away):
-            await self.move_slot(slot, self._home(slot))
         await self.in_step()
 
     def stop(self) -> None:
@@ -139,7 +153,9 @@ class ClusterNodes:
 
     def pair_of(self, key: str) -> Pair:
         """The nodes that hold a key."""
-        slot = slot_of(key)
+        return self._holder(slot_of(key))
+
+    def _holder(self, slot: int) -> Pair:
         return self._away.get(slot) or self._home(slot)
 
     def _home(self, slot: int) -> Pair:
@@ -149,6 +165,7 @@ class ClusterNodes:
 
     async def let_replicate(self, allowed: bool) -> None:
         """Let replicas in, or throw them out and keep them out."""
+        self._whole = False
         for server in self.servers:
             await ran(server, ("ACL", "SETUSER", _USER, "on" if allowed else "off"))
             if not allowed:
@@ -156,6 +173,7 @@ class ClusterNodes:
 
     async def refuse(self, code: str | None) -> None:
         """Let every master answer writes with OOM or NOREPLICAS; None: no more."""
+        self._whole = False
         for server in self.servers:
             await ran(
                 server,
@@ -172,12 +190,14 @@ class ClusterNodes:
 
     async def restart(self, pairs: Sequence[Pair]) -> None:
         """Restart masters at the same time. They answer CLUSTERDOWN until they have been back for two seconds."""
+        self._whole = False
         for pair in pairs:
             pair.master.stop()
         await asyncio.gather(*(pair.master.start() for pair in pairs))
 
     async def hand_over(self, pairs: Collection[Pair]) -> None:
         """A planned fail-over, one after the other: a replica in step asks its master to step down for it."""
+        self._whole = False
         for pair in pairs:
             await self._elect(pair.replica)
             pair.swap()
@@ -196,12 +216,14 @@ class ClusterNodes:
 
     async def take_over(self, pairs: Collection[Pair]) -> None:
         """An unplanned fail-over: replicas declare themselves masters with what they have."""
+        self._whole = False
         for pair in pairs:
             await ran(pair.replica, ("CLUSTER", "FAILOVER", "TAKEOVER"))
             pair.swap()
 
     async def crash(self, pair: Pair) -> None:
         """A master dies, and its replica takes over; `revive` brings it back as the replica."""
+        self._whole = False
         pair.master.stop()
         await self.take_over([pair])
 
@@ -211,6 +233,7 @@ class ClusterNodes:
 
     async def isolate(self, server: Server) -> None:
         """From here on a node hears nothing of the others; it serves its clients until it notices."""
+        self._whole = False
         self._alone.add(server)
         await ran(
             server,
@@ -225,25 +248,26 @@ class ClusterNodes:
 
     async def move_slot(self, slot: int, target: Pair) -> None:
         """Move a slot with all its keys to another master."""
-        await self.end_move(slot, await self.begin_move(slot, target), target)
+        await self.begin_move(slot, target)
+        await self.end_move(slot, target)
 
-    async def begin_move(self, slot: int, target: Pair) -> Pair:
-        """Move a slot's keys, but not yet the slot: its master answers ASK. Returns the nodes it comes from."""
-        source = self._away.pop(slot, self._home(slot))
-        if target is not self._home(slot):
-            self._away[slot] = target
-        here, there = source.master, target.master
+    async def begin_move(self, slot: int, target: Pair) -> None:
+        """Move a slot's keys, but not yet the slot: its master answers ASK."""
+        self._whole = False
+        self._moving.add(slot)
+        here, there = self._holder(slot).master, target.master
         await ran(there, ("CLUSTER", "SETSLOT", slot, "IMPORTING", self._ids[id(here)]))
         await ran(here, ("CLUSTER", "SETSLOT", slot, "MIGRATING", self._ids[id(there)]))
         (keys,) = await ran(here, ("CLUSTER", "GETKEYSINSLOT", slot, 100))
         if keys:
             await ran(here, ("MIGRATE", "127.0.0.1", there.port, "", 0, 5000, "KEYS", *keys))
-        return source
 
-    async def end_move(self, slot: int, source: Pair, target: Pair) -> None:
+    async def end_move(self, slot: int, target: Pair) -> None:
         """The slot follows its keys."""
-        for server in (target.master, source.master):
+        for server in (target.master, self._holder(slot).master):
             await ran(server, ("CLUSTER", "SETSLOT", slot, "NODE", self._ids[id(target.master)]))
+        self._away[slot] = target
+        self._moving.discard(slot)
         await self._agreed()
 
 

@@ -174,7 +174,7 @@ class Server:
     async def start(self) -> None:
         command = [get_binary_path(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder]
         command += ["--unixsocket", f"{self.folder}/s", "--save", ""]
-        command += ["--repl-diskless-sync-delay", "0", "--repl-diskless-load", "swapdb"]  # a disk would cost a second
+        command += ["--repl-diskless-sync", "no", "--repl-diskless-load", "swapdb"]  # else a sync may take a second
         command += ["--appendonly", "yes", "--appendfsync", "always", *self._options]
         await self._launch(command)
 

@@ -100,11 +100,11 @@ async def test_a_flush_in_the_midst_of_a_move_waits_and_lands_once(world: World,
     e = (await a.claim()).epoch
     await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1"))
     target = nodes.pair_of(TOPIC.owner_key)
-    source = await nodes.begin_move(SLOT, target)
+    await nodes.begin_move(SLOT, target)
     pending = asyncio.ensure_future(a.log.append(GROUP, e, flush(GROUP, e, 2, b"2")))
     await until(lambda: not a.log.available_for(GROUP), "a writer in trouble")
     assert not pending.done()
-    await nodes.end_move(SLOT, source, target)
+    await nodes.end_move(SLOT, target)
     assert (await pending).tip.epoch == e
     assert await records(a, LOG) == [b"1", b"2"]
 
