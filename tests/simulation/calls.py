@@ -121,7 +121,7 @@ class Call:
         failure: tuple[TransportStatus, str] | None = None
         data = b""
         try:
-            response: Message = await bound.handler(bound.method.request_type.FromString(self._data), context)
+            response: Message = await bound.handler(bound.parse(self._data), context)
             data = response.SerializeToString()
         except Exception as error:
             failure = _failure(bound.method, error)
@@ -220,7 +220,7 @@ class Stream(ClientStream[RequestT, ResponseT]):
     async def _serve(self, bound: BoundMethod) -> None:
         failure: tuple[TransportStatus, str] | None = None
         try:
-            await bound.handler(_ServerEnd(self._method, self._connection, self._up, self._down))
+            await bound.handler(_ServerEnd(bound, self._connection, self._up, self._down))
         except Exception as error:
             failure = _failure(bound.method, error)
         if self._connection.open:
@@ -233,10 +233,10 @@ class _ServerEnd:
 
     __slots__ = ("_connection", "_down", "_parse", "_up", "context")
 
-    def __init__(self, method: Method[Any, Any], connection: Connection, up: _Lane, down: _Lane) -> None:
+    def __init__(self, bound: BoundMethod, connection: Connection, up: _Lane, down: _Lane) -> None:
         self.context = CallContext(connection.client.name, connection.id, lambda: None)
         self._connection = connection
-        self._parse = method.request_type.FromString
+        self._parse = bound.parse
         self._up = up
         self._down = down
 

@@ -89,7 +89,8 @@ def scribe() -> Scribe:
 def run(seed: int, main: Callable[[], Coroutine[Any, Any, T]], log_lines: list[str] | None = None) -> T:
     """Run a coroutine under virtual time and seeded chance; what it leaves pending is forgotten, not cleaned up.
 
-    `log_lines`: receives everything that was logged. Not reentrant.
+    `log_lines`: receives everything that was logged. Not reentrant. Sets of strings and bytes are walked by the
+    interpreter's hash seed: histories of two processes are the same only under the same PYTHONHASHSEED (`pool.py`).
     """
     global _scribe  # noqa: PLW0603 - one run at a time, and logging has no other way to find it
     begin_serials()
