@@ -60,6 +60,11 @@ class SessionHandle(Protocol):
         """The leader's node id."""
         ...
 
+    @property
+    def generation(self) -> int:
+        """The generation of the present session; deliveries of older ones are void."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class Delivered:

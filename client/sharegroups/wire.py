@@ -33,12 +33,11 @@ from kip932.api.v1 import (
     share_stream_pb2,
     write_txn_markers_pb2,
 )
-from kip932.api.v1.common_pb2 import AcknowledgementBatch, NodeEndpoint
+from kip932.api.v1.common_pb2 import NodeEndpoint
 from kip932.api.v1.record_batch_pb2 import FetchedBatch, RecordBatch
 from kip932.errors import CorruptMessageError
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Method
-from sharegroups.core.acknowledgements import AckBatch
 from sharegroups.messages import DecodedBatch
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -165,14 +164,6 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
     for topic_id, partition in partitions:
         topics.setdefault(topic_id, []).append(partition)
     return topics
-
-
-def acknowledgement_batches(batches: Iterable[AckBatch]) -> list[AcknowledgementBatch]:
-    """Acknowledgements as the wire has them."""
-    return [
-        AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-        for first, last, types in batches
-    ]
 
 
 def decode(fetched: FetchedBatch) -> DecodedBatch:

@@ -119,6 +119,8 @@ class AckLedger:
     def take(self, accept_rest: bool) -> list[PendingAck]:
         """What can be sent; with `accept_rest`, records without an acknowledgement count as accepted."""
         acks: list[PendingAck] = []
+        if not self._handed:
+            return acks
         for part in self._handed:
             if accept_rest:
                 part.delivery.acknowledge_rest()

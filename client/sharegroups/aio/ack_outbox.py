@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
-from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.errors import (
     FencedLeaderEpochError,
     InvalidRecordStateError,
@@ -104,6 +103,8 @@ class AckOutbox:
 
     def take(self, renewals: bool) -> list[PendingAck]:
         """Those that may travel together now; overlapping ones wait for the next request, and of very many the rest."""
+        if not self._pending:
+            return []
         now_ms, room = _now_ms(), _RANGES_MAX
         ready: dict[TopicIdPartition, list[PendingAck]] = {}
         kept: list[PendingAck] = []
@@ -135,18 +136,20 @@ class AckOutbox:
 
     def drop_dead(self, generation: int) -> None:
         """Fail what can no longer be acknowledged: its session is gone, or its leader moved (CL-32, CL-33)."""
-        alive: deque[PendingAck] = deque()
+        dead: list[tuple[PendingAck, KafkaError]] = []
         for ack in self._pending:
             leader = self._cluster.leader(ack.delivered.id_partition)
             if ack.delivered.generation != generation:
                 text = f"the share session with node {self._node_id}, which delivered the records, is gone"
-                self._owner.settled(ack, NetworkError(text))
+                dead.append((ack, NetworkError(text)))
             elif leader is not None and leader.node_id != self._node_id:
                 text = f"the leader moved from node {self._node_id} to {leader.node_id}; the records come again"
-                self._owner.settled(ack, NotLeaderOrFollowerError(text))
-            else:
-                alive.append(ack)
-        self._pending = alive
+                dead.append((ack, NotLeaderOrFollowerError(text)))
+        if dead:
+            gone = {ack for ack, _ in dead}
+            self._pending = deque([ack for ack in self._pending if ack not in gone])
+            for ack, error in dead:
+                self._owner.settled(ack, error)
 
     def fail(self, acks: list[PendingAck], error: KafkaError) -> None:
         """The request that carried `acks` failed as a whole."""
@@ -158,15 +161,8 @@ class AckOutbox:
         acks, self._pending = list(self._pending), deque()
         self.fail(acks, error)
 
-    def fetch_answered(self, acks: list[PendingAck], response: ShareFetchResponse) -> None:
+    def fetch_answered(self, acks: list[PendingAck], results: Mapping[TopicIdPartition, KafkaError | None]) -> None:
         """Results of acknowledgements that travelled with a fetch; these are not retried (CL-21)."""
-        if not acks:
-            return
-        results: dict[TopicIdPartition, KafkaError | None] = {}
-        for topic in response.responses:
-            for part in topic.partitions:
-                partition = TopicIdPartition(topic.topic_id, part.partition_index)
-                results[partition] = error_for(part.acknowledge_error_code, part.acknowledge_error_message)
         self._settle(acks, results, retry=False)
 
     def acknowledge_answered(self, acks: list[PendingAck], response: ShareAcknowledgeResponse, retry: bool) -> None:
@@ -190,10 +186,10 @@ class AckOutbox:
                 error = results[partition]
             else:
                 error = InvalidRecordStateError(f"the answer of node {self._node_id} leaves out {partition.text}")
-            if isinstance(error, OUTDATED):
-                self._cluster.request_refresh()
             if error is None:
                 self._backoff.reset()
+            elif isinstance(error, OUTDATED):
+                self._cluster.request_refresh()
             if retry and isinstance(error, RetriableError) and not isinstance(error, _FINAL):
                 delay_ms = (
                     self._backoff.next_ms() if delay_ms is None else delay_ms
@@ -213,6 +209,8 @@ class AckOutbox:
 
 def by_partition(acks: list[PendingAck]) -> dict[TopicIdPartition, list[AckBatch]]:
     """The batches of one request; `take` has left out what would overlap."""
+    if len(acks) == 1:
+        return {acks[0].delivered.id_partition: acks[0].batches}
     parts: dict[TopicIdPartition, list[list[AckBatch]]] = {}
     for ack in acks:
         parts.setdefault(ack.delivered.id_partition, []).append(ack.batches)

@@ -61,16 +61,20 @@ class ShareConsumer:
 
     async def poll(self, timeout: float | None = None) -> Messages:  # noqa: ASYNC109 - the shape of CL-44
         """Records as soon as there are any, else empty after `timeout` seconds; None waits without end (CL-21)."""
-        with self._exclusive():
-            loop = asyncio.get_running_loop()
-            deadline = None if timeout is None or timeout < 0 else loop.time() + timeout
-            self._engine.raise_background()
-            self._engine.ledger.run_callbacks()
-            messages = await self._engine.poll(None if deadline is None else deadline - loop.time())
+        engine = self._engine
+        self._enter()
+        try:
+            clock = asyncio.get_running_loop().time
+            deadline = None if timeout is None or timeout < 0 else clock() + timeout
+            engine.raise_background()
+            engine.ledger.run_callbacks()
+            messages = await engine.poll(None if deadline is None else deadline - clock())
             while messages is None:
-                self._engine.ledger.run_callbacks()
-                messages = await self._engine.wait_records(None if deadline is None else deadline - loop.time())
+                engine.ledger.run_callbacks()
+                messages = await engine.wait_records(None if deadline is None else deadline - clock())
             return messages
+        finally:
+            self._busy = False
 
     def acknowledge(self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """Say what became of a record; sent by the next poll or commit (CL-23). Raises IllegalStateError."""
@@ -135,6 +139,13 @@ class ShareConsumer:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
+        self._enter()
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def _enter(self) -> None:
         """One caller at a time (CL-29), none from inside a callback (CL-26), none after close (CL-28)."""
         if self._engine.ledger.in_callback:
             raise IllegalStateError("The consumer cannot be used from inside its acknowledgement callback.")
@@ -142,7 +153,3 @@ class ShareConsumer:
             raise ConcurrentModificationError("the consumer is in use elsewhere; only wakeup() may be called now")
         self._check_open()
         self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False

@@ -47,6 +47,8 @@ class ConsumerEngine:
         self._errors: deque[KafkaError] = deque(maxlen=100)
         self._last_polled: list[Delivered] = []
         self._wakeup = False
+        self._keep_alive_s = self._config["max.poll.interval.ms"] / 3000
+        self._deserializers = self._config["key.deserializer"], self._config["value.deserializer"]
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Replace the subscription; empty means unsubscribe (CL-20). Raises ValueError for None or a blank name."""
@@ -73,7 +75,8 @@ class ConsumerEngine:
 
     def raise_background(self) -> None:
         """Raise what happened since the last call: wakeup, errors of sessions and membership (CL-21)."""
-        self._raise_wakeup()
+        if self._wakeup:
+            self._raise_wakeup()
         if self._errors:
             raise self._errors.popleft()
         if (error := self._membership.take_error()) is not None:
@@ -97,27 +100,28 @@ class ConsumerEngine:
         """Wait for records; empty at the timeout. None when results of acknowledgements want their callback first."""
         machinery = self._start()
         fetcher = machinery.fetcher
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout_s is None else loop.time() + timeout_s
-        keep_alive_s = self._config["max.poll.interval.ms"] / 3000
+        clock = asyncio.get_running_loop().time
+        now_s = clock()
+        deadline = None if timeout_s is None else now_s + timeout_s
         while True:
             self.raise_background()
             if delivered := fetcher.collect():
                 fetcher.flush()  # data was there, so what is pending travels by itself (P-5)
                 self.ledger.hand_out(delivered)
                 self._last_polled = delivered
-                return Messages(delivered, self._config["key.deserializer"], self._config["value.deserializer"])
+                return Messages(delivered, *self._deserializers)
             if self.ledger.has_results:
                 return None
-            now_s = loop.time()
-            self._membership.poll(int(now_s * 1000))
-            fetcher.send_fetches(int(now_s * 1000))
-            remaining = keep_alive_s if deadline is None else deadline - now_s
+            now_ms = int(now_s * 1000)
+            self._membership.poll(now_ms)
+            fetcher.send_fetches(now_ms)
+            remaining = self._keep_alive_s if deadline is None else deadline - now_s
             if remaining <= 0:
                 await asyncio.sleep(0)
                 return Messages()
-            await fetcher.wait(min(remaining, keep_alive_s), int(now_s * 1000))
-            machinery.metrics.idle_s += loop.time() - now_s
+            await fetcher.wait(min(remaining, self._keep_alive_s), now_ms)
+            began_s, now_s = now_s, clock()
+            machinery.metrics.idle_s += now_s - began_s
 
     async def commit(self, timeout_s: float | None) -> CommitResult:
         """CL-24 without the callbacks. None means default.api.timeout.ms, below 0 no end."""
@@ -133,8 +137,8 @@ class ConsumerEngine:
 
     def send_acknowledged(self, flush: bool = True) -> None:
         """Send what is acknowledged, in implicit mode everything of the last poll (CL-21, CL-25). Inside the loop."""
-        acks = self.ledger.take(accept_rest=not self.ledger.explicit)
-        self.ledger.send(acks, self._config["default.api.timeout.ms"], flush=flush)
+        if acks := self.ledger.take(accept_rest=not self.ledger.explicit):
+            self.ledger.send(acks, self._config["default.api.timeout.ms"], flush=flush)
 
     def wakeup(self) -> None:
         """Make a waiting call, or the next one, raise WakeupError (CL-29). Inside the loop once polling began."""

@@ -112,10 +112,12 @@ class Fetcher:
     def collect(self) -> list[Delivered]:
         """Buffered records for one poll: whole answers until max.poll.records is reached (CL-36)."""
         taken: list[Delivered] = []
+        if not self._buffer:
+            return taken
         count = 0
         while self._buffer and count < self._max_records:
             part = self._buffer.popleft()
-            if part.generation != self._session_of(part).generation:
+            if part.generation != part.session.generation:
                 continue  # the session ended, and the acquisition with it
             taken.append(part)
             count += part.records
@@ -127,17 +129,17 @@ class Fetcher:
 
     def send_fetches(self, now_ms: int) -> None:
         """Ask leaders for records, acknowledgements on the way; where no fetch can leave, send them alone (P-5)."""
-        chosen = self._chosen(now_ms)
-        for session in self._sessions.values():
-            if session in chosen:
-                session.fetch()
-            if session not in chosen or session.outbox.has_renewals:
+        sessions = list(self._sessions.values())
+        ready = [session for session in sessions if session.wants_fetch(now_ms)]
+        if self._one_at_a_time and len(sessions) > 1 and ready:
+            ready = self._next_of(ready)
+        for session in ready:
+            session.fetch(now_ms)
+        for session in sessions:
+            if session.outbox and (session not in ready or session.outbox.has_renewals):
                 session.flush()
 
-    def _chosen(self, now_ms: int) -> list[ShareSession]:
-        ready = [session for session in self._sessions.values() if session.wants_fetch(now_ms)]
-        if not self._one_at_a_time or not ready:
-            return ready
+    def _next_of(self, ready: list[ShareSession]) -> list[ShareSession]:
         if any(session.fetching for session in self._sessions.values()):
             return []
         self._turn += 1
@@ -146,7 +148,8 @@ class Fetcher:
     def flush(self) -> None:
         """Send pending acknowledgements now."""
         for session in self._sessions.values():
-            session.flush()
+            if session.outbox:
+                session.flush()
 
     async def wait(self, timeout_s: float, now_ms: int) -> None:
         """Return when something happened, a back-off is over, or the time is."""

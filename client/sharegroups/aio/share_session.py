@@ -9,24 +9,22 @@ silent while others lead everything of the session is not waited for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
 from typing import Protocol
 
-from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
+from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
 from kip932.errors import KafkaError, NetworkError, RetriableError, ShareSessionLimitReachedError, error_for
 from kip932.ids import ACK_RELEASE, TopicIdPartition
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
-from sharegroups.aio.ack_outbox import OUTDATED, SESSION_GONE, AckOutbox, AckOwner, PendingAck, by_partition
+from sharegroups.aio import share_messages
+from sharegroups.aio.ack_outbox import OUTDATED, SESSION_GONE, AckOutbox, AckOwner, PendingAck
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.member import Member
 from sharegroups.aio.patience import SILENCE_S
 from sharegroups.aio.signal import Signal
 from sharegroups.aio.streams import CorrelatedStream
-from sharegroups.core.acknowledgements import AckBatch, Delivery
 from sharegroups.core.fetch_session import FetchSession, SessionStep
-from sharegroups.core.record_batch import Acquired, Extent, select
 from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics
 
@@ -45,6 +43,34 @@ class SessionOwner(AckOwner, Protocol):
     def wake(self) -> None:
         """Something about this session changed."""
         ...
+
+
+class _Fetch:
+    """One ShareFetch on its way: the acknowledgements it carries and the session step it stands for."""
+
+    __slots__ = ("_session", "expected_s", "over", "sent", "started_ms", "step", "timeout_s")
+
+    def __init__(self, session: ShareSession, wait_s: float, timeout_s: float, started_ms: int) -> None:
+        self._session = session
+        self.timeout_s = wait_s + timeout_s
+        self.expected_s = wait_s + SILENCE_S
+        self.started_ms = started_ms
+        self.sent: list[PendingAck] = []
+        self.step = SessionStep(0, None, session.generation, [], [])
+        #: Set at the end, when somebody waits for it.
+        self.over: asyncio.Future[None] | None = None
+
+    def make(self, number: int) -> ShareStreamRequest:
+        """See streams.Exchange."""
+        return self._session.make_fetch(self, number)
+
+    def answered(self, response: ShareStreamResponse) -> None:
+        """See streams.Exchange."""
+        self._session.fetch_ended(self, response.fetch)
+
+    def failed(self, error: Exception) -> None:
+        """See streams.Exchange."""
+        self._session.fetch_ended(self, error)
 
 
 class ShareSession:
@@ -70,7 +96,10 @@ class ShareSession:
         self._opening = asyncio.Lock()
         self._flushed = Signal()
         self._acknowledging: asyncio.Task[None] | None = None
-        self._fetch_task: asyncio.Task[None] | None = None
+        self._fetch: _Fetch | None = None
+        self._opening_fetch: asyncio.Task[None] | None = None
+        self._fetch_wait_s: float = member.config["fetch.max.wait.ms"] / 1000
+        self._timeout_s = cluster.timeout_s
         self._closed = False
 
     @property
@@ -87,10 +116,14 @@ class ShareSession:
         """Whether a ShareFetch may be sent now."""
         return not self.fetching and not self._closed and now_ms >= self.not_before_ms and bool(self.wanted)
 
-    def fetch(self) -> None:
+    def fetch(self, now_ms: int) -> None:
         """Send a ShareFetch, with the pending acknowledgements on it (CL-21)."""
         self.fetching = True
-        self._fetch_task = asyncio.create_task(self._fetch())
+        fetch = self._fetch = _Fetch(self, self._fetch_wait_s, self._timeout_s, now_ms)
+        if self._stream is None or self._stream.is_lost:
+            self._opening_fetch = asyncio.create_task(self._open_and_fetch(fetch))
+        else:
+            self._stream.send(fetch)
 
     def enqueue(self, ack: PendingAck) -> None:
         """Add acknowledgements; they leave with the next ShareFetch, or with `flush`."""
@@ -98,8 +131,10 @@ class ShareSession:
 
     def flush(self) -> None:
         """Send the pending acknowledgements now, whatever the fetch does (P-5)."""
+        if not self.outbox:
+            return
         self._flushed.set()
-        if self.outbox and self._acknowledging is None and not self._closed:
+        if self._acknowledging is None and not self._closed:
             self._acknowledging = asyncio.create_task(self._acknowledge())
 
     def hurry(self) -> None:
@@ -121,69 +156,53 @@ class ShareSession:
         except (TimeoutError, TransportError):
             pass  # the end of the stream closes the session too (PL-520)
         self._closed = True
-        tasks = [task for task in (self._fetch_task, self._acknowledging) if task is not None]
+        tasks = [task for task in (self._opening_fetch, self._acknowledging) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._session.lost(self._session.generation)
-        self.outbox.fail_pending(NetworkError(f"the session with node {self.node_id} was closed"))
+        self.outbox.fail_pending(self._was_closed())
         if self._stream is not None:
             await self._stream.close()
 
     # Fetching.
 
-    async def _fetch(self) -> None:
-        sent: list[PendingAck] = []
-        step = SessionStep(0, None, self._session.generation, [], [])
-
-        def make(number: int) -> ShareStreamRequest:
-            nonlocal step
-            self.outbox.drop_dead(self._session.generation)
-            sent.extend(self.outbox.take(renewals=False))
-            step = self._session.fetch_step(self.wanted)
-            return self._fetch_request(number, step, sent)
-
-        started_ms = self._now_ms()
-        wait_s = self._member.config["fetch.max.wait.ms"] / 1000
+    async def _open_and_fetch(self, fetch: _Fetch) -> None:
         try:
-            stream = await self._open_stream()
-            response = (await stream.request(make, wait_s + self._cluster.timeout_s, wait_s + SILENCE_S)).fetch
+            (await self._open_stream()).send(fetch)
         except TransportError as error:
-            self._lost(step.generation, error, sent)
-        else:
-            self._metrics.fetch_latency_ms.add(self._now_ms() - started_ms)
-            self._fetch_answered(step, sent, response)
-        finally:
+            fetch.failed(error)
+        except BaseException:
             self.fetching = False
             self._owner.wake()
+            raise
+        finally:
+            self._opening_fetch = None
 
-    def _fetch_request(self, number: int, step: SessionStep, sent: list[PendingAck]) -> ShareStreamRequest:
-        message = ShareStreamRequest(correlation_id=number, fetch=self._template)
-        request = message.fetch
-        request.share_session_epoch = step.epoch
-        if step.session_id is not None:
-            request.session_id = step.session_id
-        self._add_topics(request, step, by_partition(sent), self.wanted)
-        return message
+    def make_fetch(self, fetch: _Fetch, number: int) -> ShareStreamRequest:
+        """The message of a fetch whose turn it is to be written; it acknowledges what waits."""
+        self.outbox.drop_dead(self._session.generation)
+        fetch.sent = self.outbox.take(renewals=False)
+        fetch.step = self._session.fetch_step(self.wanted)
+        return share_messages.fetch_request(self._template, number, fetch.step, fetch.sent, self.wanted)
 
-    @staticmethod
-    def _add_topics(
-        request: ShareFetchRequest,
-        step: SessionStep,
-        acks: dict[TopicIdPartition, list[AckBatch]],
-        wanted: Container[TopicIdPartition],
-    ) -> None:
-        for topic_id, partitions in wire.by_topic(dict.fromkeys([*step.added, *acks])).items():
-            topic = request.topics.add(topic_id=topic_id)
-            for partition in partitions:
-                batches = acks.get(TopicIdPartition(topic_id, partition), ())
-                topic.partitions.add(
-                    partition_index=partition, acknowledgement_batches=wire.acknowledgement_batches(batches)
-                )
-        # Acknowledged though no longer wanted: named in both lists it is acknowledged, then left out (PL-507).
-        strangers = [partition for partition in acks if partition not in wanted]
-        for topic_id, partitions in wire.by_topic(dict.fromkeys([*step.forgotten, *strangers])).items():
-            request.forgotten_topics_data.add(topic_id=topic_id, partitions=partitions)
+    def fetch_ended(self, fetch: _Fetch, outcome: ShareFetchResponse | Exception) -> None:
+        """The answer came, or never will. Raises an outcome that nobody foresaw."""
+        self.fetching = False
+        if fetch.over is not None and not fetch.over.done():
+            fetch.over.set_result(None)
+        try:
+            if isinstance(outcome, ShareFetchResponse):
+                self._metrics.fetch_latency_ms.add(self._now_ms() - fetch.started_ms)
+                self._fetch_answered(fetch.step, fetch.sent, outcome)
+            elif self._closed:
+                self.outbox.fail(fetch.sent, self._was_closed())
+            elif isinstance(outcome, TransportError):
+                self._lost(fetch.step.generation, outcome, fetch.sent)
+            else:
+                raise outcome
+        finally:
+            self._owner.wake()
 
     def _fetch_answered(self, step: SessionStep, sent: list[PendingAck], response: ShareFetchResponse) -> None:
         if error := error_for(response.error_code, response.error_message):
@@ -193,20 +212,22 @@ class ShareSession:
             self._session.opened(step.generation, response.session_id if response.HasField("session_id") else None)
         self.lock_timeout_ms = response.acquisition_lock_timeout_ms
         self._metrics.throttle_ms.add(response.throttle_time_ms)
-        self.outbox.fetch_answered(sent, response)
+        results: dict[TopicIdPartition, KafkaError | None] = {}
         delivered: list[Delivered] = []
         failed = False
         for topic in response.responses:
             for part in topic.partitions:
                 partition = TopicIdPartition(topic.topic_id, part.partition_index)
+                code = part.acknowledge_error_code
+                results[partition] = error_for(code, part.acknowledge_error_message) if code else None
                 if problem := error_for(part.error_code, part.error_message):
                     failed = True
-                    leader = part.current_leader if part.HasField("current_leader") else None
                     self._partition_failed(partition, problem)
-                    if leader is not None:
-                        self._cluster.learn(partition, leader, response.node_endpoints)
+                    if part.HasField("current_leader"):
+                        self._cluster.learn(partition, part.current_leader, response.node_endpoints)
                 elif part.acquired_records:
                     delivered.append(self._delivered(step, partition, part))
+        self.outbox.fetch_answered(sent, results)
         if failed and not delivered:
             self.not_before_ms = self._now_ms() + self._backoff.next_ms()
         elif not failed:
@@ -216,27 +237,11 @@ class ShareSession:
     def _delivered(
         self, step: SessionStep, partition: TopicIdPartition, part: ShareFetchResponse.PartitionResult
     ) -> Delivered:
-        records = part.records
-        acquired = [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records]
-        extents = [Extent(batch.base_offset, batch.count, batch.is_control) for batch in records]
-        selection = select(acquired, extents)
-        slices = selection.slices
-        used = sorted({piece.batch for piece in slices})
-        if len(used) < len(records):  # a leader rarely sends a batch of which nothing was acquired
-            order = {batch: number for number, batch in enumerate(used)}
-            slices = [piece._replace(batch=order[piece.batch]) for piece in slices]
         topic = self.wanted.get(partition) or self._cluster.names.get(partition.topic_id, "")
-        self._metrics.fetch_size.add(sum(len(batch.batch) for batch in records))
-        self._metrics.records.add(selection.records)
-        return Delivered(
-            topic=topic,
-            id_partition=partition,
-            session=self,
-            generation=step.generation,
-            delivery=Delivery(selection.ranges, selection.gaps),
-            batches=[wire.decode(records[batch]) for batch in used],
-            slices=slices,
-        )
+        delivered = share_messages.delivered(topic, partition, self, step.generation, part)
+        self._metrics.fetch_size.add(sum([len(batch.batch) for batch in part.records]))
+        self._metrics.records.add(delivered.records)
+        return delivered
 
     def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
         """Give records to the owner; those of a partition taken away meanwhile go back to the group at once."""
@@ -287,7 +292,7 @@ class ShareSession:
             self.outbox.drop_dead(self._session.generation)
             sent.extend(self.outbox.take(renewals=True))
             step = self._session.close_step() if closing else self._session.acknowledge_step()
-            return self._acknowledge_request(number, step, sent)
+            return share_messages.acknowledge_request(self._member, number, step, sent)
 
         try:
             stream = await self._open_stream()
@@ -304,23 +309,6 @@ class ShareSession:
         if response.acquisition_lock_timeout_ms:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
         self.outbox.acknowledge_answered(sent, response, retry=not closing)
-
-    def _acknowledge_request(self, number: int, step: SessionStep, sent: list[PendingAck]) -> ShareStreamRequest:
-        message = ShareStreamRequest(correlation_id=number)
-        request = message.acknowledge
-        request.group_id = self._member.group_id
-        request.member_id = self._member.member_id
-        request.share_session_epoch = step.epoch
-        request.is_renew_ack = any(ack.renews for ack in sent)
-        if step.session_id is not None:
-            request.session_id = step.session_id
-        acks = by_partition(sent)
-        for topic_id, partitions in wire.by_topic(acks).items():
-            topic = request.topics.add(topic_id=topic_id)
-            for partition in partitions:
-                batches = wire.acknowledgement_batches(acks[TopicIdPartition(topic_id, partition)])
-                topic.partitions.add(partition_index=partition, acknowledgement_batches=batches)
-        return message
 
     # The session's life.
 
@@ -339,6 +327,10 @@ class ShareSession:
             return self._stream
 
     async def _close_session(self) -> None:
+        if self.fetching and self._fetch is not None and self._fetch.sent:
+            # The end of the session would take away the outcome of what this fetch acknowledges (CL-26, PL-505).
+            self._fetch.over = asyncio.get_running_loop().create_future()
+            await self._fetch.over
         if self._acknowledging is not None:
             await asyncio.gather(self._acknowledging, return_exceptions=True)
         while self._session.is_established:
@@ -374,6 +366,9 @@ class ShareSession:
         self._cluster.request_refresh()
         if not error.retriable and not self._closed:
             self._owner.failed(NetworkError(f"node {self.node_id} refuses the share stream: {error}"))
+
+    def _was_closed(self) -> NetworkError:
+        return NetworkError(f"the session with node {self.node_id} was closed")
 
     def _partition_failed(self, partition: TopicIdPartition, error: KafkaError) -> None:
         if isinstance(error, OUTDATED):

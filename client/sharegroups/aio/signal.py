@@ -1,28 +1,36 @@
 """A flag that one task waits for, at most for a while.
 
-It does what an asyncio.Event inside asyncio.timeout does, for one waiter, at a third of the cost: a poll waits on two.
+It does what an asyncio.Event inside asyncio.timeout does, for one waiter, at a fraction of the cost: its timer stays
+armed from wait to wait and is moved only when a wait must end before it, since hardly any wait ends by time.
 """
 
 from __future__ import annotations
 
 import asyncio
+from math import inf
+from typing import Final
+
+#: Timers come as early as this.
+_TICK_S: Final = 0.001
 
 
 class Signal:
     """Set from the event loop; stays set until `clear`. One task waits at a time: a second one takes its place."""
 
-    __slots__ = ("_is_set", "_waiter")
+    __slots__ = ("_is_set", "_timer", "_timer_at", "_until", "_waiter")
 
     def __init__(self) -> None:
         self._is_set = False
         self._waiter: asyncio.Future[None] | None = None
+        self._until = inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
 
     def set(self) -> None:
         """Raise the flag and wake who waits."""
         self._is_set = True
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if self._waiter is not None:
+            self._wake(self._waiter)
 
     def clear(self) -> None:
         """Lower the flag."""
@@ -34,16 +42,34 @@ class Signal:
             return
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
-        timer = None if timeout_s is None else loop.call_later(max(0.0, timeout_s), _wake, waiter)
+        self._until = inf
+        if timeout_s is not None:
+            self._until = loop.time() + max(0.0, timeout_s)
+            if self._until < self._timer_at:
+                self._arm(loop, self._until)
         try:
             await waiter
         finally:
-            if timer is not None:
-                timer.cancel()
             if self._waiter is waiter:
                 self._waiter = None
 
+    def _arm(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = loop.call_at(at_s, self._look), at_s
 
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+    def _look(self) -> None:
+        """The timer: the present wait is over, or has longer to go."""
+        self._timer, self._timer_at = None, inf
+        if self._waiter is None or self._until == inf:
+            return
+        loop = asyncio.get_running_loop()
+        if self._until <= loop.time() + _TICK_S:
+            self._wake(self._waiter)
+        else:
+            self._arm(loop, self._until)
+
+    @staticmethod
+    def _wake(waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)

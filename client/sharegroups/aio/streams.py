@@ -1,15 +1,17 @@
 """Requests and answers over one long-lived stream to a leader, matched by correlation number (P-4).
 
-It owns the stream and its reader. It never retries: when the stream ends, every request without an answer fails with
-TransportError and the owner is told once. One timer watches over all requests of a stream, since hardly any ever ends
-by it; it also tells the owner when an answer is late, so that the owner may look whether somebody else leads by now.
+It owns the stream, its writer and its reader: two tasks for as long as it is open, and none for a request. It never
+retries: when the stream ends, every request without an answer fails with TransportError. One timer watches over all
+requests of a stream, since hardly any ever ends by it; it also tells the owner when an answer is late, so that the
+owner may look whether somebody else leads by now.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, Self, TypeVar
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -18,17 +20,53 @@ from sharegroups.aio.patience import AGAIN_S
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
+RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
+ResponseT_contra = TypeVar("ResponseT_contra", bound=Message, contravariant=True)
+ToldT = TypeVar("ToldT")
 
 #: Timers come as early as this.
 _TICK_S: Final = 0.002
 
 
-class _Limit(NamedTuple):
-    """One request's times by the loop's clock, s: when to look at it next, and when it ends, after how long."""
+class Exchange(Protocol[RequestT_co, ResponseT_contra]):
+    """A request and who learns what became of it. Either `answered` or `failed` is called, once, by the stream's tasks.
 
-    look: float
-    until: float
-    timeout_s: float
+    Times count from the moment the request is written.
+    """
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the answer may take, s; past it the stream ends."""
+        ...
+
+    @property
+    def expected_s(self) -> float:
+        """After how long the answer is late, s."""
+        ...
+
+    def make(self, number: int) -> RequestT_co | None:
+        """The message, when it is this request's turn to be written; None: it is no longer wanted, and is over."""
+        ...
+
+    def answered(self, response: ResponseT_contra) -> None:
+        """The answer came."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """The stream ended without an answer (TransportError), or `make` raised this."""
+        ...
+
+
+class _Sent(Generic[RequestT, ResponseT]):
+    """A request that was written, and by the loop's clock when to look at it next and when it is out of time, s."""
+
+    __slots__ = ("exchange", "late", "look_s", "until_s")
+
+    def __init__(self, exchange: Exchange[RequestT, ResponseT], now_s: float) -> None:
+        self.exchange = exchange
+        self.until_s = now_s + exchange.timeout_s
+        self.look_s = min(self.until_s, now_s + exchange.expected_s)
+        self.late = False
 
 
 class CorrelatedStream(Generic[RequestT, ResponseT]):
@@ -43,16 +81,15 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         self._stream = stream
         self._address = address
         self._on_late = on_late
-        self._order = asyncio.Lock()
-        self._waiting: dict[int, asyncio.Future[ResponseT]] = {}
+        self._queue: deque[Exchange[RequestT, ResponseT]] = deque()
+        self._queued: asyncio.Future[None] | None = None
+        self._sent: dict[int, _Sent[RequestT, ResponseT]] = {}
         self._next_id = 0
-        self._limits: dict[int, _Limit] = {}
-        self._late: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._abort: asyncio.Task[None] | None = None
         self._lost: TransportError | None = None
-        self._reader = asyncio.create_task(self._read())
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
 
     @classmethod
     async def open(
@@ -73,37 +110,32 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
     @property
     def is_late(self) -> bool:
         """Whether a request waits that should have been answered by now."""
-        return bool(self._late)
+        return any(sent.late for sent in self._sent.values())
+
+    def send(self, exchange: Exchange[RequestT, ResponseT]) -> None:
+        """Send a request, after those sent before. Raises TransportError when the stream has ended already.
+
+        `make` runs when it is this request's turn to be written, so numbers it hands out are in sending order (CL-30).
+        """
+        if self._lost is not None:
+            raise self._lost
+        self._queue.append(exchange)
+        self._wake_writer()
 
     async def request(
         self, make: Callable[[int], RequestT], timeout_s: float, expected_s: float | None = None
     ) -> ResponseT:
-        """Send what `make` builds for a correlation number, and wait for the answer, which is late past `expected_s`.
+        """`send` what `make` builds for a correlation number, and wait for the answer, which is late past `expected_s`.
 
-        `make` runs when it is this request's turn to be written, so numbers it hands out are in sending order (CL-30).
-        Raises TransportError when the stream ends or the answer does not come in time; both end the stream.
+        Raises TransportError when the stream ends or the answer does not come in time; both end the stream. Raises what
+        `make` raises.
         """
-        number = -1
+        awaited: _Awaited[RequestT, ResponseT] = _Awaited(make, timeout_s, expected_s)
+        self.send(awaited)
         try:
-            async with self._order:
-                if self._lost is not None:
-                    raise self._lost
-                self._next_id += 1
-                number = self._next_id
-                loop = asyncio.get_running_loop()
-                answer: asyncio.Future[ResponseT] = loop.create_future()
-                self._waiting[number] = answer
-                answer.add_done_callback(_seen)
-                self._limit(number, loop.time(), timeout_s, timeout_s if expected_s is None else expected_s)
-                await self._stream.write(make(number))
-            return await answer
-        except TransportError as error:
-            self._end(error)
-            raise self._lost or error from None
+            return await awaited.answer
         finally:
-            self._waiting.pop(number, None)
-            self._limits.pop(number, None)
-            self._late.discard(number)
+            self._sent.pop(awaited.number, None)  # a caller who went away does not end the stream by being late
 
     def abandon(self, why: str) -> None:
         """End the stream though it may live: the peer is silent, and nobody needs its answers any more."""
@@ -112,54 +144,84 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
     async def close(self) -> None:
         """End the stream from this side (PL-524)."""
         self._end(TransportError(TransportStatus.CANCELLED, self._address, "the stream was closed"))
-        self._reader.cancel()
-        await asyncio.gather(self._reader, *([self._abort] if self._abort else []), return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *([self._abort] if self._abort else []), return_exceptions=True)
         await self._stream.close()
+
+    def _wake_writer(self) -> None:
+        if self._queued is not None and not self._queued.done():
+            self._queued.set_result(None)
+
+    async def _write(self) -> None:
+        """Write what is queued, one message at a time, until the stream ends."""
+        loop = asyncio.get_running_loop()
+        while self._lost is None:
+            if not self._queue:
+                self._queued = loop.create_future()
+                await self._queued
+                continue
+            message = self._next_message(loop.time())
+            if message is None:
+                continue
+            try:
+                await self._stream.write(message)
+            except TransportError as error:
+                self._end(error)
+            except Exception as error:
+                self._end(TransportError(TransportStatus.INTERNAL, self._address, repr(error)))
+
+    def _next_message(self, now_s: float) -> RequestT | None:
+        """Make the next message; from now on its answer is awaited."""
+        exchange = self._queue.popleft()
+        number = self._next_id = self._next_id + 1
+        try:
+            message = exchange.make(number)
+        except Exception as error:
+            _tell(exchange.failed, error)
+            return None
+        if message is not None:
+            sent = self._sent[number] = _Sent(exchange, now_s)
+            if self._timer is None or sent.look_s < self._timer_at:
+                self._arm(sent.look_s)
+        return message
 
     async def _read(self) -> None:
         try:
             while (message := await self._stream.read()) is not None:
-                answer = self._waiting.pop(_number(message), None)
-                if answer is not None and not answer.done():
-                    answer.set_result(message)
+                sent = self._sent.pop(_number(message), None)
+                if sent is not None:
+                    _tell(sent.exchange.answered, message)
             self._end(TransportError(TransportStatus.UNAVAILABLE, self._address, "the peer closed the stream"))
         except TransportError as error:
             self._end(error)
 
-    def _limit(self, number: int, now_s: float, timeout_s: float, expected_s: float) -> None:
-        """Have the timer look no later than at this request's expected end."""
-        look = now_s + min(expected_s, timeout_s)
-        self._limits[number] = _Limit(look, now_s + timeout_s, timeout_s)
-        if self._timer is None or look < self._timer_at:
-            self._arm(look)
-
-    def _arm(self, until: float) -> None:
+    def _arm(self, at_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = until
-        self._timer = asyncio.get_running_loop().call_at(until, self._look)
+        self._timer_at = at_s
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
 
     def _look(self) -> None:
         """The timer: a request out of time ends the stream, a late one is told; else wait for the next to look at."""
         self._timer = None
-        if not self._limits:
+        if not self._sent:
             return
         now_s = asyncio.get_running_loop().time() + _TICK_S
-        until, timeout_s = min(limit[1:] for limit in self._limits.values())
-        if until <= now_s:
-            self._give_up(TransportStatus.DEADLINE_EXCEEDED, f"no answer in {timeout_s:g} s")
+        first = min(self._sent.values(), key=_until)
+        if first.until_s <= now_s:
+            self._give_up(TransportStatus.DEADLINE_EXCEEDED, f"no answer in {first.exchange.timeout_s:g} s")
             return
         if self._note_late(now_s) and self._on_late is not None:
             self._on_late()
         if self._lost is None:
-            self._arm(min(limit.look for limit in self._limits.values()))
+            self._arm(min(sent.look_s for sent in self._sent.values()))
 
     def _note_late(self, now_s: float) -> bool:
-        late = [number for number, limit in self._limits.items() if limit.look <= now_s]
-        for number in late:
-            limit = self._limits[number]
-            self._limits[number] = limit._replace(look=min(now_s + AGAIN_S, limit.until))
-        self._late.update(late)
+        late = [sent for sent in self._sent.values() if sent.look_s <= now_s]
+        for sent in late:
+            sent.late = True
+            sent.look_s = min(now_s + AGAIN_S, sent.until_s)
         return bool(late)
 
     def _give_up(self, status: TransportStatus, why: str) -> None:
@@ -168,21 +230,61 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
             self._abort = asyncio.create_task(self._stream.close())  # a write that the peer holds up ends by that
 
     def _end(self, error: TransportError) -> None:
-        if self._lost is None:
-            self._lost = error
+        """The stream has ended. Whoever waits is told in the next turn of the loop: owners end streams too."""
+        if self._lost is not None:
+            return
+        self._lost = error
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, self._waiting = self._waiting, {}
-        for answer in waiting.values():
-            if not answer.done():
-                answer.set_exception(error)
+        sent, self._sent = self._sent, {}
+        waiting = [one.exchange for one in sent.values()] + list(self._queue)
+        self._queue.clear()
+        self._wake_writer()
+        if waiting:
+            asyncio.get_running_loop().call_soon(_tell_all, waiting, error)
 
 
-def _seen(answer: asyncio.Future[ResponseT]) -> None:
-    """A request whose write failed awaits no answer: its error is not one that nobody looked at."""
-    if not answer.cancelled():
-        answer.exception()
+class _Awaited(Generic[RequestT, ResponseT]):
+    """The exchange of `request`."""
+
+    __slots__ = ("_make", "answer", "expected_s", "number", "timeout_s")
+
+    def __init__(self, make: Callable[[int], RequestT], timeout_s: float, expected_s: float | None) -> None:
+        self._make = make
+        self.timeout_s = timeout_s
+        self.expected_s = timeout_s if expected_s is None else expected_s
+        self.number = -1
+        self.answer: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
+
+    def make(self, number: int) -> RequestT | None:
+        self.number = number
+        return None if self.answer.done() else self._make(number)
+
+    def answered(self, response: ResponseT) -> None:
+        if not self.answer.done():
+            self.answer.set_result(response)
+
+    def failed(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+def _tell_all(waiting: Sequence[Exchange[RequestT, ResponseT]], error: TransportError) -> None:
+    for exchange in waiting:
+        _tell(exchange.failed, error)
+
+
+def _tell(hears: Callable[[ToldT], None], told: ToldT) -> None:
+    try:
+        hears(told)
+    except Exception as error:  # a fault with one request must not leave the others without a reader or an end
+        context = {"message": "the outcome of a request could not be taken in", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+
+
+def _until(sent: _Sent[RequestT, ResponseT]) -> float:
+    return sent.until_s
 
 
 def _number(message: Message) -> int:

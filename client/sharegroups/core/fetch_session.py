@@ -62,6 +62,10 @@ class FetchSession:
 
         A topic created again has another id, so its old partitions are forgotten and its new ones added.
         """
+        if wanted.keys() == self._known.keys():
+            step = SessionStep(self._epoch, self._session_id, self.generation, [], [])
+            self._advance()
+            return step
         forgotten = [partition for partition in self._known if partition not in wanted][:CHANGES_MAX]
         added = [partition for partition in wanted if partition not in self._known][: CHANGES_MAX - len(forgotten)]
         step = SessionStep(self._epoch, self._session_id, self.generation, added, forgotten)

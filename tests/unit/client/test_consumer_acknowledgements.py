@@ -29,6 +29,24 @@ def test_the_callback_hears_of_success_on_a_later_poll() -> None:
     play(story)
 
 
+@pytest.mark.rule("CL-26", "CL-28")
+def test_close_waits_for_acknowledgements_that_travel_with_a_parked_fetch_and_tells_their_outcome() -> None:
+    async def story(fake: FakeCluster) -> None:
+        produce(fake, 2)
+        heard: list[tuple[set[int], KafkaError | None]] = []
+        async with consumer(fake, **{"fetch.max.wait.ms": 500}) as c:
+            c.set_acknowledgement_commit_callback(
+                lambda offsets, error: heard.append((set().union(*offsets.values()), error))
+            )
+            c.subscribe(["t"])
+            assert len(await c.poll(5)) == 2
+            assert (await c.poll(0.1)).is_empty()  # the acknowledgements are on a fetch that stays parked
+            assert heard == []
+        assert heard == [({0, 1}, None)]
+
+    play(story)
+
+
 @pytest.mark.rule("CL-26")
 @pytest.mark.scenario("S-005")
 def test_a_refused_acknowledgement_reaches_the_callback_and_the_record_comes_again() -> None:

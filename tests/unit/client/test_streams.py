@@ -129,6 +129,52 @@ def test_the_owner_is_told_of_a_late_answer_each_second_until_it_comes() -> None
         assert not stream.is_lost
         await stream.close()
 
+
+@pytest.mark.rule("P-4", "CL-30")
+def test_requests_are_made_in_the_order_of_sending_and_one_whose_caller_went_away_is_not_made() -> None:
+    async def story() -> None:
+        stream = await opened(_Peer(dict.fromkeys(range(1, 5), 1.0)))
+        made: list[tuple[str, int]] = []
+
+        def named(name: str) -> Callable[[int], ProduceStreamRequest]:
+            def make(number: int) -> ProduceStreamRequest:
+                made.append((name, number))
+                return ProduceStreamRequest(correlation_id=number)
+
+            return make
+
+        asked = [asyncio.create_task(stream.request(named(name), 5.0)) for name in "abcd"]
+        await asyncio.sleep(0)  # all have asked, nothing is written
+        asked[1].cancel()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(answer).__name__ for answer in answers] == [
+            "ProduceStreamResponse",
+            "CancelledError",
+            "ProduceStreamResponse",
+            "ProduceStreamResponse",
+        ]
+        assert [name for name, _ in made] == ["a", "c", "d"]
+        assert sorted(number for _, number in made) == [number for _, number in made]
+        await stream.close()
+
+    run(story())
+
+
+@pytest.mark.rule("P-4")
+def test_a_request_that_cannot_be_made_fails_alone() -> None:
+    async def story() -> None:
+        stream = await opened(_Peer({2: 1.0}))
+
+        def broken(number: int) -> ProduceStreamRequest:
+            raise ValueError(f"request {number} holds a number that its field cannot")
+
+        with pytest.raises(ValueError, match="request 1 holds"):
+            await stream.request(broken, 5.0)
+        assert (await stream.request(numbered(), 5.0)).correlation_id == 2
+        await stream.close()
+        with pytest.raises(TransportError, match="the stream was closed"):
+            await stream.request(numbered(), 5.0)
+
     run(story())
 
 
@@ -145,6 +191,30 @@ def test_an_abandoned_stream_fails_what_waits_on_it_and_a_write_that_is_held_up(
         assert asyncio.get_running_loop().time() == pytest.approx(2.0, abs=0.01)
         assert peer.closed.is_set()
         stream.abandon("again")
+
+
+@pytest.mark.rule("P-4")
+def test_an_answer_that_nobody_can_take_in_leaves_the_others_their_reader() -> None:
+    class Clumsy:
+        timeout_s = 5.0
+        expected_s = 5.0
+
+        def make(self, number: int) -> ProduceStreamRequest:
+            return ProduceStreamRequest(correlation_id=number)
+
+        def answered(self, response: ProduceStreamResponse) -> None:
+            raise RuntimeError("unforeseen")
+
+        def failed(self, error: Exception) -> None:
+            raise AssertionError("it was answered")
+
+    async def story() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        stream = await opened(_Peer({1: 1.0, 2: 2.0}))
+        stream.send(Clumsy())
+        assert (await stream.request(numbered(), 5.0)).correlation_id == 2
+        assert [str(context["exception"]) for context in told] == ["unforeseen"]
         await stream.close()
 
     run(story())
@@ -164,6 +234,14 @@ def test_a_signal_is_kept_until_it_is_cleared_and_a_wait_ends_by_itself() -> Non
         loop.call_later(1, signal.set)
         await signal.wait(5)
         assert loop.time() == pytest.approx(6)
+        signal.clear()
+        await signal.wait(7)  # the timer of the wait before it comes in between and ends nothing
+        assert loop.time() == pytest.approx(13)
+        loop.call_later(1, signal.set)
+        await signal.wait(100)
+        signal.clear()
+        await signal.wait(2)  # and one that is armed for later than this wait is moved
+        assert loop.time() == pytest.approx(16)
 
     run(story())
 

@@ -1,0 +1,105 @@
+"""The messages of a share session: requests made of a session step and acknowledgements, deliveries made of answers.
+
+Nothing here waits or remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING
+
+from kip932.api.v1.common_pb2 import AcknowledgementBatch
+from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
+from kip932.api.v1.share_stream_pb2 import ShareStreamRequest
+from kip932.ids import TopicIdPartition
+from sharegroups import wire
+from sharegroups.aio.ack_outbox import PendingAck, by_partition
+from sharegroups.aio.member import Member
+from sharegroups.core.acknowledgements import AckBatch, Delivery
+from sharegroups.core.fetch_session import SessionStep
+from sharegroups.core.record_batch import Acquired, Extent, select
+from sharegroups.messages import Delivered, SessionHandle
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
+
+def fetch_request(
+    template: ShareFetchRequest,
+    number: int,
+    step: SessionStep,
+    sent: list[PendingAck],
+    wanted: Container[TopicIdPartition],
+) -> ShareStreamRequest:
+    """A ShareFetch with the acknowledgements in `sent`; `template` says what all of them say."""
+    message = ShareStreamRequest(correlation_id=number, fetch=template)
+    request = message.fetch
+    request.share_session_epoch = step.epoch
+    if step.session_id is not None:
+        request.session_id = step.session_id
+    acks = by_partition(sent)
+    topics: dict[bytes, ShareFetchRequest.Topic] = {}
+    for partition in dict.fromkeys([*step.added, *acks]) if step.added else acks:
+        topic_id, index = partition
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = request.topics.add(topic_id=topic_id)
+        _add_batches(topic.partitions.add(partition_index=index).acknowledgement_batches, acks.get(partition, ()))
+    # Acknowledged though no longer wanted: named in both lists it is acknowledged, then left out (PL-507).
+    strangers = [partition for partition in acks if partition not in wanted]
+    if strangers or step.forgotten:
+        for topic_id, partitions in wire.by_topic(dict.fromkeys([*step.forgotten, *strangers])).items():
+            request.forgotten_topics_data.add(topic_id=topic_id, partitions=partitions)
+    return message
+
+
+def acknowledge_request(member: Member, number: int, step: SessionStep, sent: list[PendingAck]) -> ShareStreamRequest:
+    """A ShareAcknowledge of what is in `sent`."""
+    message = ShareStreamRequest(correlation_id=number)
+    request = message.acknowledge
+    request.group_id = member.group_id
+    request.member_id = member.member_id
+    request.share_session_epoch = step.epoch
+    request.is_renew_ack = any(ack.renews for ack in sent)
+    if step.session_id is not None:
+        request.session_id = step.session_id
+    acks = by_partition(sent)
+    for topic_id, partitions in wire.by_topic(acks).items():
+        topic = request.topics.add(topic_id=topic_id)
+        for index in partitions:
+            part = topic.partitions.add(partition_index=index)
+            _add_batches(part.acknowledgement_batches, acks[TopicIdPartition(topic_id, index)])
+    return message
+
+
+def _add_batches(into: RepeatedCompositeFieldContainer[AcknowledgementBatch], batches: Iterable[AckBatch]) -> None:
+    for first, last, types in batches:
+        into.add(first_offset=first, last_offset=last, acknowledge_types=types)
+
+
+def delivered(
+    topic: str,
+    partition: TopicIdPartition,
+    session: SessionHandle,
+    generation: int,
+    part: ShareFetchResponse.PartitionResult,
+) -> Delivered:
+    """The acquired records of one partition of an answer; only batches of which something was acquired are decoded."""
+    records = part.records
+    acquired = [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records]
+    extents = [Extent(batch.base_offset, batch.count, batch.is_control) for batch in records]
+    selection = select(acquired, extents)
+    slices = selection.slices
+    used = sorted({piece.batch for piece in slices})
+    if len(used) < len(extents):  # a leader rarely sends a batch of which nothing was acquired
+        order = {batch: number for number, batch in enumerate(used)}
+        slices = [piece._replace(batch=order[piece.batch]) for piece in slices]
+    return Delivered(
+        topic=topic,
+        id_partition=partition,
+        session=session,
+        generation=generation,
+        delivery=Delivery(selection.ranges, selection.gaps),
+        batches=[wire.decode(records[batch]) for batch in used],
+        slices=slices,
+    )
