@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from shard_runtime.memory import MemoryStore, Stage
 from shard_runtime.memory.functions import READ_ONLY
+from shard_runtime.memory.pipeline import Arrived
 from shard_runtime.redis.connection import Command
 from tests.simulation.clock import SimLoop, context_of
 from tests.simulation.points import CrashPoints, Point
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR"})
 Event = Callable[[], None]
+#: How far the two parts of a pipeline are apart at most.
+PART_MS: Final = 5.0
 
 
 def writes(commands: Sequence[Command]) -> bool:
@@ -48,6 +51,8 @@ class SimStorage:
         self.store = store
         self._loop = loop
         self.delay_ms: tuple[float, float] = (0.05, 0.5)
+        #: The share of pipelines that arrive in two parts.
+        self.in_parts = 0.05
         self._points = points
         self._rng = rng
         self._lossy: dict[str, float] = {}
@@ -58,14 +63,23 @@ class SimStorage:
 
     # ---- the road
 
-    def sent(self, client: str, commands: Sequence[Command], on: Event, lost: Event) -> None:
-        """A pipeline on its way to the store; a process that is killed meanwhile has sent it."""
+    def sent(self, client: str, commands: Sequence[Command], on: Arrived, lost: Event) -> None:
+        """A pipeline on its way to the store; a process that is killed meanwhile has sent it. Some arrive in two parts,
+        between which others may write and the store may fail over."""
+
+        def whole() -> None:
+            if self._rng.random() < self.in_parts and len(commands) > 1:
+                on(self._rng.randrange(1, len(commands)))
+                self._loop.call_later(self._rng.random() * PART_MS / 1000, on, len(commands), context=self._nowhere)
+            else:
+                on(len(commands))
 
         def arrived() -> None:
+            go_on = partial(self._unless_lost, client, whole, lost)
             if self._points.armed(client, Point.BEFORE_WRITE) and writes(commands):
-                self._at_point(client, Point.BEFORE_WRITE, partial(self._unless_lost, client, on, lost), lost)
+                self._at_point(client, Point.BEFORE_WRITE, go_on, lost)
             else:
-                self._unless_lost(client, on, lost)
+                go_on()
 
         self._travel(client, Stage.SEND, arrived)
 

@@ -51,9 +51,20 @@ def held(world: World) -> bytes | None:
 
 @simulated
 async def test_a_pipeline_takes_time_both_ways(world: World) -> None:
+    world.storage.in_parts = 0.0
     connection = await connect(world)
     assert await connection.run(SET, 1_000) == [b"OK"]
     assert 0.0001 <= world.loop.time() <= 0.001
+
+
+@simulated
+async def test_a_pipeline_may_arrive_in_two_parts_with_others_between(world: World) -> None:
+    world.storage.in_parts = 1.0
+    one, two = await connect(world), await connect(world)
+    commands: list[Command] = [("INCR", "n") for _ in range(40)]
+    replies = await asyncio.gather(one.run(commands, 1_000), two.run(commands, 1_000))
+    assert sorted(reply for each in replies for reply in each) == list(range(1, 81))
+    assert any(each != list(range(each[0], each[0] + 40)) for each in replies)
 
 
 @simulated

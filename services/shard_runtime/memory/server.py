@@ -224,6 +224,8 @@ class MemoryServer:
     def execute(self, session: Session, command: Command) -> Any:
         """Execute one command that is not WAIT for a connection and return its reply."""
         name = str(command[0])
+        if session.queued is None and name in READS:
+            return READS[name](self, command)
         if name == "MULTI":
             session.queued, session.refused = [], False
             return b"OK"
