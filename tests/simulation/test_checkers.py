@@ -256,7 +256,7 @@ class TestMembership:
         made = Made().at(1_000).beats("A", 0, 2).group(2, {"A": 2, "B": 2})
         assert not found(Expiry(), made.at(4_000).group(3, {"B": 3}))
 
-    @pytest.mark.parametrize("code", [0, ABANDONED])
+    @pytest.mark.parametrize("code", [0, ABANDONED, 16])
     def test_one_that_said_that_it_leaves_is_not(self, code: int) -> None:
         made = Made().at(1_000).beats("A", 0, 2).group(2, {"A": 2}).at(1_100).beats("A", -1, -1, code)
         assert not found(Expiry(), made.at(1_200).group(3, {}))
@@ -266,12 +266,17 @@ class TestMembership:
         assert not found(Expiry(), made.successor().group(3, {}))
 
     def test_a_silent_member_that_stays_is_found_when_there_are_no_faults(self) -> None:
-        made = Made().beats("A", 0, 2).begins("calm").at(10_000).group(2, {"A": 2})
+        made = Made().beats("A", 0, 2).begins("drain").at(5_000).beats("B", 0, 3)
+        made.at(9_000).group(3, {"A": 2, "B": 3}).beats("B", 3, 3)
         assert not found(Expiry(), made)
-        assert found(Expiry(), made.at(11_000).group(2, {"A": 2})) == ["INV-16"]
+        assert found(Expiry(), made.at(10_000).group(3, {"A": 2, "B": 3})) == ["INV-16"]
+
+    def test_until_a_heartbeat_shows_that_its_coordinator_counts_it_may_stay(self) -> None:
+        made = Made().beats("A", 0, 2).at(1).begins("drain").at(9_000).group(2, {"A": 2})
+        assert not found(Expiry(), made.at(20_000).group(2, {"A": 2}))
 
     def test_one_that_is_heard_of_stays(self) -> None:
-        made = Made().beats("A", 0, 2).begins("calm").at(9_000).beats("A", 2, 2).group(2, {"A": 2})
+        made = Made().begins("drain").beats("A", 0, 2).at(9_000).beats("A", 2, 2).group(2, {"A": 2})
         assert not found(Expiry(), made.at(11_000).group(2, {"A": 2}))
 
 
@@ -279,7 +284,7 @@ class TestLiveness:
     pytestmark = pytest.mark.rule("INV-19")
 
     def asked(self, wait_ms: int = 500) -> Made:
-        made = Made().begins("calm").at(30_000)
+        made = Made().begins("drain").at(30_000)
         made.asks("A", call="ShareFetch", session_epoch=0, accepted=5, max_wait_ms=wait_ms)
         return made
 
@@ -305,10 +310,19 @@ class TestLiveness:
     def test_under_faults_anything_may_take_its_time(self) -> None:
         made = Made().at(10)
         made.asks("A", call="ShareFetch", session_epoch=0, accepted=5, max_wait_ms=500)
-        assert not found(FetchesEnd(), made.at(5_000).begins("calm"))
+        assert not found(FetchesEnd(), made.at(5_000).begins("drain"))
+
+    def test_acknowledgements_wait_for_their_write(self) -> None:
+        made = Made().begins("drain")
+        request = made.asks("A", (0, 0, (ACK_ACCEPT,)), accepted=5)
+        made.at(15_000).add(SessionAnswered, 1, request, 0, "ShareAcknowledge", "g", "A", 1, 0)
+        assert not found(FetchesEnd(), made)
+        made = Made().begins("drain")
+        made.asks("A", (0, 0, (ACK_ACCEPT,)), accepted=5)
+        assert found(FetchesEnd(), made.at(31_000).begins("rest")) == ["INV-19"]
 
     def test_a_client_that_fails_long_after_the_last_fault_is_found(self) -> None:
-        made = Made().begins("calm").at(5_000)
+        made = Made().begins("drain").at(5_000)
         made.add(ClientFailed, "poll", "UNAVAILABLE")
         assert not found(ClientsRecover(), made)
         made.at(30_000).add(ClientFailed, "poll", "UNAVAILABLE")

@@ -15,8 +15,6 @@ from tests.simulation.history import GroupSeen, HeartbeatAnswered, History
 
 #: The code of a heartbeat whose caller had gone before it was answered: it may have been taken.
 ABANDONED: Final = -2
-#: How long without faults until a group's coordinator serves it and counts from a full session (GC-32a, GC-69c).
-_TAKEOVER_MS: Final = 6_000
 #: How much later than its session a member may be seen: samples and timers have their own pace.
 _LATE_MS: Final = 1_500
 
@@ -145,9 +143,11 @@ class _Beats:
 
 @dataclass
 class _Expiring:
-    """A group's members as they go."""
+    """A group's members as they go. `counting_ms`: since when its coordinator counts without a break, as a heartbeat
+    that it took without faults shows; −1: unknown."""
 
     former: GroupSeen | None = None
+    counting_ms: int = -1
     shortest_ms: int = 1 << 62
     longest_ms: int = 0
     beats: dict[str, _Beats] = field(default_factory=lambda: defaultdict(_Beats))
@@ -159,24 +159,32 @@ class Expiry:
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Too early: at any time. Too late: without faults, a takeover and a full session later (GC-32a)."""
+        """Too early: at any time. Too late: without faults, a full session after the coordinator took up its count."""
         del final
-        calm_ms = begun_ms(history, "calm")
+        served_ms = begun_ms(history, "drain")
         groups: dict[str, _Expiring] = defaultdict(_Expiring)
         for event in history.of(HeartbeatAnswered, GroupSeen):
             group = groups[event.group_id]
             if isinstance(event, HeartbeatAnswered):
-                if event.code in {0, ABANDONED}:
-                    beats = group.beats[event.member_id]
-                    beats.left = event.sent_epoch == EPOCH_LEAVE
-                    beats.last_ms = max(beats.last_ms, event.asked_ms)
+                self._beat(group, event, served_ms)
                 continue
             group.shortest_ms = min(group.shortest_ms, event.session_timeout_ms)
             group.longest_ms = max(group.longest_ms, event.session_timeout_ms)
             yield from self._too_early(group, event)
-            if calm_ms is not None:
-                yield from self._too_late(group, event, calm_ms)
+            yield from self._too_late(group, event)
             group.former = event
+
+    @staticmethod
+    def _beat(group: _Expiring, event: HeartbeatAnswered, served_ms: int | None) -> None:
+        beats = group.beats[event.member_id]
+        if event.sent_epoch == EPOCH_LEAVE:
+            beats.left = True  # whatever it was answered: it may have been applied
+        if event.code not in {0, ABANDONED}:
+            return
+        beats.left = event.sent_epoch == EPOCH_LEAVE
+        beats.last_ms = max(beats.last_ms, event.asked_ms)
+        if group.counting_ms < 0 and served_ms is not None and event.asked_ms >= served_ms:
+            group.counting_ms = event.at_ms
 
     @staticmethod
     def _too_early(group: _Expiring, event: GroupSeen) -> Iterator[Violation]:
@@ -196,13 +204,13 @@ class Expiry:
                 )
 
     @staticmethod
-    def _too_late(group: _Expiring, event: GroupSeen, calm_ms: int) -> Iterator[Violation]:
+    def _too_late(group: _Expiring, event: GroupSeen) -> Iterator[Violation]:
         former = group.former
-        if former is None or not _same_process(former, event):
+        if group.counting_ms < 0 or former is None or not _same_process(former, event):
             return
         for member, _ in event.members:
             beats = group.beats.get(member)
-            since_ms = max(calm_ms + _TAKEOVER_MS, beats.last_ms if beats is not None else 0)
+            since_ms = max(group.counting_ms, beats.last_ms if beats is not None else 0)
             if event.at_ms > since_ms + group.longest_ms + _LATE_MS:
                 yield Violation(
                     "INV-16",
