@@ -41,7 +41,8 @@ class GroupRules:
     def draw(cls, rng: Random, name: str, topics: tuple[str, ...], size_max: int) -> Self:
         """One by chance; it reads the first topic at least."""
         lock_ms = rng.choice([1000, 1000, 1500, 2500])
-        configs = [("share.record.lock.duration.ms", str(lock_ms)), ("share.auto.offset.reset", "earliest")]
+        reset = "latest" if rng.random() < 0.15 else "earliest"
+        configs = [("share.record.lock.duration.ms", str(lock_ms)), ("share.auto.offset.reset", reset)]
         if rng.random() < 0.7:
             configs.append(("share.delivery.count.limit", str(rng.choice([2, 3, 5]))))
         if rng.random() < 0.3:

@@ -54,6 +54,9 @@ class Member:
         end = loop.time() + self._manners.lives_s
         self.join(self._group.topics)
         while self._cast.working and loop.time() < end:
+            if self._rng.random() < self._manners.fickle:
+                topics = self._group.topics
+                self.join([topic for topic in topics if self._rng.random() < 0.7] or topics)
             await self.step()
         await self.leave()
 

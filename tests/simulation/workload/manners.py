@@ -33,8 +33,9 @@ class Manners:
     """`told`: it has an acknowledgement callback, else it learns outcomes from commit_sync only. Chances are 0 to 1.
 
     `release`, `reject`: per record. `renew`, `dawdle` (handling takes longer than the lock), `partly` (a commit in the
-    middle): per poll. `pace_s`: how long handling takes at most when it does not dawdle. `wait_ms`: how long a leader
-    may hold its fetches. `lives_s`: how long until it goes. `fails`: whether its group's poison is too much for it.
+    middle), `fickle` (it subscribes anew): per poll. `pace_s`: how long handling takes at most when it does not dawdle.
+    `wait_ms`: how long a leader may hold its fetches. `lives_s`: how long until it goes. `fails`: whether its group's
+    poison is too much for it.
     """
 
     explicit: bool
@@ -48,6 +49,7 @@ class Manners:
     renew: float
     dawdle: float
     partly: float
+    fickle: float
     pace_s: float
     wait_ms: int
     lives_s: float
@@ -68,6 +70,7 @@ class Manners:
             renew=rng.choice([0.0, 0.0, 0.3]),
             dawdle=rng.choice([0.0, 0.0, 0.1, 0.3]),
             partly=rng.choice([0.0, 0.3]),
+            fickle=rng.choice([0.0, 0.0, 0.1]),
             pace_s=rng.choice([0.3, 0.8, 1.6]),
             wait_ms=rng.choice([200, 1000, 2500]),
             lives_s=rng.uniform(0.3, 0.9) if hasty else rng.uniform(2, 9),
@@ -105,6 +108,7 @@ TIDY = Manners(
     renew=0.0,
     dawdle=0.0,
     partly=0.0,
+    fickle=0.0,
     pace_s=0.0,
     wait_ms=2000,
     lives_s=60.0,

@@ -47,6 +47,8 @@ class Topics:
             self._saw("CreateTopics", name, found.topic_id.hex() if found else "", error, asked_ms)
             if found is not None:
                 return True
+            if error:  # it exists, and not under a new id: the deletion that was seen got lost in a fail-over
+                self._gone.clear()
             await asyncio.sleep(_PAUSE_S)
         return False
 
