@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,7 +92,7 @@ def _shrink(outcome: Outcome, summary: Summary, events: int) -> None:
     again = simulate(outcome.seed, shortest)
     seconds = time.monotonic() - began
     print(f"\nshortest plan that breaks {rule}, after {shrinker.tries} runs in {seconds:.0f} s:\n")
-    print(story(again, events))
+    print(story(replace(again, violations=tuple(sorted(again.violations, key=lambda each: each.rule != rule))), events))
     kept = Kept(f"{rule}: say here what was wrong", outcome.seed, shortest)
     print(f"\nto keep it, as {KEPT.name}/<name>.json:\n{kept.text()}")
 
