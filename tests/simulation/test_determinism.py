@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import random
+import re
 import secrets
 import subprocess
 import sys
@@ -215,6 +216,11 @@ ESCAPES = {"to_thread", "run_in_executor", "Thread", "ThreadPoolExecutor"}
 #: `id` where it only tells objects apart, and nothing is ordered by it: file and line's text.
 IDS = {"services/shard_runtime/redis/writer.py": "id(held): held"}
 
+#: A counter, an empty container or a source of chance in a module.
+KEPT = re.compile(r"= (itertools\.)?(count\(|(dict|list|set|deque|defaultdict)\(|Random\(|\{\}$|\[\]$)")
+#: Empty for ever; `core` shares them where there is nothing.
+EMPTY = {"services/partition_leader/core/batch.py"}
+
 
 def sources() -> Iterator[tuple[str, ast.AST, str]]:
     paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
@@ -259,6 +265,19 @@ def test_no_code_of_a_run_escapes_virtual_time_and_seeded_chance() -> None:
         for node in ast.walk(tree)
         if (what := escaping(node))
     ]
+    assert not found
+
+
+def test_no_code_of_a_run_keeps_anything_in_its_modules() -> None:
+    """All processes of a world, and all runs of an interpreter, share modules."""
+    found = []
+    for name, tree, text in sources():
+        assert isinstance(tree, ast.Module)
+        kept = [node for node in ast.walk(tree) if isinstance(node, ast.Global)]
+        made = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and name not in EMPTY]
+        lines = text.splitlines()
+        found += [f"{name}:{node.lineno} global" for node in kept]
+        found += [f"{name}:{node.lineno}" for node in made if KEPT.search(lines[node.lineno - 1])]
     assert not found
 
 

@@ -81,8 +81,8 @@ def test_a_drawn_cluster_serves_producers_and_consumers(seed: int) -> None:
     assert determinism.run(seed, main) == []
 
 
-@simulated
 @pytest.mark.rule("CM-4")
+@simulated
 async def test_a_stopped_process_hands_its_shards_over_at_once(world: World) -> None:
     await started(world)
     began = world.now_ms()
@@ -107,8 +107,8 @@ async def test_nothing_of_a_killed_process_reaches_the_store_any_more(world: Wor
     assert world.complaints == []
 
 
-@simulated
 @pytest.mark.rule("CM-12")
+@simulated
 async def test_a_killed_process_that_knows_its_dead_takes_its_shards_back_at_once(world: World) -> None:
     await started(world)
     for knows_dead, at_most_ms in ((True, 1_000), (False, 8_000)):
@@ -121,8 +121,8 @@ async def test_a_killed_process_that_knows_its_dead_takes_its_shards_back_at_onc
     assert world.now_ms() - began > 1_500, "a stranger waits for the lease of its name"
 
 
-@simulated
 @pytest.mark.rule("CM-3")
+@simulated
 async def test_a_process_that_stood_still_for_longer_than_its_lease_gives_its_shards_up(world: World) -> None:
     await started(world)
     paused, other = world.processes["a"], world.processes["b"]
