@@ -1,0 +1,26 @@
+"""Metrics as functions from DataFrame to DataFrame, without I/O (PM-1c, PM-30…PM-34, PM-40…PM-64).
+
+Their input are rows of the reader, from a store or from Parquet; their grain is a share-partition, a group or a stream,
+and a tumbling window of event time. A lower bound says so in its name (`_lb`).
+"""
+
+from .groups import convergence, group_windows, share_partition_counts
+from .progress import latest_state, progress
+from .quality import gaps, quality, shard_skew
+from .replaying import poison, replay_windows
+from .stalls import fill_windows, stalls
+
+__all__ = [
+    "convergence",
+    "fill_windows",
+    "gaps",
+    "group_windows",
+    "latest_state",
+    "poison",
+    "progress",
+    "quality",
+    "replay_windows",
+    "shard_skew",
+    "share_partition_counts",
+    "stalls",
+]

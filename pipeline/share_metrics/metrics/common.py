@@ -1,0 +1,60 @@
+"""What all metrics agree on: keys, order, event time and windows (PM-7, PM-30, PM-34)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+from pyspark.sql.window import WindowSpec
+
+from share_metrics.reader.schemas import GAP
+
+KEY: Final = ("group_id", "topic_id", "partition")
+ORDER: Final = ("epoch", "seq")
+#: Bit of `cause` that marks a cold copy: state written once more, which is no event of its own (CM-18).
+COLD: Final = 64
+
+
+def so_far(*partition: str | Column) -> WindowSpec:
+    """Rows of a partition up to and with the present one, in the order of ids."""
+    return Window.partitionBy(*partition).orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+
+
+def before(*partition: str | Column) -> WindowSpec:
+    """Rows of a partition before the present one."""
+    return Window.partitionBy(*partition).orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, -1)
+
+
+def in_order(*partition: str | Column) -> WindowSpec:
+    """A partition in the order of ids, for `lag`."""
+    return Window.partitionBy(*partition).orderBy(*ORDER)
+
+
+def timed(rows: DataFrame) -> DataFrame:
+    """Rows, each once (PM-34), with `event_time`, the largest `ts` of their stream so far (PM-7), and `losses`.
+
+    `losses` counts the gaps of the stream before the row: where it changes between two rows of a key, something of that
+    key may be missing between them (PM-11).
+    """
+    once = rows.dropDuplicates(["stream", "entry_id", "record_type"])
+    lost = F.when(F.col("record_type") == GAP, 1).otherwise(0)
+    # A gap ends at an id whose entry may be there: the gap comes first.
+    order = Window.partitionBy("stream").orderBy("epoch", "seq", F.when(F.col("record_type") == GAP, 0).otherwise(1))
+    seen = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return once.withColumn("event_time", F.max("ts").over(seen)).withColumn("losses", F.sum(lost).over(seen))
+
+
+def windowed(rows: DataFrame, window_s: int) -> DataFrame:
+    """Rows with `window`, the start of the tumbling window that their event time lies in."""
+    return rows.withColumn("window", F.window("event_time", f"{window_s} seconds").start)
+
+
+def newest(column: str) -> Column:
+    """The value of the newest row by id, never by time (PM-30); of those that have one."""
+    return F.max_by(column, F.when(F.col(column).isNotNull(), F.struct(*ORDER)))
+
+
+def ratio(part: Column, whole: Column) -> Column:
+    """part / whole, null where there is nothing to compare with."""
+    return F.when(whole != 0, part / whole)

@@ -1,0 +1,63 @@
+"""Whether the rows can be believed, and how evenly shards are used (PM-11, PM-62, PM-64)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from share_metrics.reader.schemas import CLAIM, GAP, MALFORMED, NOOP, NOT_RECORDS, UNKNOWN
+
+from .common import KEY
+
+_GAP: Final = "from_id string, to_id string, lost bigint, reason string"
+
+
+def gaps(rows: DataFrame) -> DataFrame:
+    """One row for each gap: stream, ids, how many entries were lost and why (PM-11)."""
+    found = rows.where(F.col("record_type") == GAP).select("stream", F.from_json("error", _GAP).alias("gap"))
+    return found.select("stream", "gap.*")
+
+
+def quality(rows: DataFrame) -> DataFrame:
+    """One row for each stream: entries, and how many of them were no records; lost must be 0 without faults (PM-64)."""
+    lost = F.from_json("error", _GAP)["lost"]
+
+    def of_type(name: str) -> Column:
+        return F.sum(F.when(F.col("record_type") == name, 1).otherwise(0))
+
+    return rows.groupBy("stream").agg(
+        F.sum(F.when(F.col("record_type") != GAP, 1).otherwise(0)).alias("entries"),
+        of_type(CLAIM).alias("claims"),
+        of_type(NOOP).alias("noops"),
+        of_type(UNKNOWN).alias("unknown"),
+        of_type(MALFORMED).alias("quarantined"),
+        of_type(GAP).alias("gaps"),
+        F.sum(F.when(F.col("record_type") == GAP, lost).otherwise(0)).alias("lost"),
+        F.max("ts").alias("newest_ts"),
+    )
+
+
+def shard_skew(rows: DataFrame) -> DataFrame:
+    """One row for each share-state stream: entries, bytes, keys; and over all of them skew and Gini (PM-62).
+
+    Skew is the largest stream over the mean, by entries: 1 is even. Streams without rows are not known here.
+    """
+    records = rows.where(~F.col("record_type").isin(*NOT_RECORDS))
+    streams = records.groupBy("stream").agg(
+        F.count("*").alias("entries"),
+        F.sum("bytes").alias("bytes"),
+        F.count_distinct(*KEY).alias("keys"),
+    )
+    totals = streams.agg(
+        (F.max("entries") / F.avg("entries")).alias("skew"),
+        F.array_sort(F.collect_list("entries")).alias("sorted"),
+    )
+    count = F.size("sorted")
+    ranked = F.aggregate(
+        F.transform("sorted", lambda entries, index: entries * (index + 1)), F.lit(0).cast("bigint"), lambda a, b: a + b
+    )
+    total = F.aggregate("sorted", F.lit(0).cast("bigint"), lambda a, b: a + b)
+    gini = 2 * ranked / (count * total) - (count + 1) / count
+    return streams.crossJoin(totals.select("skew", gini.alias("gini")))

@@ -1,0 +1,48 @@
+"""Literal DataFrames: entries as the services write them, decoded as the reader decodes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from group_coordinator.codec import GroupLogCodec
+from group_coordinator.core import records as r
+from share_coordinator.core.records import ShareRecord
+from share_metrics.reader import EntryId, Gap, Kind
+from share_metrics.reader.decoding import RawEntry, decode, gap_row, to_batch
+from tests.unit.share_metrics.worlds import STREAM, state_entry
+
+#: Where the time of literal records begins, seconds since 1970: 0 would be "not known".
+BASE_S = 36_000
+
+
+def frame(spark: SparkSession, kind: Kind, rows: Sequence[dict[str, Any]]) -> DataFrame:
+    """Rows of the reader as a DataFrame."""
+    return spark.createDataFrame(pa.Table.from_batches([to_batch(kind, list(rows))]))
+
+
+def states(spark: SparkSession, told: Sequence[tuple[int, ShareRecord] | Gap]) -> DataFrame:
+    """Share-state records (append time in seconds from BASE_S, record) of one stream, with gaps between them."""
+    rows = [
+        gap_row(one) if isinstance(one, Gap)
+        else decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), one[1], (BASE_S + one[0]) * 1000))
+        for seq, one in enumerate(told, start=1)
+    ]  # fmt: skip
+    return frame(spark, Kind.SHARE_STATE, rows)
+
+
+def groups(spark: SparkSession, told: Sequence[tuple[int, r.Record]]) -> DataFrame:
+    """Group records (append time in seconds from BASE_S, record) of one stream."""
+    entries = []
+    for seq, (at, record) in enumerate(told, start=1):
+        letter, data = GroupLogCodec().encode(record, (BASE_S + at) * 1000)
+        entries.append(RawEntry(STREAM.replace("sgs", "gc"), EntryId(1, seq), letter, data))
+    return frame(spark, Kind.GROUP, [decode(Kind.GROUP, entry) for entry in entries])
+
+
+def rows_of(found: DataFrame, *order: str) -> list[dict[str, Any]]:
+    """Rows as plain values."""
+    return [row.asDict(recursive=True) for row in found.orderBy(*order).collect()]

@@ -1,0 +1,224 @@
+"""Metrics of share-partitions and streams on literal data, on the KIP's worked example, and against an oracle."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kip932.ids import SharePartitionKey
+from kip932.state_batches import CAUSE_ACK, CAUSE_LOCK_EXPIRY, StateBatch, WriteStats
+from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
+from share_metrics.metrics import (
+    fill_windows,
+    gaps,
+    latest_state,
+    poison,
+    progress,
+    quality,
+    replay_windows,
+    shard_skew,
+    stalls,
+)
+from share_metrics.reader import EntryId, Gap
+from tests.unit.share_metrics.worlds import KEY, STREAM, TOPIC, snapshot, update
+
+from .frames import BASE_S, rows_of, states
+from .world import Log, World
+
+OTHER = SharePartitionKey("G2", TOPIC, 1)
+
+
+def acked(count: int, deliveries: int) -> WriteStats:
+    return WriteStats(CAUSE_ACK, n_accept=count, max_dc=deliveries, sum_dc=count * deliveries, hwm=130, speo=121)
+
+
+def worked_example() -> list[ShareRecord]:
+    """KIP-932, "Examples with share-group state": one write for each operation."""
+    return [
+        snapshot(100),
+        update(110, stats=acked(10, 1)),
+        update(batches=[StateBatch(110, 110, 0, 1)], stats=WriteStats(CAUSE_ACK, n_release=1)),
+        update(complete=1, batches=[StateBatch(111, 118, 0, 0), StateBatch(119, 119, 2, 1)], stats=acked(1, 1)),
+        update(complete=1, batches=[StateBatch(111, 112, 0, 1)], stats=WriteStats(CAUSE_LOCK_EXPIRY, n_timeout=2)),
+        update(complete=7, batches=[StateBatch(113, 118, 2, 1)], stats=acked(6, 1)),
+        update(111, complete=7, stats=acked(1, 2)),
+        update(120, stats=acked(2, 2)),
+    ]
+
+
+@pytest.mark.rule("PM-40", "PM-41", "PM-42", "PM-43", "PM-44", "PM-45", "PM-46", "PM-49", "PM-50", "PM-68")
+def test_the_worked_example_of_the_kip(spark: SparkSession, world: World) -> None:
+    world.make_cluster(state_shards=1)
+    Log(world, STREAM).state(*worked_example())
+    rows = spark.read.format("redis_streams").options(url=world.url, kind="share_state").load()
+    rows = rows.localCheckpoint()
+    found = rows_of(progress(rows, 3600), "window")[0]
+    expected = {
+        "group_id": "G1", "partition": 0, "spso": 120, "done": 120, "spso_delta": 20, "finished_count": 20,
+        "ack_accept": 20, "ack_release": 1, "ack_reject": None, "timeout_count": 2, "limit_archived_count": None,
+        "redelivered_lb": 3, "finished_known": 20, "redelivery_ratio": 3 / 20, "snapshots": 1, "updates": 7,
+        "writes": 8, "entries": 8, "hwm": 130, "lag": 10, "in_flight_width": 1, "anomalies": 0,
+        "update_snapshot_ratio": 7.0, "cold_share": 0.0, "state_epoch_resets": 0, "finished_rate": 20 / 3600,
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    replayed = rows_of(replay_windows(rows, 3600), "window")[0]
+    assert (replayed["released_lb"], replayed["accepted_lb"], replayed["archived_lb"]) == (3, 7, 0)
+    assert replayed["delivery_counts_lb"][:2] == [7, 0]
+    assert (replayed["in_flight_batches"], replayed["incomplete"]) == (0, False)
+
+
+@pytest.mark.rule("PM-30", "PM-42", "PM-52", "PM-59", "PM-60", "PM-68")
+def test_resets_tombstones_cold_copies_and_falls(spark: SparkSession) -> None:
+    rows = states(
+        spark,
+        [
+            (10, snapshot(100, 2)),
+            (20, update(110, stats=WriteStats(CAUSE_ACK, n_accept=8, hwm=100))),
+            (30, snapshot(110, epoch=1, create_ms=20_000, write_ms=30_000, stats=acked(8, 1))),
+            (40, update(105, epoch=1)),
+            (50, snapshot(40, epoch=2, state_epoch=2)),
+            (55, ShareTombstone(KEY)),
+            (70, snapshot(7, state_epoch=3)),
+            (130, update(9)),
+            (5, update(12, stats=WriteStats(CAUSE_ACK, hwm=20))),
+        ],
+    ).localCheckpoint()
+    first, second, third = rows_of(progress(rows, 60), "window")
+    assert (first["spso"], first["spso_delta"], first["finished_count"]) == (40, 5, 3)
+    assert (first["snapshots"], first["cold_snapshots"], first["cold_share"]) == (2, 1, 1 / 3)
+    assert first["ack_accept"] == 8
+    assert first["state_epoch_resets"] == 1
+    assert first["reset_jump"] == -65
+    assert first["anomalies"] == 1 + 0
+    assert (first["tombstones"], second["finished_count"], second["spso"]) == (1, 0, 7)
+    # Its clock says 5 s, but the stream was at 130 s already: time never runs back, and order is that of ids.
+    assert (third["writes"], third["finished_count"], third["spso"], third["lag"]) == (2, 5, 12, 8)
+    newest = rows_of(latest_state(rows), "group_id")
+    assert [(row["spso"], row["state_epoch"], row["hwm"]) for row in newest] == [(12, 3, 20)]
+
+
+@pytest.mark.rule("PM-11", "PM-48", "PM-62", "PM-64")
+def test_gaps_quality_skew_and_poison(spark: SparkSession) -> None:
+    rows = states(
+        spark,
+        [
+            (1, snapshot(0)),
+            (2, update(batches=[StateBatch(5, 5, 0, 4)])),
+            Gap(STREAM, EntryId(1, 2), EntryId(1, 4), 1, "trimmed"),
+            (61, update(batches=[StateBatch(6, 6, 0, 4)])),
+            (62, snapshot(0, key=OTHER)),
+        ],
+    ).localCheckpoint()
+    found = rows_of(gaps(rows), "stream")
+    assert found == [{"stream": STREAM, "from_id": "1-2", "to_id": "1-4", "lost": 1, "reason": "trimmed"}]
+    counts = rows_of(quality(rows), "stream")[0]
+    assert {name: counts[name] for name in ("entries", "claims", "gaps", "lost", "quarantined", "unknown")} == {
+        "entries": 4, "claims": 0, "gaps": 1, "lost": 1, "quarantined": 0, "unknown": 0,
+    }  # fmt: skip
+    skew = rows_of(shard_skew(rows), "stream")[0]
+    assert (skew["entries"], skew["keys"], skew["skew"], skew["gini"]) == (4, 2, 1.0, 0.0)
+    replayed = rows_of(replay_windows(rows.where("group_id = 'G1' or group_id is null")), "window")
+    assert [row["incomplete"] for row in replayed] == [False, True]
+    suspects = rows_of(poison(rows), "offset")
+    assert [(row["group_id"], row["offset"], row["delivery_count"]) for row in suspects] == [("G1", 5, 4)]
+
+
+@pytest.mark.rule("PM-31", "PM-61")
+def test_idle_windows_are_filled_and_a_standstill_is_found(spark: SparkSession) -> None:
+    rows = states(
+        spark,
+        [
+            (0, snapshot(0, stats=WriteStats(hwm=50))),
+            (60, update(10, stats=WriteStats(hwm=50))),
+            (65, snapshot(0, key=OTHER)),
+            (480, update(1, key=OTHER, stats=WriteStats(hwm=1))),
+        ],
+    )
+    filled = fill_windows(progress(rows)).localCheckpoint()
+    of_first = rows_of(filled.where("group_id = 'G1'"), "window")
+    assert [row["finished_count"] for row in of_first] == [0, 10, 0, 0, 0, 0, 0, 0, 0]
+    assert {row["lag"] for row in of_first[1:]} == {40}
+    found = rows_of(stalls(filled), "window")
+    assert [(row["group_id"], row["still_s"], row["kind"]) for row in found] == [
+        ("G1", 300, "stalled"),
+        ("G1", 360, "stalled"),
+        ("G1", 420, "stalled"),
+    ]
+    members = spark.createDataFrame(
+        [("G1", of_first[3]["window"], 0)], "group_id string, window timestamp, members int"
+    )
+    kinds = [row["kind"] for row in rows_of(stalls(filled, members), "window")]
+    assert kinds == ["abandoned"] * 6
+
+
+def history(seed: int) -> list[tuple[int, ShareRecord]]:
+    """Share-partitions that move forward, are reset and deleted, at random."""
+    random = Random(seed)
+    keys = [SharePartitionKey(f"g{number}", TOPIC, number) for number in range(3)]
+    eras = dict.fromkeys(keys, 0)
+    offsets = dict.fromkeys(keys, 0)
+    told: list[tuple[int, ShareRecord]] = [(0, snapshot(0, key=key, state_epoch=0)) for key in keys]
+    now = 0
+    for _ in range(60):
+        now += random.randrange(30)
+        key = random.choice(keys)
+        roll = random.random()
+        if roll < 0.08:
+            told.append((now, ShareTombstone(key)))
+            eras[key] += 1
+            offsets[key] = random.randrange(50)
+            told.append((now, snapshot(offsets[key], key=key, state_epoch=eras[key])))
+        elif roll < 0.16:
+            eras[key] += 1
+            offsets[key] = random.randrange(50)
+            told.append((now, snapshot(offsets[key], key=key, state_epoch=eras[key])))
+        elif roll < 0.3:
+            offsets[key] += random.randrange(5)
+            told.append((now, snapshot(offsets[key], key=key, state_epoch=eras[key])))
+        else:
+            moved = random.random() < 0.6
+            offsets[key] += random.randrange(1, 20) if moved else 0
+            told.append((now, update(offsets[key] if moved else -1, random.randrange(3) * moved, key=key)))
+    return told
+
+
+def oracle(told: list[tuple[int, ShareRecord]], window_s: int) -> dict[tuple[str, int], dict[str, int]]:
+    """Finished records and writes of each group and window, one record after the other."""
+    counts: dict[tuple[str, int], dict[str, int]] = {}
+    state: dict[str, tuple[int | None, int, int]] = {}
+    for at, record in told:
+        group = record.key.group_id
+        row = counts.setdefault((group, at // window_s * window_s), {"finished_count": 0, "writes": 0, "falls": 0})
+        if isinstance(record, ShareTombstone):
+            del state[group]
+            continue
+        row["writes"] += 1
+        epoch, start, done = state.get(group, (None, 0, 0))
+        known = epoch is not None
+        if isinstance(record, ShareSnapshot):
+            known = known and record.state_epoch == epoch
+            epoch = record.state_epoch
+        if isinstance(record, ShareSnapshot | ShareUpdate) and record.start_offset >= 0:
+            start = record.start_offset
+        now_done = start + max(record.delivery_complete_count, 0)
+        if known:
+            row["finished_count"] += now_done - done
+            row["falls"] += now_done < done
+        state[group] = (epoch, start, now_done)
+    return counts
+
+
+@pytest.mark.rule("PM-41", "PM-43", "PM-68")
+def test_a_random_history_counts_as_the_oracle_does(spark: SparkSession) -> None:
+    told = history(seed=7)
+    expected = oracle(told, 60)
+    found: dict[tuple[str, int], dict[str, Any]] = {
+        (row["group_id"], int(row["window"].timestamp()) - BASE_S): {
+            "finished_count": row["finished_count"], "writes": row["writes"], "falls": row["anomalies"],
+        }
+        for row in rows_of(progress(states(spark, told), 60), "window")
+    }  # fmt: skip
+    assert found == expected

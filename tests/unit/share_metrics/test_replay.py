@@ -1,0 +1,175 @@
+"""The replay of one share-partition, held against a dictionary of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip932.state_batches import StateBatch, combine
+from share_metrics.replay import Change, Event, Replay, changes
+
+MINUTE = 60_000_000
+
+
+def played(*events: Event, limit: int = 5) -> Replay:
+    replay = Replay(MINUTE, limit)
+    for event in events:
+        replay.apply(event)
+    return replay
+
+
+def snap(start: int, *batches: StateBatch, at: int = 0, losses: int = 0) -> Event:
+    return Event("snapshot", at, losses, start, batches)
+
+
+def upd(start: int | None, *batches: StateBatch, at: int = 0, losses: int = 0) -> Event:
+    return Event("update", at, losses, start, batches)
+
+
+@pytest.mark.rule("PM-49")
+def test_filler_is_no_release() -> None:
+    tally = played(snap(0), upd(None, StateBatch(0, 9, 0, 0))).windows[0]
+    assert (tally.released_lb, tally.accepted_lb, tally.archived_lb) == (0, 0, 0)
+
+
+@pytest.mark.rule("PM-47", "PM-49", "PM-50", "PM-51")
+def test_transitions_are_counted_by_offset() -> None:
+    replay = played(
+        snap(10),
+        upd(None, StateBatch(10, 14, 0, 1), StateBatch(15, 19, 2, 1)),
+        upd(None, StateBatch(10, 12, 2, 2), StateBatch(13, 13, 4, 5)),
+        upd(None, StateBatch(13, 13, 4, 5)),
+    )
+    tally = replay.windows[0]
+    assert (tally.released_lb, tally.accepted_lb, tally.archived_lb) == (5, 8, 1)
+    assert tally.histogram == [5, 3, 0, 0, 1, 0, 0, 0, 0, 0]
+    assert (tally.in_flight_batches, tally.in_flight_width_lb) == (4, 10)
+
+
+@pytest.mark.rule("PM-32")
+def test_nothing_counts_before_the_first_snapshot() -> None:
+    replay = played(upd(None, StateBatch(0, 9, 0, 1)), snap(0, StateBatch(0, 9, 0, 1), at=MINUTE))
+    assert replay.windows[0].incomplete
+    assert replay.windows[0].released_lb == 0
+    assert (replay.windows[MINUTE].released_lb, replay.windows[MINUTE].incomplete) == (0, False)
+
+
+@pytest.mark.rule("PM-11")
+def test_after_a_gap_the_replay_waits_for_the_next_snapshot() -> None:
+    replay = played(
+        snap(0),
+        upd(None, StateBatch(0, 0, 0, 1)),
+        upd(None, StateBatch(1, 1, 0, 1), at=MINUTE, losses=1),
+        snap(0, StateBatch(0, 1, 0, 1), at=2 * MINUTE, losses=1),
+        upd(None, StateBatch(2, 2, 0, 1), at=2 * MINUTE, losses=1),
+    )
+    assert [replay.windows[at].incomplete for at in (0, MINUTE, 2 * MINUTE)] == [False, True, False]
+    assert [replay.windows[at].released_lb for at in (0, MINUTE, 2 * MINUTE)] == [1, 0, 1]
+
+
+@pytest.mark.rule("PM-59")
+def test_a_reset_and_a_new_life_count_nothing_of_the_old_one() -> None:
+    replay = played(
+        snap(100, StateBatch(100, 100, 0, 1)),
+        snap(50, StateBatch(60, 60, 0, 1)),
+        Event("tombstone", 0, 0, None, ()),
+        snap(0, StateBatch(3, 3, 0, 1)),
+    )
+    assert replay.windows[0].released_lb == 0
+
+
+@pytest.mark.rule("PM-63")
+def test_an_offset_is_final_when_it_is_said_so_or_passed() -> None:
+    tally = played(
+        snap(0),
+        upd(None, StateBatch(0, 3, 0, 1), at=1_000_000),
+        upd(None, StateBatch(1, 1, 0, 2), at=2_000_000),
+        upd(None, StateBatch(1, 1, 2, 3), at=4_000_000),
+        upd(3, at=6_000_000),
+    ).windows[0]
+    assert sorted(tally.latencies_ms) == [(3_000, 1), (5_000, 1), (5_000, 1)]
+    assert (tally.percentile_ms(0.3), tally.percentile_ms(0.5), tally.percentile_ms(0.99)) == (3_000, 5_000, 5_000)
+
+
+def test_without_latencies_there_is_no_percentile() -> None:
+    assert played(snap(0)).windows[0].percentile_ms(0.5) is None
+
+
+@pytest.mark.rule("PM-48")
+def test_offsets_delivered_up_to_the_limit_are_suspects_newest_first() -> None:
+    replay = played(
+        snap(0),
+        upd(None, StateBatch(0, 9, 0, 1)),
+        upd(None, StateBatch(3, 3, 0, 4), at=1),
+        upd(None, StateBatch(7, 7, 3, 2), at=2),
+        upd(None, StateBatch(3, 3, 4, 5), at=3),
+        upd(None, StateBatch(5, 5, 4, 2), at=4),
+    )
+    assert [(one.offset, one.delivery_state, one.delivery_count, one.times_released) for one in replay.poison()] == [
+        (3, 4, 5, 1),
+        (7, 3, 2, 0),
+    ]
+    assert replay.poison()[0].first_seen_us == 1
+
+
+@pytest.mark.rule("PM-48")
+def test_suspects_are_bounded_whatever_a_record_claims() -> None:
+    replay = played(snap(0), upd(None, StateBatch(0, 2**62, 0, 4)), upd(None, StateBatch(0, 2**62, 4, 5)))
+    assert len(replay.poison()) == 100
+
+
+def test_changes_cover_what_is_new_and_what_is_different() -> None:
+    old = [StateBatch(2, 4, 0, 1), StateBatch(8, 9, 2, 1)]
+    new = [StateBatch(0, 9, 2, 1)]
+    assert list(changes(old, new)) == [
+        Change(0, 1, None, 2, 1),
+        Change(2, 4, (0, 1), 2, 1),
+        Change(5, 7, None, 2, 1),
+    ]
+
+
+_BATCH = st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 2, 3, 4]), st.integers(0, 4)).map(
+    lambda made: StateBatch(made[0], made[0] + made[1], made[2], made[3])
+)
+_WRITES = st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.lists(_BATCH, max_size=4)), max_size=12)
+
+
+def oracle(writes: Sequence[tuple[bool, int, list[StateBatch]]]) -> tuple[int, int, int]:
+    """Released, accepted, archived offsets, from a dictionary of every offset: the highest (count, state) wins."""
+    known: dict[int, tuple[int, int]] = {}
+    counts = {0: 0, 2: 0, 4: 0}
+    start = 0
+    for whole, step, batches in writes:
+        start += step
+        stated: dict[int, tuple[int, int]] = {} if whole else dict(known)
+        for batch in batches:
+            for offset in range(batch.first_offset, batch.last_offset + 1):
+                rank = (batch.delivery_count, batch.delivery_state)
+                stated[offset] = max(stated.get(offset, rank), rank)
+        stated = {offset: rank for offset, rank in stated.items() if offset >= start}
+        for offset, (count, state) in stated.items():
+            before = known.get(offset)
+            if before == (count, state) or (before is None and (count, state) == (0, 0)):
+                continue
+            if state == 0 and count > 0:
+                counts[0] += 1
+            elif state in {2, 4} and (before is None or before[1] != state):
+                counts[state] += 1
+        known = stated
+    return counts[0], counts[2], counts[4]
+
+
+@pytest.mark.rule("PM-32", "PM-68")
+@given(_WRITES)
+def test_a_random_history_counts_as_the_oracle_does(writes: list[tuple[bool, int, list[StateBatch]]]) -> None:
+    events = [snap(0)]
+    start = 0
+    for whole, step, batches in writes:
+        start += step
+        given_batches = tuple(combine((), batches, start)) if whole else tuple(batches)
+        events.append(snap(start, *given_batches) if whole else upd(start if step else None, *given_batches))
+    tally = played(*events).windows[0]
+    assert (tally.released_lb, tally.accepted_lb, tally.archived_lb) == oracle(writes)
