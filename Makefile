@@ -19,6 +19,7 @@ RELEASED := $(lastword $(sort $(wildcard protos/released/*.json)))
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup protos style types test sim mutants up demo bench docs format release-protos clean
+.PHONY: image-base image image-check
 
 help: ## Say what the words mean.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -77,6 +78,16 @@ bench: setup ## Run the benchmarks; each prints one JSON line.
 docs: setup ## Write the generated pages of docs/ anew.
 	$(PY) tools/conformance.py --write
 	$(PY) tools/reference.py --write
+
+image-base: ## Make a base image from Debian's packages, where the official one cannot be pulled; needs root.
+	deploy/docker/base.sh
+
+IMAGE ?= sharegroups:dev
+image: setup ## Build the image of all roles: IMAGE=name:tag, IMAGE_BASE=base, UPGRADE=1 for the newest wheels.
+	PYTHON=$(PY) deploy/docker/image.sh $(IMAGE)
+
+image-check: image ## Try that image in containers: health, read-only root, records through all roles.
+	IMAGE_UNDER_TEST=$(IMAGE) $(PY) -m pytest tests/image
 
 format: setup ## Put Python and .proto files into house format.
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,14 @@
+"""The image under test: `make image-check` builds it and names it in IMAGE_UNDER_TEST; else these tests skip."""
+
+import os
+import shutil
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    name = os.environ.get("IMAGE_UNDER_TEST", "")
+    if not name or shutil.which("docker") is None:
+        pytest.skip("needs Docker: make image-check builds the image and tries it")
+    return name
