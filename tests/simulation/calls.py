@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -250,15 +252,37 @@ class _ServerEnd:
         await self._down.put(data)
 
 
+class _Slot:
+    """Something on its way through a lane."""
+
+    __slots__ = ("come", "deliver")
+
+    def __init__(self, deliver: Callable[[], None]) -> None:
+        self.deliver = deliver
+        self.come = False
+
+
 class _Lane:
     """One direction of a stream: messages arrive in their order, for one reader; a lost one breaks the connection."""
 
-    __slots__ = ("_arrived", "_connection", "_due_s", "_ended", "_reader", "_send", "_stopped", "_unread", "_writers")
+    __slots__ = (
+        "_arrived",
+        "_connection",
+        "_due_s",
+        "_ended",
+        "_reader",
+        "_send",
+        "_stopped",
+        "_under_way",
+        "_unread",
+        "_writers",
+    )
 
     def __init__(self, connection: Connection, *, up: bool) -> None:
         self._connection = connection
         self._send = connection.up if up else connection.down
         self._due_s = 0.0
+        self._under_way: deque[_Slot] = deque()
         self._unread = 0
         self._arrived: deque[bytes] = deque()
         self._ended = False
@@ -266,9 +290,16 @@ class _Lane:
         self._reader: asyncio.Future[None] | None = None
         self._writers: deque[asyncio.Future[None]] = deque()
 
-    def send(self, deliver: Any) -> None:
-        """Send something else than a message behind the messages."""
-        self._due_s = self._send(deliver, self._due_s)
+    def send(self, deliver: Callable[[], None]) -> None:
+        """Send something; it arrives behind all that was sent before, also behind what a cut still holds."""
+        slot = _Slot(deliver)
+        self._under_way.append(slot)
+        self._due_s = self._send(partial(self._come, slot), self._due_s)
+
+    def _come(self, slot: _Slot) -> None:
+        slot.come = True
+        while self._under_way and self._under_way[0].come:
+            self._under_way.popleft().deliver()
 
     async def put(self, data: bytes) -> None:
         """Send one message; waits while too many are unread, drops it when the stream has ended."""
@@ -282,7 +313,7 @@ class _Lane:
             self._connection.broken("connection reset by peer")
             return
         self._unread += 1
-        self.send(lambda: self._arrive(data))
+        self.send(partial(self._arrive, data))
 
     def _arrive(self, data: bytes) -> None:
         if not self._ended:

@@ -181,8 +181,9 @@ class SimNetwork:
         """End the cut from `a` to `b`, or every cut. What was held arrives now, in its order."""
         for pair in [pair for pair in self._cuts if a is None or pair == (a, b)]:
             del self._cuts[pair]
+            due_s = 0.0
             for deliver in self._held.pop(pair, []):
-                self.send(*pair, deliver)
+                due_s = self.send(*pair, deliver, due_s)
 
     def unheard(self, life: Life) -> None:
         """A process stopped answering: if it still does not when keepalive is over, its connections break."""

@@ -252,6 +252,20 @@ async def test_a_stream_keeps_its_order(net: Net) -> None:
 
 
 @simulated
+async def test_a_stream_keeps_its_order_over_a_cut(net: Net) -> None:
+    stream = await net.transport.open_stream("s:9000", STREAM)
+    for begin in range(0, 30, 10):
+        net.network.cut("c", "s")
+        for number in range(begin, begin + 5):
+            await stream.write(message(number))
+        await asyncio.sleep(0.5)
+        net.network.heal("c", "s")
+        for number in range(begin + 5, begin + 10):
+            await stream.write(message(number))
+    assert [await heard(stream) for _ in range(30)] == list(range(30))
+
+
+@simulated
 async def test_a_closed_stream_cancels_its_handler_when_the_news_arrive(net: Net) -> None:
     stream = await net.transport.open_stream("s:9000", STREAM)
     await stream.write(message(1))
