@@ -95,6 +95,11 @@ class TestProducedStays:
         made.final = replace(made.final, logs={})
         assert not found(ProducedStays(), made)
 
+    def test_of_a_topic_that_may_be_deleted_nothing_is_promised(self) -> None:
+        made = Made().produced(0, 1).rests(1)
+        made.add(Administered, "DeleteTopics", "t", TOPIC, "REQUEST_TIMED_OUT", 0)
+        assert not found(ProducedStays(), made)
+
 
 class TestTopicIds:
     pytestmark = pytest.mark.rule("INV-15")

@@ -126,6 +126,14 @@ class TestNothingSkipped:
         assert not found(NothingSkipped(), made.reads(0))
         assert found(NothingSkipped(), made.writes(1)) == ["INV-1"]
 
+    def test_once_a_topic_may_be_deleted_nothing_is_promised(self) -> None:
+        made = Made().produced(0).reads(0).at(50).writes(1)
+        made.add(Administered, "DeleteTopics", "t", TOPIC, "REQUEST_TIMED_OUT", 51)
+        assert found(NothingSkipped(), made) == ["INV-1"]
+        made = Made().produced(0).reads(0).at(50).writes(1)
+        made.add(Administered, "DeleteTopics", "t", TOPIC, "REQUEST_TIMED_OUT", 49)
+        assert not found(NothingSkipped(), made)
+
     def test_where_a_group_begins_late_nothing_was_skipped(self) -> None:
         made = Made().produced(0, 1, 2).answered("Initialize", -1).reads(-1).writes(2)
         assert not found(NothingSkipped(), made)

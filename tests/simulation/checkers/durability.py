@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 from kip932.ids import ACK_RELEASE, ACK_RENEW, STATE_ARCHIVING, TERMINAL_STATES
 from tests.simulation.checkers import Violation
-from tests.simulation.checkers.reading import Applied, StateKey, finished_in, offsets, partition_of, typed
+from tests.simulation.checkers.reading import (
+    Applied,
+    Partition,
+    StateKey,
+    doomed,
+    finished_in,
+    offsets,
+    partition_of,
+    typed,
+)
 from tests.simulation.final import Final
 from tests.simulation.history import AckAnswered, History, Settled, Share, StateAnswered, StateSeen
 
@@ -55,8 +64,9 @@ class DurableBeforeConfirmed:
             elif event.code == 0:
                 key = StateKey(event.share, event.state_epoch)
                 yield from self._answered(event, applied, states[key], confirmed[key])
+        existing = {partition for partition in final.logs if partition[0] not in doomed(history)}
         for name, found in (("served", final.served), ("replayed", final.replayed), ("rebuilt", final.rebuilt)):
-            yield from self._at_end(name, found, confirmed, final)
+            yield from self._at_end(name, found, confirmed, existing)
 
     @staticmethod
     def _answered(
@@ -86,11 +96,11 @@ class DurableBeforeConfirmed:
         name: str,
         found: Mapping[Share, StateSeen],
         confirmed: Mapping[StateKey, Mapping[int, AckAnswered]],
-        final: Final,
+        existing: set[Partition],
     ) -> Iterator[Violation]:
         newest = {key.share: key for key in sorted(confirmed)}
         for share, key in newest.items():
-            if not found or partition_of(share) not in final.logs:
+            if not found or partition_of(share) not in existing:
                 continue
             state = found.get(share)
             if state is not None and state.state_epoch != key.state_epoch:

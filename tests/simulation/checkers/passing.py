@@ -20,6 +20,7 @@ from tests.simulation.checkers.reading import (
     Applied,
     Records,
     StateKey,
+    doomed,
     finished_in,
     object_of,
     offsets,
@@ -77,6 +78,7 @@ class _Judge:
 
     def __init__(self, history: History, final: Final) -> None:
         self.records = Records(history, final)
+        self._doomed = doomed(history)
         self._applied = Applied(history)
         self._limits = Limits(history)
         self._lives: dict[StateKey, _Life] = defaultdict(_Life)
@@ -124,6 +126,8 @@ class _Judge:
             if life.judged_to >= 0:
                 newly += self.records.between(partition, life.judged_to, start_offset)
             life.judged_to = start_offset
+        if seen.at_ms >= self._doomed.get(key.share.topic_id, AT_THE_END):
+            return
         log_start = self.records.log_start(partition)
         for offset in dict.fromkeys(newly):
             if offset in life.judged:

@@ -160,6 +160,16 @@ class Applied:
         return key not in self._refused
 
 
+def doomed(history: History) -> dict[str, int]:
+    """Topics whose deletion was asked for, by id, and since when. Whatever came of that, nothing is promised of them: a
+    deletion of unknown outcome may have begun and then be lost with the store's tail."""
+    found: dict[str, int] = {}
+    for event in history.of(Administered):
+        if event.call == "DeleteTopics":
+            found[event.detail] = min(event.asked_ms, found.get(event.detail, event.asked_ms))
+    return found
+
+
 def begun_ms(history: History, phase: str) -> int | None:
     """When a phase of the run began; None when it never did."""
     return next((event.at_ms for event in history.of(PhaseBegan) if event.phase == phase), None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kip932.ids import ACK_RENEW
 from tests.simulation.checkers import Violation
-from tests.simulation.checkers.reading import offsets, typed
+from tests.simulation.checkers.reading import doomed, offsets, typed
 from tests.simulation.final import Final
 from tests.simulation.history import AckAnswered, Acquired, Delivered, Event, History, Place, Produced, ProduceSent
 
@@ -119,9 +119,10 @@ class ProducedStays:
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
         """Every confirmed record of a topic that still exists."""
+        gone = doomed(history)
         for event in history.of(Produced):
             log = final.logs.get(event.place[:2])
-            if log is None or event.place.offset < log.log_start_offset:
+            if log is None or event.place.topic_id in gone or event.place.offset < log.log_start_offset:
                 continue
             if event.place.offset not in final.values.get(event.place[:2], {}):
                 yield Violation(
