@@ -27,19 +27,16 @@ class ShareStateCodec:
 
     def encode(self, record: ShareRecord, wall_ms: int) -> tuple[str, bytes]:
         """The entry's type letter and bytes; `wall_ms` is its append time (PM-20 X1)."""
-        key = record.key
-        message = pb.ShareStateRecord(
-            record_version=_VERSION,
-            key=pb.ShareStateRecord.Key(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition),
-            append_time_ms=wall_ms,
-        )
+        message = pb.ShareStateRecord(record_version=_VERSION, append_time_ms=wall_ms)
+        key = message.key
+        key.group_id, key.topic_id, key.partition = record.key
         kind = TOMBSTONE
-        if isinstance(record, ShareSnapshot):
+        if isinstance(record, ShareUpdate):
+            kind = UPDATE
+            _fill_update(message.update, record)
+        elif isinstance(record, ShareSnapshot):
             kind = SNAPSHOT
             message.snapshot.CopyFrom(_snapshot_message(record))
-        elif isinstance(record, ShareUpdate):
-            kind = UPDATE
-            message.update.CopyFrom(_update_message(record))
         return kind, message.SerializeToString()
 
     def decode(self, kind: str, data: bytes) -> ShareRecord | None:
@@ -87,16 +84,18 @@ def _snapshot_message(record: ShareSnapshot) -> pb.ShareSnapshot:
     )
 
 
-def _update_message(record: ShareUpdate) -> pb.ShareUpdate:
-    return pb.ShareUpdate(
-        snapshot_epoch=record.snapshot_epoch,
-        leader_epoch=record.leader_epoch,
-        start_offset=record.start_offset,
-        delivery_complete_count=record.delivery_complete_count,
-        state_batches=batches_to_messages(record.batches),
-        generation=record.generation,
-        stats=stats_to_message(record.stats),
-    )
+def _fill_update(message: pb.ShareUpdate, record: ShareUpdate) -> None:
+    """Nearly all records are updates: they are written where they will lie, not copied there."""
+    message.snapshot_epoch = record.snapshot_epoch
+    message.leader_epoch = record.leader_epoch
+    message.start_offset = record.start_offset
+    message.delivery_complete_count = record.delivery_complete_count
+    message.generation = record.generation
+    for first, last, state, count in record.batches:
+        message.state_batches.add(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+    stats = stats_to_message(record.stats)
+    if stats is not None:
+        message.stats.CopyFrom(stats)
 
 
 def _snapshot(key: SharePartitionKey, message: pb.ShareSnapshot) -> ShareSnapshot:

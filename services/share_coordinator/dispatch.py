@@ -127,6 +127,30 @@ class Dispatcher:
         self._report(commands, outcomes, self._clock.now_ms() - started_ms)
         return outcomes
 
+    async def run_one(self, command: KeyCommand, within_ms: int) -> KeyOutcome:
+        """As `run` for one command, for `within_ms` at most."""
+        started_ms = self._clock.now_ms()
+        outcome: KeyOutcome
+        result = self._post(shard_of(command.key, self._directory.shards), (command,))
+        if isinstance(result, KafkaError):
+            outcome = result
+        else:
+            limit_ms = min(within_ms, self._write_timeout_ms)
+            timer = asyncio.get_running_loop().call_later(limit_ms / 1000, _expire, result, limit_ms)
+            try:
+                outcome = cast(KeyOutcome, await result)
+            except KafkaError as error:
+                outcome = error
+            except Exception as error:
+                log.exception(
+                    "a shard failed a request in an unforeseen way", command=type(command).__name__, error=error
+                )
+                outcome = UnknownServerError()
+            finally:
+                timer.cancel()
+        self._report((command,), (outcome,), self._clock.now_ms() - started_ms)
+        return outcome
+
     async def delete_topics(self, topic_ids: frozenset[bytes]) -> int:
         """Tombstone every key of deleted topics on the shards served here (SC-80); how many.
 
@@ -177,8 +201,7 @@ class Dispatcher:
         if isinstance(result, KafkaError):
             return [result] * size
         if not result.done():
-            limit = self._write_timeout_ms
-            return [CoordinatorNotAvailableError(f"the store did not confirm within {limit} ms; try again")] * size
+            return [_unconfirmed(self._write_timeout_ms)] * size
         if result.cancelled():
             return [NotCoordinatorError("the shard was given up; look up its owner")] * size
         failure = result.exception()
@@ -197,3 +220,13 @@ class Dispatcher:
         fenced = sum(1 for outcome in outcomes if isinstance(outcome, FencedError))
         if fenced:
             self._meter.fenced(fenced)
+
+
+def _expire(result: asyncio.Future[object], limit_ms: int) -> None:
+    """Nothing is rolled back: the records may still land, only nobody waits any more (SC-63)."""
+    if not result.done():
+        result.set_exception(_unconfirmed(limit_ms))
+
+
+def _unconfirmed(limit_ms: int) -> CoordinatorNotAvailableError:
+    return CoordinatorNotAvailableError(f"the store did not confirm within {limit_ms} ms; try again")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
@@ -30,19 +30,12 @@ class LocalShareCoordinator:
         """Whether this process serves the shard at present."""
         return self._dispatcher.active and self._dispatcher.serves(shard_index)
 
-    async def perform(
-        self, operation: Operation, entries: Sequence[tuple[SharePartitionKey, Payload]]
-    ) -> Sequence[Answer]:
-        """Run one operation on different keys; answers in order."""
+    async def perform(self, operation: Operation, key: SharePartitionKey, payload: Payload, within_ms: int) -> Answer:
+        """Run one operation, for `within_ms` at most."""
         if not self._dispatcher.active:
-            return [Answer(CoordinatorNotAvailableError("the share coordinator has stopped"))] * len(entries)
-        make = _COMMANDS[operation]
-        commands = [make(key, payload) for key, payload in entries]
-        outcomes = await self._dispatcher.run(commands)
-        return [
-            self._refusal(command.key, outcome) if isinstance(outcome, KafkaError) else Answer(value=_value(outcome))
-            for command, outcome in zip(commands, outcomes, strict=True)
-        ]
+            return Answer(CoordinatorNotAvailableError("the share coordinator has stopped"))
+        outcome = await self._dispatcher.run_one(_COMMANDS[operation](key, payload), within_ms)
+        return self._refusal(key, outcome) if isinstance(outcome, KafkaError) else Answer(None, _value(outcome))
 
     def _refusal(self, key: SharePartitionKey, error: KafkaError) -> Answer:
         owner = self._dispatcher.owner(key) if isinstance(error, NotCoordinatorError) else None

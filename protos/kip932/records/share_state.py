@@ -36,11 +36,19 @@ def stats_to_message(stats: WriteStats) -> WriteStatsMessage | None:
     """The message; None for statistics that say nothing, so that the field stays absent."""
     if stats == NO_STATS:
         return None
-    message = WriteStatsMessage(cause=stats.cause)
-    for name, value in zip(_COUNTS, stats[1:], strict=True):
-        if value is not None:
-            setattr(message, name, value)
-    return message
+    cause, n_accept, n_release, n_reject, n_timeout, n_limit, max_dc, sum_dc, hwm, speo = stats
+    return WriteStatsMessage(  # a field given as None stays absent
+        cause=cause,
+        n_accept=n_accept,
+        n_release=n_release,
+        n_reject=n_reject,
+        n_timeout=n_timeout,
+        n_limit=n_limit,
+        max_dc=max_dc,
+        sum_dc=sum_dc,
+        hwm=hwm,
+        speo=speo,
+    )
 
 
 def stats_from_message(message: WriteStatsMessage) -> WriteStats:

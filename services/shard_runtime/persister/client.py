@@ -167,21 +167,55 @@ class PersisterClient:
     async def _perform(self, operation: Operation, key: SharePartitionKey, payload: Payload) -> Value:
         _check(key)
         attempts = _Attempts(self._clock.now_ms() + self._settings.operation_timeout_ms)
+        if operation is not Operation.WRITE:
+            return await self._begin(operation, key, payload, attempts)
+        if self._writing.take(key):
+            try:
+                return await self._begin(operation, key, payload, attempts)
+            finally:
+                self._writing.give_back(key)
         try:
-            async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):
-                if operation is not Operation.WRITE:
-                    return await self._try(operation, key, payload, attempts)
-                async with self._writing.hold(key):
-                    return await self._try(operation, key, payload, attempts)
+            async with asyncio.timeout(self._left_s(attempts)), self._writing.hold(key):
+                return await self._try(operation, key, payload, attempts)
         except TimeoutError:
             raise attempts.failed() from None
 
-    async def _try(self, operation: Operation, key: SharePartitionKey, payload: Payload, attempts: _Attempts) -> Value:
+    async def _begin(
+        self, operation: Operation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
+    ) -> Value:
+        """Nearly always the first answer of the coordinator beside us is all: it ends in time without a timer here."""
+        answer = None
+        if not self._closed and self._is_beside(key):
+            answer = await self._ask_local(operation, key, payload, attempts)
+            if answer.error is None:
+                return answer.value
+        try:
+            async with asyncio.timeout(self._left_s(attempts)):
+                return await self._try(operation, key, payload, attempts, answer)
+        except TimeoutError:
+            raise attempts.failed() from None
+
+    def _is_beside(self, key: SharePartitionKey) -> bool:
+        return self._local is not None and self._local.owns(shard_of(key, self._shards))
+
+    def _left_s(self, attempts: _Attempts) -> float:
+        return max(0, attempts.deadline_ms - self._clock.now_ms()) / 1000
+
+    async def _try(
+        self,
+        operation: Operation,
+        key: SharePartitionKey,
+        payload: Payload,
+        attempts: _Attempts,
+        answer: Answer | None = None,
+    ) -> Value:
+        """Attempt until there is an outcome; `answer` is that of an attempt before, from the coordinator beside us."""
         shard = shard_of(key, self._shards)
         while not self._closed:
-            if self._local is not None and self._local.owns(shard):
-                address, answer = "", await self._ask_local(operation, key, payload, attempts)
-            else:
+            address = ""
+            if answer is None and self._is_beside(key):
+                answer = await self._ask_local(operation, key, payload, attempts)
+            elif answer is None:
                 address = await self._locate(shard, key, operation, attempts)
                 answer = await self._ask_remote(operation, address, Entry(key, payload), attempts)
             if answer.error is None:
@@ -194,6 +228,7 @@ class PersisterClient:
             if not self._redirected(shard, address, answer, attempts):
                 attempts.failures += 1
                 await self._pause(attempts.failures, attempts)
+            answer = None
         raise attempts.failed()
 
     async def _ask_local(
@@ -201,7 +236,8 @@ class PersisterClient:
     ) -> Answer:
         assert self._local is not None
         before, attempts.unknown = attempts.unknown, True
-        (answer,) = await self._local.perform(operation, [(key, payload)])
+        left_ms = max(0, attempts.deadline_ms - self._clock.now_ms())
+        answer = await self._local.perform(operation, key, payload, left_ms)
         attempts.unknown = before or (answer.error is not None and may_have_applied(answer.error))
         return answer
 

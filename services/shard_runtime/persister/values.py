@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -139,8 +139,6 @@ class LocalCoordinator(Protocol):
         """Whether this process serves the shard at present."""
         ...
 
-    async def perform(
-        self, operation: Operation, entries: Sequence[tuple[SharePartitionKey, Payload]]
-    ) -> Sequence[Answer]:
-        """Run one operation on different keys; answers in order, each within the coordinator's write time-out."""
+    async def perform(self, operation: Operation, key: SharePartitionKey, payload: Payload, within_ms: int) -> Answer:
+        """Run one operation; answered within the coordinator's write time-out, and `within_ms`."""
         ...

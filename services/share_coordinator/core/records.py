@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
@@ -35,8 +36,7 @@ class ShareSnapshot:
     stats: WriteStats = NO_STATS
 
 
-@dataclass(frozen=True, slots=True)
-class ShareUpdate:
+class ShareUpdate(NamedTuple):
     """Type U: a change since the snapshot `snapshot_epoch`. `start_offset` −1 and `leader_epoch` −1: unchanged."""
 
     key: SharePartitionKey

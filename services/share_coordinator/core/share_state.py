@@ -6,15 +6,14 @@ start offset and delivery-complete count (SC-41, SC-42); never decides whether a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, UNSET_OFFSET, StateBatch, WriteStats, combine, merge_into
 from share_coordinator.core.records import NO_LEADER_EPOCH, UNKNOWN_COUNT, ShareSnapshot, ShareUpdate
 
 
-@dataclass(frozen=True, slots=True)
-class ShareState:
+class ShareState(NamedTuple):
     """What is stored for one share-partition.
 
     `fence` is the largest (leader epoch, generation) ever seen and `fence_state_epoch` the largest state epoch; they
