@@ -22,23 +22,23 @@ def fetch_request(
 ) -> ShareRequest:
     """A ShareFetch as a value; its answer has room for `room_bytes` of batches. Raises InvalidRequestError: a bad topic
     id, or more than one request may hold (CM-62)."""
-    if message.topics or message.forgotten_topics_data:  # most fetches name nothing
-        check_partitions((message.topics, "partitions"), (message.forgotten_topics_data, "partitions"))
-        _check_ranges(message.topics)
+    given, left = message.topics, message.forgotten_topics_data
+    if given or left:  # most fetches of many records name nothing
+        check_partitions((given, "partitions"), (left, "partitions"))
+        _check_ranges(given)
     topics: list[TopicIdPartition] = []
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
-    for topic in message.topics:
+    for topic in given:
         topic_id = checked_topic_id(topic.topic_id)
         for partition in topic.partitions:
             name = TopicIdPartition(topic_id, partition.partition_index)
             topics.append(name)
-            if partition.acknowledgement_batches:
-                _add(acknowledgements, name, _batches(partition.acknowledgement_batches))
-    forgotten = tuple(
-        TopicIdPartition(checked_topic_id(topic.topic_id), index)
-        for topic in message.forgotten_topics_data
-        for index in topic.partitions
-    )
+            batches = partition.acknowledgement_batches
+            if batches:
+                _add(acknowledgements, name, _batches(batches))
+    forgotten = [
+        TopicIdPartition(checked_topic_id(topic.topic_id), index) for topic in left for index in topic.partitions
+    ]
     return ShareRequest(
         group_id=message.group_id,
         member_id=message.member_id,
@@ -52,7 +52,7 @@ def fetch_request(
         room_bytes=room_bytes,
         batch_size=message.batch_size,
         mode=message.share_acquire_mode,
-        forgotten=forgotten,
+        forgotten=tuple(forgotten),
     )
 
 
@@ -95,12 +95,13 @@ def fill_fetch_response(response: fetch_pb.ShareFetchResponse, answer: ShareAnsw
         if topic is None:
             topic = topics[topic_id] = response.responses.add(topic_id=topic_id)
         _fill_fetched(topic.partitions.add(partition_index=partition.partition.partition), partition, names)
-    response.node_endpoints.extend(names.endpoints)
+    if names.endpoints:
+        response.node_endpoints.extend(names.endpoints)
 
 
 def batch_bytes(answer: ShareAnswer) -> int:
     """Bytes of the record batches in an answer, which are nearly all of it."""
-    return sum(one.size_bytes for one in answer.partitions)
+    return sum([one.size_bytes for one in answer.partitions])
 
 
 def fill_acknowledge_response(
@@ -155,15 +156,11 @@ def _fill_batches(result: fetch_pb.ShareFetchResponse.PartitionResult, batches: 
 
 
 def _check_ranges(topics: Iterable[fetch_pb.ShareFetchRequest.Topic | ack_pb.ShareAcknowledgeRequest.Topic]) -> None:
-    check_ranges(sum(len(partition.acknowledgement_batches) for topic in topics for partition in topic.partitions))
+    check_ranges(sum([len(partition.acknowledgement_batches) for topic in topics for partition in topic.partitions]))
 
 
 def _batches(batches: Iterable[common_pb2.AcknowledgementBatch]) -> tuple[AckBatch, ...]:
-    return tuple(AckBatch(batch.first_offset, batch.last_offset, _types(batch)) for batch in batches)
-
-
-def _types(batch: common_pb2.AcknowledgementBatch) -> tuple[int, ...]:
-    return tuple(batch.acknowledge_types)
+    return tuple([AckBatch(batch.first_offset, batch.last_offset, tuple(batch.acknowledge_types)) for batch in batches])
 
 
 def _add(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -24,8 +25,7 @@ from shard_runtime.record_log import LogError
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchParameters:
+class FetchParameters(NamedTuple):
     """What one fetch asks for, already bounded by the service (PL-201).
 
     Each partition read gives a batch at least, however small its part of `max_bytes` is (PL-207). `room_bytes` is what
@@ -87,6 +87,7 @@ class ShareFetchOperation:
         self._done = False
         self._reading: asyncio.Task[None] | None = None
         self._expired = False
+        self._parked = False
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -107,6 +108,7 @@ class ShareFetchOperation:
             return
         self.attempt()
         if not self._done:
+            self._parked = True
             self._partitions.wait(self, self._keys)
             delay_s = parameters.max_wait_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
@@ -246,7 +248,7 @@ class ShareFetchOperation:
                 if isinstance(read.result, KafkaError):
                     self._read_failed(read.host, read.result)
                 elif read.result is not None:
-                    size = sum(batch.size for batch in read.result.batches)
+                    size = sum([batch.size for batch in read.result.batches])
                     fits = not held or held + size <= self._parameters.room_bytes
                     taken = self._acquire(read.host, read.offset, read.result, budget if fits else 0)
                     budget -= taken
@@ -319,4 +321,5 @@ class ShareFetchOperation:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._partitions.stop_waiting(self, self._keys)
+        if self._parked:
+            self._partitions.stop_waiting(self, self._keys)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -43,8 +43,7 @@ MAX_WAIT_MS: Final = 300_000
 Acknowledgements = Mapping[TopicIdPartition, tuple[ev.AckBatch, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class ShareRequest:
+class ShareRequest(NamedTuple):
     """A ShareFetch, or with `limits` None a ShareAcknowledge. `room_bytes`: see FetchParameters."""
 
     group_id: str
@@ -75,7 +74,7 @@ class PartitionAnswer:
     @property
     def size_bytes(self) -> int:
         """Bytes of its record batches."""
-        return 0 if self.fetched is None else sum(batch.size for batch in self.fetched.batches)
+        return 0 if self.fetched is None else sum([batch.size for batch in self.fetched.batches])
 
 
 @dataclass(slots=True)
@@ -301,6 +300,7 @@ class ShareRequests:
     def _one_done(self, run: _Run) -> None:
         run.waiting -= 1
         if run.waiting == 0 and run in self._runs:
+            run.fetch = None  # they know each other: memory comes back without a search for cycles
             self._forget(run)
             answer = self._answer(run)
             self.sessions.finished(run.step, self._clock.now_ms())
@@ -328,12 +328,10 @@ class ShareRequests:
                     result.fetched.give_back(member_id)
             return ShareAnswer(error)
         self._gate(run)
-        outcomes = {
-            partition: Outcome(
-                bool(result.fetched and result.fetched.ranges), result.error is not None, result.acknowledged
-            )
-            for partition, result in run.results.items()
-        }
+        outcomes: dict[TopicIdPartition, Outcome] = {}
+        for partition, result in run.results.items():
+            has_records = result.fetched is not None and bool(result.fetched.ranges)
+            outcomes[partition] = Outcome(has_records, result.error is not None, result.acknowledged)
         if run.request.limits is None:
             reported: Iterable[TopicIdPartition] = outcomes
         else:

@@ -77,8 +77,7 @@ def total(counters: Iterable[Counters]) -> Counters:
 _MAX_DC: Final = Counters._fields.index("max_dc")
 
 
-@dataclass(frozen=True, slots=True)
-class Persist:
+class Persist(NamedTuple):
     """Write the share-partition's state (PL-702). At most one is outstanding (PL-705); answer with `Persisted` or
     `PersistFailed` naming the same `write_id`."""
 
@@ -101,8 +100,7 @@ class Reply(NamedTuple):
     persisted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Acquired:
+class Acquired(NamedTuple):
     """The outcome of an Acquire: ascending ranges without overlap, perhaps none. Release the fetch lock next."""
 
     fetch_id: int

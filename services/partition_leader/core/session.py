@@ -31,8 +31,7 @@ class SessionKey(NamedTuple):
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionRequest(NamedTuple):
     """The session part of a ShareFetch or ShareAcknowledge. `session_id` None: the client does not know the field.
     `connection_id` names the long-lived stream it came over (PL-524)."""
 
@@ -55,8 +54,7 @@ class ClosedSession:
     group_is_empty: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStep:
+class SessionStep(NamedTuple):
     """What a request that passed the session step may do. `fetch` is the order to look at the partitions in (PL-204);
     `closed` is released without being waited for, after this request's acknowledgements."""
 
@@ -78,6 +76,9 @@ class Outcome(NamedTuple):
     has_records: bool = False
     has_error: bool = False
     has_acknowledgement: bool = False
+
+
+CLEAN: Final = Outcome()
 
 
 @dataclass(slots=True)
@@ -217,17 +218,18 @@ class SessionCache:
         if session is None or session.session_id != step.session_id:
             return tuple(outcomes)
         reported: list[TopicIdPartition] = []
-        for partition in (*step.fetch, *(other for other in outcomes if other not in set(step.fetch))):
+        partitions, opening = session.partitions, step.epoch == OPENING_EPOCH
+        for partition in dict.fromkeys((*step.fetch, *outcomes)):
             outcome = outcomes.get(partition)
             if outcome is None:
                 continue
-            owed = session.partitions.get(partition, False)
-            if any(outcome) or owed or step.epoch == OPENING_EPOCH:
+            owed = partitions.get(partition)
+            if owed or opening or outcome != CLEAN:
                 reported.append(partition)
-            if partition in session.partitions:
-                session.partitions[partition] = outcome.has_error
+            if owed is not None:
                 if outcome.has_records:
-                    session.partitions[partition] = session.partitions.pop(partition)
+                    del partitions[partition]
+                partitions[partition] = outcome.has_error
         return tuple(reported)
 
     def finished(self, step: SessionStep, now_ms: int) -> None:

@@ -43,15 +43,15 @@ def check_identity(group_id: str, member_id: str) -> None:
 def check_limits(limits: FetchLimits, share_acquire_mode: int, is_renew_ack: bool) -> None:
     """The fields of a ShareFetch that do not depend on a session (PL-237, PL-322, PL-423). Raises
     InvalidRequestError, which leaves the session's epoch unconsumed."""
-    negative = [f"{name} = {value}" for name, value in limits._asdict().items() if value < 0]
-    if negative:
+    if min(limits) < 0:
+        negative = [f"{name} = {value}" for name, value in limits._asdict().items() if value < 0]
         raise InvalidRequestError(f"negative {', '.join(negative)}; expected 0 or more")
     if share_acquire_mode not in (ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT):
         raise InvalidRequestError(
             f"share_acquire_mode {share_acquire_mode} is unknown; expected 0 (batch optimized) or 1 (record limit)"
         )
-    given = [f"{name} = {value}" for name, value in limits._asdict().items() if value]
-    if is_renew_ack and given:
+    if is_renew_ack and any(limits):
+        given = [f"{name} = {value}" for name, value in limits._asdict().items() if value]
         raise InvalidRequestError(f"is_renew_ack with {', '.join(given)}; a renewal fetches nothing: expected 0")
 
 

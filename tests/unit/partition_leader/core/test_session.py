@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,8 +15,8 @@ KEY = SessionKey("G", "M")
 IDLE, RECORDS, ERROR, ACKED = Outcome(), Outcome(has_records=True), Outcome(has_error=True), Outcome(False, False, True)
 
 
-def request(epoch: int, *topics: TopicIdPartition, key: SessionKey = KEY, **changes: object) -> SessionRequest:
-    return replace(SessionRequest(key, epoch, 11, 1, topics), **changes)  # type: ignore[arg-type]
+def request(epoch: int, *topics: TopicIdPartition, key: SessionKey = KEY, **changes: Any) -> SessionRequest:
+    return SessionRequest(key, epoch, 11, 1, topics)._replace(**changes)
 
 
 def opened(*topics: TopicIdPartition) -> SessionCache:
