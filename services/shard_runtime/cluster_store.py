@@ -63,6 +63,11 @@ class ClusterStore(Protocol):
         """Entries above a version, in order."""
         ...
 
+    async def confirm_metadata(self, version: int, payload: bytes) -> bool:
+        """Whether the log holds this entry, on enough replicas: what was read may still be lost (CM-20). Raises
+        StoreUnavailableError when that cannot be told now."""
+        ...
+
     async def trim_metadata(self, below_version: int) -> None:
         """Drop entries below a version (they are folded into a snapshot entry at it)."""
         ...

@@ -105,8 +105,13 @@ async def test_a_metadata_change_that_too_few_replicas_have_is_not_answered_true
     await synced.store.freeze_replica()
     with pytest.raises(StoreUnavailableError, match="may be in force"):
         await store.append_metadata(1, b"one")
+    with pytest.raises(StoreUnavailableError, match="not on 1 replicas as yet"):
+        await store.confirm_metadata(1, b"one")
     await synced.store.thaw_replica()
     assert await in_time(partial(store.append_metadata, 1, b"one"))
+    assert await store.confirm_metadata(1, b"one")
+    assert not await store.confirm_metadata(1, b"other")
+    assert not await store.confirm_metadata(2, b"two")
 
 
 @pytest.mark.rule("CM-14")

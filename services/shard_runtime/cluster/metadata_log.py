@@ -1,8 +1,9 @@
 """The metadata log as this process sees it: tailed into an image, changed by compare-and-set (CM-20).
 
 Every look reads the entry at the image's own version again: another entry there, or none, means that the store lost or
-replaced a tail, and the image is rebuilt. A store that belongs to another cluster, or to none, is never read as an
-empty one.
+replaced a tail, and the image is rebuilt. What is read becomes the image only once it can no longer be lost: nobody
+removes the streams of a topic whose deletion a fail-over takes back. A store that belongs to another cluster, or to
+none, is never read as an empty one.
 """
 
 from __future__ import annotations
@@ -129,17 +130,10 @@ class MetadataLog:
         entries = await self._store.read_metadata(max(self.image.version - 1, 0), _PAGE)
         if self.image.version and not self._joins(entries):
             log.error("metadata log changed behind this node; the image is built anew", version=self.image.version)
-            await self._rebuild()
+            await self._take_in(MetadataImage(), b"", await self._store.read_metadata(0, _PAGE))
             self.complete_since_ms = began_ms
             return
-        image, change_id, done = self.image, self._change_id, False
-        while not done:
-            image, change_id = self._fold_in(image, change_id, entries)
-            done = len(entries) < _PAGE
-            if not done:
-                entries = await self._store.read_metadata(image.version, _PAGE)
-        self._step(image, change_id)
-        self.sound = True
+        await self._take_in(self.image, self._change_id, entries)
         self.complete_since_ms = began_ms
 
     async def _check_cluster(self) -> None:
@@ -161,14 +155,22 @@ class MetadataLog:
             return entry.change_id == self._change_id
         return version > self.image.version and entry.snapshot is not None
 
-    async def _rebuild(self) -> None:
-        image, change_id, version = MetadataImage(), b"", 0
+    async def _take_in(self, image: MetadataImage, change_id: bytes, entries: Sequence[tuple[int, bytes]]) -> None:
+        """Fold in a page and all behind it; the last entry must be safe from loss, and with it all before."""
+        newest = None
         while True:
-            entries = await self._store.read_metadata(version, _PAGE)
             image, change_id = self._fold_in(image, change_id, entries)
-            version = image.version
+            newest = entries[-1] if entries else newest
             if len(entries) < _PAGE:
                 break
+            entries = await self._store.read_metadata(image.version, _PAGE)
+        seen = self.image.version, self._change_id
+        if (
+            newest is not None
+            and (image.version, change_id) != seen
+            and not await self._store.confirm_metadata(*newest)
+        ):
+            raise StoreUnavailableError(f"metadata version {newest[0]} was replaced while it was read; look again")
         self._step(image, change_id)
         self.sound = True
 

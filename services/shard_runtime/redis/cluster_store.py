@@ -172,6 +172,24 @@ class StoreClusterStore:
         reply = await self._one(META_LOG, ("XRANGE", META_LOG, f"(1-{after_version}", "+", "COUNT", count))
         return [(entry.id.seq, entry.record) for entry in entries(reply)]
 
+    async def confirm_metadata(self, version: int, payload: bytes) -> bool:
+        """Whether entry `1-<version>` is this one, and behind it a write that as many replicas have as an append needs
+        (CM-20). At once where appends wait for none. Raises StoreUnavailableError when too few have it as yet."""
+        wait = self._settings.append_replicas
+        if not wait:
+            return True
+        touch: Command = ("SET", META_TOUCH, version)
+        look: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
+        answered = await self._lines.repeat(META_LOG, (INFO_REPLICATION, touch, look), wait)
+        before, touched, found = answered.replies
+        _require(META_LOG, touched)
+        _require(META_LOG, found)
+        if [entry.record for entry in entries(found)] != [payload]:
+            return False
+        if answered.acked < wait or parse_replication(before).history != answered.history:
+            raise StoreUnavailableError(f"metadata version {version} is not on {wait} replicas as yet")
+        return True
+
     async def trim_metadata(self, below_version: int) -> None:
         """Drop entries below a version."""
         await self._one(META_LOG, ("XTRIM", META_LOG, "MINID", f"1-{below_version}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -34,8 +35,8 @@ class World:
         self.memory = MemoryStore(SystemClock(), replicas=1)
         self.stores: list[ClusterStore] = []
 
-    async def log(self, name: str) -> MetadataLog:
-        store = memory_cluster_store(self.memory, name, SETTINGS)
+    async def log(self, name: str, settings: StoreSettings = SETTINGS) -> MetadataLog:
+        store = memory_cluster_store(self.memory, name, settings)
         self.stores.append(store)
         await store.init_cluster("c")
         log = MetadataLog(store, SystemClock(), "c", poll_ms=20)
@@ -138,6 +139,29 @@ async def test_a_lost_tail_rebuilds_the_image(world: World) -> None:
     await b.change(lambda image: [config(3)])
     assert b.image.version == 2
     await a.load()
+    assert a.image == b.image
+
+
+@pytest.mark.rule("CM-20")
+async def test_what_may_still_be_lost_is_not_believed(world: World) -> None:
+    safe = replace(SETTINGS, replicas=1, min_insync_replicas=2, wait_ms=20)
+    a, b = await world.log("a", safe), await world.log("b", safe)
+    await a.change(lambda image: [config(1)])
+    await b.load()
+    heard: list[MetadataImage] = []
+    b.subscribe(lambda image, _: heard.append(image))
+    world.memory.master.followers[0].paused = True
+    with pytest.raises(StoreUnavailableError):
+        await a.change(lambda image: [config(2)])
+    with pytest.raises(StoreUnavailableError, match="not on 1 replicas as yet"):
+        await b.load()
+    world.memory.fail_over()
+    await b.load()
+    assert not heard
+    await a.load()
+    await a.change(lambda image: [config(3)])
+    await b.load()
+    assert [image.version for image in heard] == [2]
     assert a.image == b.image
 
 
