@@ -327,7 +327,7 @@ class TestLiveness:
         assert found(FetchesEnd(), made.at(31_000).begins("rest")) == ["INV-19"]
 
     def test_a_client_that_fails_long_after_the_last_fault_is_found(self) -> None:
-        made = Made().begins("drain").at(5_000)
+        made = Made().begins("calm").at(20_000)
         made.add(ClientFailed, "poll", "UNAVAILABLE")
         assert not found(ClientsRecover(), made)
         made.at(30_000).add(ClientFailed, "poll", "UNAVAILABLE")

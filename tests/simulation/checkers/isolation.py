@@ -31,9 +31,8 @@ class TopicIds:
                 )
         if final.logs:
             existing = {topic_id for topic_id, _ in final.logs}
-            gone = _confirmed(history) - existing
-            yield from _left("served", final.served, gone)
-            yield from _left("in the streams", final.rebuilt, gone)
+            yield from _left("served", final.served, existing)
+            yield from _left("in the streams", final.rebuilt, existing)
 
 
 def _names(history: History) -> Mapping[str, str]:
@@ -45,14 +44,7 @@ def _names(history: History) -> Mapping[str, str]:
     }
 
 
-def _confirmed(history: History) -> set[str]:
-    """Topics whose creation or deletion was confirmed. One that a fail-over lost before it was may leave state behind,
-    until its shard is loaded again (SC-80)."""
-    calls = ("CreateTopics", "DeleteTopics")
-    return {event.detail for event in history.of(Administered) if event.call in calls and not event.error}
-
-
-def _left(where: str, states: Mapping[Share, StateSeen], gone: set[str]) -> Iterator[Violation]:
+def _left(where: str, states: Mapping[Share, StateSeen], existing: set[str]) -> Iterator[Violation]:
     for share, state in states.items():
-        if share.topic_id in gone:
+        if share.topic_id not in existing:
             yield Violation("INV-15", f"state of {share} is still {where}, though its topic was deleted", (state,))

@@ -38,17 +38,11 @@ class LogEqualsState:
                 wrong = misshapen(event.start_offset, event.batches)
                 if wrong:
                     yield Violation("INV-13", f"the state of {event.share} at {event.at_ms}: {wrong}", (event,))
-        existing = {topic_id for topic_id, _ in final.logs}
         if final.replayed:
-            yield from _compare("replayed", _of(existing, final.served), _of(existing, final.replayed))
+            yield from _compare("replayed", final.served, final.replayed)
         if final.rebuilt:
-            yield from _compare("rebuilt from the streams", _of(existing, final.served), _of(existing, final.rebuilt))
+            yield from _compare("rebuilt from the streams", final.served, final.rebuilt)
         yield from (Violation("INV-13", sentence) for sentence in final.torn)
-
-
-def _of(existing: set[str], states: Mapping[Share, StateSeen]) -> Mapping[Share, StateSeen]:
-    """States of topics that there are; what may be left of others is INV-15's."""
-    return {share: state for share, state in states.items() if not existing or share.topic_id in existing}
 
 
 def _compare(how: str, served: Mapping[Share, StateSeen], other: Mapping[Share, StateSeen]) -> Iterator[Violation]:
