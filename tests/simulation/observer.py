@@ -362,15 +362,23 @@ class _States:
         dispatcher = service._dispatcher
         self._edge = edge
         self._run = dispatcher.run
-        vars(dispatcher).update(run=self.run)
+        self._run_one = dispatcher.run_one
+        vars(dispatcher).update(run=self.run, run_one=self.run_one)
 
     async def run(self, commands: Sequence[KeyCommand]) -> list[KeyOutcome]:
-        """In the place of `Dispatcher.run`."""
+        """In the place of `Dispatcher.run`, which serves other processes."""
         asked = len(self._edge.events)
         outcomes: list[KeyOutcome] = await self._run(commands)
         for command, outcome in zip(commands, outcomes, strict=True):
             self._answered(command, outcome, asked)
         return outcomes
+
+    async def run_one(self, command: KeyCommand, within_ms: int) -> KeyOutcome:
+        """In the place of `Dispatcher.run_one`, which serves this one."""
+        asked = len(self._edge.events)
+        outcome: KeyOutcome = await self._run_one(command, within_ms)
+        self._answered(command, outcome, asked)
+        return outcome
 
     def _answered(self, command: KeyCommand, outcome: KeyOutcome, asked: int) -> None:
         code = outcome.code if isinstance(outcome, KafkaError) else 0

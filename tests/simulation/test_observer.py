@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from shard_runtime.placement import ROLES
 from sharegroups import NewTopic
 from sharegroups.aio import Admin, Producer, ShareConsumer
 from tests.simulation import determinism
@@ -33,7 +34,7 @@ from tests.simulation.history import (
 from tests.simulation.observer import Observer
 from tests.simulation.sampler import Sampler
 from tests.simulation.workload.by_hand import HandSession
-from tests.simulation.world import Shape, World
+from tests.simulation.world import ProcessShape, Shape, World
 
 RECORDS = 12
 
@@ -91,12 +92,20 @@ async def _sample(sampler: Sampler) -> None:
         await asyncio.sleep(0.25)
 
 
-@pytest.fixture(scope="module")
-def seen() -> tuple[History, Final]:
-    """The history of the run, and its end."""
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(Shape((ProcessShape("a", ROLES),)), id="all in one process"),
+        pytest.param(
+            Shape(tuple(ProcessShape(role, frozenset({role})) for role in sorted(ROLES))), id="each role by itself"
+        ),
+    ],
+)
+def seen(request: pytest.FixtureRequest) -> tuple[History, Final]:
+    """The history of the run, and its end; with state calls within a process, and between processes."""
 
     async def main() -> tuple[History, Final]:
-        world = World(5, Shape.two())
+        world = World(5, request.param)
         final = await asyncio.wait_for(_run(world), 200)
         assert world.complaints == []
         return world.history, final
@@ -140,6 +149,8 @@ def test_state_calls_and_heartbeats_of_every_way_are_seen(seen: tuple[History, F
     history, _ = seen
     calls = Counter(event.call for event in history.of(StateAnswered) if event.code == 0)
     assert {"Initialize", "Read", "Write"} <= calls.keys()
+    reads = {(event.share, event.leader_epoch, event.generation) for event in history.of(StateAnswered)}
+    assert {(event.share, event.leader_epoch, event.generation) for event in history.of(Locked)} <= reads
     beats = list(history.of(HeartbeatAnswered))
     assert beats[0].sent_epoch == 0
     assert beats[0].member_epoch > 0
