@@ -79,13 +79,14 @@ class Administrator:
             await topics.grow(name, self._partitions[name])
 
     async def _replace(self, topics: Topics) -> None:
-        """Delete a topic and create it again, at once or after a while, with other partitions perhaps."""
+        """Delete a topic and create it again, at once or after a while, with more or fewer partitions perhaps."""
         name = self._rng.choice(self._mortal)
         if name not in self._world.topics or not await topics.delete(name):
             return
         if self._rng.random() < 0.5:
             await asyncio.sleep(self._rng.uniform(0, 1.5))
-        self._partitions[name] = self._rng.randint(1, 3)
+        if self._rng.random() < 0.3:
+            self._partitions[name] = self._rng.randint(1, 3)
         await topics.create(name, self._partitions[name])
 
     async def _cut(self, admin: Admin) -> None:
