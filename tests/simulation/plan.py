@@ -38,7 +38,7 @@ class Step:
 @dataclass(frozen=True)
 class Plan:
     """One run's circumstances. The work goes on until there were `operations_min`, within a bound. `without` names
-    workloads that take no part; `drawn`: it is just what the seed gives."""
+    workloads that do no work, and only drain; `drawn`: it is just what the seed gives."""
 
     shape: Shape
     work_ms: int

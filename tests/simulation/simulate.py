@@ -113,15 +113,16 @@ class Run:
         sampling = asyncio.create_task(_sample(Sampler(world)))
         drawn = draw_crew(world, world.random("crew"))
         self.crew = tuple(each.name for each in drawn)
-        crew = [each for each in drawn if each.name not in self.plan.without]
         world.begin("work")
-        works = [asyncio.create_task(each.work(), name=each.name) for each in crew]
+        working = [each for each in drawn if each.name not in self.plan.without]
+        works = [asyncio.create_task(each.work(), name=each.name) for each in working]
         await self._trouble(world)
         await self._calm(world)
         await _all(works, _CALM_S, "clients did not come to an end after the faults")
         await world.settled()
         world.begin("drain")
-        drains = [asyncio.create_task(each.drain(), name=each.name) for each in crew]
+        # Also those that did not work: of a group that others began something is left else.
+        drains = [asyncio.create_task(each.drain(), name=each.name) for each in drawn]
         await _all(drains, _DRAIN_S, "clients did not drain what was left")
         world.begin("rest")
         await asyncio.sleep(REST_S)
