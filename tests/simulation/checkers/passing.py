@@ -22,7 +22,6 @@ from tests.simulation.checkers.reading import (
     StateKey,
     doomed,
     finished_in,
-    object_of,
     offsets,
     partition_of,
     typed,
@@ -137,31 +136,34 @@ class _Judge:
                 yield from self._unfounded(key, life, offset, seen)
 
     def _unfounded(self, key: StateKey, life: _Life, offset: int, seen: _Seen) -> Iterator[Violation]:
-        given = [one for one in life.given.get(offset, ()) if one.pair <= seen.pair and one.position < seen.position]
-        asked = self._asked[key.share].get(offset, [])
+        last = _holder(life.given.get(offset, ()), seen)
         shown = (seen.event,) if seen.event is not None else ()
-        if not given:
+        if last is None:
             yield Violation("INV-1", f"{key.share} offset {offset} is finished, but nobody was given it", shown)
             return
-        newest = max(given, key=lambda one: (one.pair, one.position))
-        last = max((one for one in given if _same_object(one, newest)), key=lambda one: one.position).event
-        position = max(one.position for one in given if one.event is last)
-        if last.delivery_count >= self._limits.lowest(key.share.group_id, position, seen.at_ms):
+        given, asked = last.event, self._asked[key.share].get(offset, [])
+        if any(_by(request, given) and last.position < when < seen.position for when, request in asked):
             return
-        if any(_by(request, last) and position < when < seen.position for when, request in asked):
+        if given.delivery_count >= self._limits.lowest(key.share.group_id, last.position, seen.at_ms):
             return
-        earlier = [request for when, request in asked if when < position]
+        earlier = [request for when, request in asked if when < last.position]
         told = "an older request of another holder asked for that" if earlier else "nobody who held it asked for that"
         yield Violation(
             "INV-5" if earlier else "INV-9",
-            f"{key.share} offset {offset} is finished at {seen.at_ms}, but {told}: {last.member_id} was given it at "
-            f"{last.at_ms}, delivery {last.delivery_count}",
-            (*earlier[-1:], last, *shown),
+            f"{key.share} offset {offset} is finished at {seen.at_ms}, but {told}: {given.member_id} was given it at "
+            f"{given.at_ms}, delivery {given.delivery_count}",
+            (*earlier[-1:], given, *shown),
         )
 
 
-def _same_object(one: _Given, other: _Given) -> bool:
-    return object_of(one.event) == object_of(other.event)
+def _holder(given: Iterable[_Given], seen: _Seen) -> _Given | None:
+    """The last one that was given a record by the newest object that can have written what is seen."""
+    found: _Given | None = None
+    for one in given:
+        possible = one.pair <= seen.pair and one.position < seen.position
+        if possible and (found is None or (one.pair, one.position) > (found.pair, found.position)):
+            found = one
+    return found
 
 
 def _by(request: SessionAsked, last: Locked) -> bool:
