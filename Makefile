@@ -19,7 +19,7 @@ RELEASED := $(lastword $(sort $(wildcard protos/released/*.json)))
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup protos style types test sim mutants up demo bench docs format release-protos clean
-.PHONY: image-base image image-check
+.PHONY: image-base image image-check manifests
 
 help: ## Say what the words mean.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -88,6 +88,10 @@ image: setup ## Build the image of all roles: IMAGE=name:tag, IMAGE_BASE=base, U
 
 image-check: image ## Try that image in containers: health, read-only root, records through all roles.
 	IMAGE_UNDER_TEST=$(IMAGE) $(PY) -m pytest tests/image
+
+manifests: setup ## Check the Kubernetes overlays and render them into build/manifests; IMAGE=name@sha256:… for production.
+	$(PY) -m pytest -q tests/packaging/test_manifests.py tests/packaging/test_manifests_broken.py
+	deploy/kubernetes/render.sh build/manifests $(IMAGE)
 
 format: setup ## Put Python and .proto files into house format.
 	$(BIN)/ruff check --fix .

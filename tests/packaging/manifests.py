@@ -1,0 +1,249 @@
+"""What is wrong with rendered Kubernetes manifests: their schema, strictly, and what only this project can know.
+
+Every check is a function from the documents of one overlay to sentences, so that a test can also hand it broken ones.
+The settings in them are read by the services' own code, and probes are held against the services' own health names.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from shard_runtime.placement import ROLES
+from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
+from shard_runtime.settings import (
+    ADVERTISED_HOST,
+    DATA_DIR,
+    DRAIN_GRACE_MS,
+    LISTEN_HOST,
+    LISTEN_PORT,
+    METRICS_HOST,
+    METRICS_PORT,
+    NODE_NAME,
+    Settings,
+    SettingsError,
+    load_settings,
+)
+
+KUBERNETES: Final = Path(__file__).resolve().parent.parent.parent / "deploy" / "kubernetes"
+#: The oldest release the manifests promise to work with, and the newest whose schemas the validator brings.
+RELEASES: Final = ("1.30", "1.37")
+#: Kinds that the validator has no schema for; test_manifests.py looks at their shape itself.
+CUSTOM_KINDS: Final = frozenset({"PodMonitor", "PrometheusRule"})
+#: Secrets that whoever applies the production overlay makes.
+GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-tls"})
+ROLE_LABEL: Final = "sharegroups/role"
+PROBES: Final = {"startupProbe": STARTUP, "livenessProbe": LIVENESS, "readinessProbe": READINESS}
+#: Beyond preStop and drain, for handing the shards over.
+RELEASE_S: Final = 10
+
+Doc = dict[str, Any]
+
+
+@functools.cache
+def _rendered(overlay: str) -> list[Doc]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl: it renders the overlays")
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(KUBERNETES / "overlays" / overlay)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [doc for doc in yaml.safe_load_all(done.stdout) if doc]
+
+
+def render(overlay: str) -> list[Doc]:
+    """The overlay's documents, fresh ones on every call."""
+    return copy.deepcopy(_rendered(overlay))
+
+
+def name_of(doc: Doc) -> str:
+    """Kind and name, as messages say it."""
+    return f"{doc['kind']} {doc['metadata']['name']}"
+
+
+def of_kind(docs: list[Doc], *kinds: str) -> list[Doc]:
+    """The documents of some kinds."""
+    return [doc for doc in docs if doc["kind"] in kinds]
+
+
+def template_of(doc: Doc) -> Doc:
+    """The pod template of a workload."""
+    spec = doc["spec"]["jobTemplate"]["spec"] if doc["kind"] == "CronJob" else doc["spec"]
+    template: Doc = spec["template"]
+    return template
+
+
+def workloads(docs: list[Doc]) -> list[Doc]:
+    """Everything that makes pods."""
+    return of_kind(docs, "StatefulSet", "Deployment", "DaemonSet", "Job", "CronJob")
+
+
+def role_sets(docs: list[Doc]) -> list[Doc]:
+    """The StatefulSets of the three roles."""
+    sets = of_kind(docs, "StatefulSet")
+    return [doc for doc in sets if template_of(doc)["metadata"]["labels"].get(ROLE_LABEL) == "true"]
+
+
+def containers_of(doc: Doc) -> Iterator[Doc]:
+    """Every container of a workload's pods."""
+    pod = template_of(doc)["spec"]
+    yield from pod.get("initContainers", [])
+    yield from pod["containers"]
+
+
+def schema_faults(docs: list[Doc]) -> list[str]:
+    """What the API server would refuse, or ignore without a word: unknown fields are faults too."""
+    found = []
+    for doc in docs:
+        for release in RELEASES if doc["kind"] not in CUSTOM_KINDS else ():
+            try:
+                kubernetes_validate.validate(doc, release, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                where = ".".join(map(str, error.path))
+                found.append(f"{name_of(doc)}, Kubernetes {release}: {where}: {error.message}")
+            except kubernetes_validate.SchemaNotFoundError as error:
+                found.append(f"{name_of(doc)}: {error.message}")
+    return found
+
+
+def environment_of(container: Doc, pod: Doc, docs: list[Doc]) -> dict[str, str]:
+    """The variables that the container's process sees. Raises KeyError for a name that nothing stands for."""
+    maps = {doc["metadata"]["name"]: doc["data"] for doc in of_kind(docs, "ConfigMap")}
+    fields = {"metadata.name": "pod-0", "metadata.namespace": pod["namespace"]}
+    seen: dict[str, str] = {}
+    for source in container.get("envFrom", []):
+        seen.update(maps[source["configMapRef"]["name"]])
+    for entry in container.get("env", []):
+        source = entry.get("valueFrom", {})
+        if "fieldRef" in source:
+            seen[entry["name"]] = fields[source["fieldRef"]["fieldPath"]]
+        elif "secretKeyRef" in source:
+            seen[entry["name"]] = "redis://store.invalid:6379"
+        else:
+            # As the kubelet does: only what stands before it is known.
+            seen[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda match: seen[match[1]], entry["value"])
+    return seen
+
+
+def _settings(container: Doc, doc: Doc, docs: list[Doc]) -> Settings:
+    environ = environment_of(container, doc["metadata"], docs)
+    return load_settings(environ={name: text for name, text in environ.items() if name.startswith("SHAREGROUPS_")})
+
+
+def settings_faults(docs: list[Doc]) -> list[str]:
+    """Variables that are no settings, values out of range, and settings that differ from what the manifests say."""
+    found = []
+    for doc in workloads(docs):
+        for container in containers_of(doc):
+            try:
+                settings = _settings(container, doc, docs)
+            except (SettingsError, KeyError) as error:
+                found.append(f"{name_of(doc)}, container {container['name']}: {error}")
+                continue
+            if doc in role_sets(docs) and container["name"] == "role":
+                found += [f"{name_of(doc)}: {fault}" for fault in _role_faults(doc, container, settings)]
+    return found
+
+
+def _role_faults(doc: Doc, container: Doc, settings: Settings) -> Iterator[str]:
+    words = container["command"]
+    if (
+        words[:2] != ["python", "-m"]
+        or words[2:] != [doc["metadata"]["name"].replace("-", "_")]
+        or words[2] not in ROLES
+    ):
+        yield f"command {words} does not start the role"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    for name, setting in (("grpc", LISTEN_PORT), ("metrics", METRICS_PORT)):
+        if ports.get(name) != settings[setting]:
+            yield f"port {name} is {ports.get(name)}, and {setting.name} is {settings[setting]}"
+    for host in (LISTEN_HOST, METRICS_HOST):
+        if settings[host] != "0.0.0.0":
+            yield f"{host.name} is {settings[host]}, where nobody reaches it"
+    reached = f"pod-0.{doc['spec']['serviceName']}.{doc['metadata']['namespace']}.svc"
+    if settings[ADVERTISED_HOST] != reached:
+        yield f"{ADVERTISED_HOST.name} is {settings[ADVERTISED_HOST]}, and the pod's name is {reached}"
+    if settings[NODE_NAME] != "pod-0":
+        yield f"{NODE_NAME.name} is {settings[NODE_NAME]!r}, which is not the pod's name"
+    if settings[DATA_DIR] not in {mount["mountPath"] for mount in container["volumeMounts"]}:
+        yield f"{DATA_DIR.name} is {settings[DATA_DIR]}, where nothing is mounted"
+    grace = template_of(doc)["spec"]["terminationGracePeriodSeconds"]
+    needed = _pre_stop_s(container) + settings[DRAIN_GRACE_MS] / 1000 + RELEASE_S
+    if grace < needed:
+        yield f"terminationGracePeriodSeconds is {grace}, and preStop, drain and release need {needed:.0f}"
+
+
+def _pre_stop_s(container: Doc) -> int:
+    words = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
+    return int(words[1]) if words[:1] == ["sleep"] else 0
+
+
+def probe_faults(docs: list[Doc]) -> list[str]:
+    """Probes that are missing, ask another port, or a health service that no role has; and pods that do not drain."""
+    found = []
+    for doc in role_sets(docs):
+        container = next(each for each in containers_of(doc) if each["name"] == "role")
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        for probe, service in PROBES.items():
+            asked = container.get(probe, {}).get("grpc")
+            if asked is None:
+                found.append(f"{name_of(doc)}: {probe} is missing")
+            elif asked != {"port": ports.get("grpc"), "service": service}:
+                found.append(f"{name_of(doc)}: {probe} asks {json.dumps(asked)}, expected {service} on the port grpc")
+        if _pre_stop_s(container) < 1:
+            found.append(f"{name_of(doc)}: preStop does not wait for the endpoints to forget the pod")
+    for doc in of_kind(docs, "StatefulSet", "Deployment"):
+        for container in template_of(doc)["spec"]["containers"]:
+            for probe in sorted(PROBES.keys() - container.keys()):
+                if doc not in role_sets(docs):
+                    found.append(f"{name_of(doc)}: {probe} is missing")
+    return found
+
+
+def security_faults(docs: list[Doc]) -> list[str]:
+    """What Pod Security's level `restricted` refuses, and what this project asks for beyond it."""
+    found = []
+    for doc in workloads(docs):
+        pod = template_of(doc)["spec"]
+        context = pod.get("securityContext", {})
+        expected: list[tuple[str, object, object]] = [
+            ("securityContext.runAsNonRoot", context.get("runAsNonRoot"), True),
+            ("securityContext.seccompProfile", context.get("seccompProfile"), {"type": "RuntimeDefault"}),
+            ("securityContext.runAsUser", context.get("runAsUser"), 10001),
+            ("automountServiceAccountToken", pod.get("automountServiceAccountToken"), False),
+            ("enableServiceLinks", pod.get("enableServiceLinks"), False),
+        ]
+        expected += [(name, pod.get(name, False), False) for name in ("hostNetwork", "hostPID", "hostIPC")]
+        for container in containers_of(doc):
+            own, name = container.get("securityContext", {}), container["name"]
+            limits, requests = (container.get("resources", {}).get(kind, {}) for kind in ("limits", "requests"))
+            expected += [
+                (f"{name}.allowPrivilegeEscalation", own.get("allowPrivilegeEscalation"), False),
+                (f"{name}.readOnlyRootFilesystem", own.get("readOnlyRootFilesystem"), True),
+                (f"{name}.capabilities", own.get("capabilities"), {"drop": ["ALL"]}),
+                (f"{name}.privileged", own.get("privileged", False), False),
+                (f"{name}.resources.requests", sorted(requests), ["cpu", "memory"]),
+                (f"{name}.resources.limits", "memory" in limits, True),
+            ]
+        kinds = {kind for volume in pod.get("volumes", []) for kind in volume.keys() - {"name"}}
+        expected.append(("volumes", sorted(kinds - {"configMap", "emptyDir", "secret", "projected"}), []))
+        found += [f"{name_of(doc)}: {what} is {got}, expected {want}" for what, got, want in expected if got != want]
+    for doc in of_kind(docs, "Namespace"):
+        if doc["metadata"]["labels"].get("pod-security.kubernetes.io/enforce") != "restricted":
+            found.append(f"{name_of(doc)}: Pod Security does not enforce restricted")
+    return found

@@ -1,0 +1,81 @@
+"""deploy/compose.yaml without Docker: its settings are real, its ports meet, and its containers may do little."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shard_runtime.placement import ROLES
+from shard_runtime.settings import (
+    ADVERTISED_HOST,
+    LISTEN_PORT,
+    METRICS_PORT,
+    NODE_NAME,
+    STORE_FSYNC_ALWAYS,
+    Settings,
+    load_settings,
+)
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+ROLE_SERVICES = tuple(sorted(role.replace("_", "-") for role in ROLES))
+
+
+def settings_of(service: str) -> Settings:
+    return load_settings(environ=SERVICES[service].get("environment", {}))
+
+
+def published() -> set[int]:
+    """Ports of the network's holder, the same inside and outside: a role's address must be one for peers and laptop."""
+    found: set[int] = set()
+    for line in SERVICES["net"]["ports"]:
+        address, outside, inside = line.rsplit(":", 2)
+        assert address == "${PUBLISH_ON:-127.0.0.1}"
+        assert outside == inside
+        first, last = inside.split("-")
+        found |= set(range(int(first), int(last) + 1))
+    return found
+
+
+def test_a_process_per_role() -> None:
+    for service in ROLE_SERVICES:
+        assert SERVICES[service]["command"] == ["python", "-m", service.replace("-", "_")]
+
+
+def test_every_port_is_published_and_belongs_to_one_role() -> None:
+    ports = [settings_of(service)[port] for service in ROLE_SERVICES for port in (LISTEN_PORT, METRICS_PORT)]
+    assert len(set(ports)) == len(ports)
+    assert set(ports) == published()
+
+
+@pytest.mark.rule("CM-1")
+def test_every_role_has_a_name_that_outlives_its_container() -> None:
+    assert [settings_of(service)[NODE_NAME] for service in ROLE_SERVICES] == list(ROLE_SERVICES)
+
+
+def test_all_are_reached_at_the_address_of_their_common_network() -> None:
+    for service in (*ROLE_SERVICES, "init", "store"):
+        assert SERVICES[service]["network_mode"] == "service:net"
+    for service in ROLE_SERVICES:
+        assert settings_of(service)[ADVERTISED_HOST] == "127.0.0.1"
+
+
+@pytest.mark.rule("CM-70")
+def test_what_the_roles_are_told_of_the_store_is_so() -> None:
+    words = SERVICES["store"]["command"]
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    assert options["--bind"] == "127.0.0.1"
+    assert (options["--appendonly"], options["--appendfsync"]) == ("yes", "always")
+    assert options["--maxmemory-policy"] == "noeviction"
+    for service in (*ROLE_SERVICES, "init"):
+        assert settings_of(service)[STORE_FSYNC_ALWAYS]
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_no_container_may_do_more_than_it_needs(service: str) -> None:
+    container = SERVICES[service]
+    assert container["read_only"] is True
+    assert container["cap_drop"] == ["ALL"]
+    assert container["security_opt"] == ["no-new-privileges:true"]
+    assert container["image"] == "${IMAGE:-sharegroups:dev}"

@@ -1,0 +1,146 @@
+"""The overlays of deploy/kubernetes as they render: fit for the API server, for the services, and for each other."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+
+from shard_runtime.metrics import RuntimeMetrics
+from shard_runtime.placement import ROLES
+
+from .manifest_links import faults
+from .manifests import CUSTOM_KINDS, KUBERNETES, Doc, containers_of, of_kind, render, role_sets, template_of, workloads
+
+OVERLAYS = sorted(path.name for path in (KUBERNETES / "overlays").iterdir())
+#: Words of PromQL that are no metrics.
+PROMQL = frozenset({"sum", "by", "rate", "histogram_quantile", "namespace", "service", "le", "state"})
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_nothing_is_wrong_with_an_overlay(overlay: str) -> None:
+    assert faults(render(overlay), overlay) == []
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_role_has_its_pods(overlay: str) -> None:
+    assert {doc["metadata"]["name"].replace("-", "_") for doc in role_sets(render(overlay))} == ROLES
+
+
+def test_there_is_an_overlay_to_try_and_one_to_run() -> None:
+    assert OVERLAYS == ["dev", "production"]
+
+
+def test_production_runs_several_of_each_role_apart_from_each_other() -> None:
+    for doc in role_sets(render("production")):
+        assert doc["spec"]["replicas"] == 3
+        apart = template_of(doc)["spec"]["topologySpreadConstraints"][1]
+        assert (apart["topologyKey"], apart["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "DoNotSchedule")
+
+
+def test_production_demands_an_image_by_digest() -> None:
+    """The digest in the repository stands for no image, at an address that can never exist (RFC 6761)."""
+    (image,) = {container["image"] for doc in role_sets(render("production")) for container in containers_of(doc)}
+    assert image == f"registry.invalid/sharegroups@sha256:{'0' * 64}"
+
+
+@pytest.mark.rule("CM-60")
+def test_production_mounts_certificates_as_a_folder() -> None:
+    """A single file of a secret (subPath) is not renewed in a running pod."""
+    for doc in role_sets(render("production")):
+        (container,) = containers_of(doc)
+        mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+        assert mounts["tls"] == {"name": "tls", "mountPath": "/etc/sharegroups/tls", "readOnly": True}
+        volumes = {volume["name"]: volume for volume in template_of(doc)["spec"]["volumes"]}
+        assert volumes["tls"]["secret"] == {"secretName": "sharegroups-tls", "defaultMode": 0o440}
+
+
+@pytest.mark.rule("CM-20")
+def test_production_never_makes_a_cluster_by_itself() -> None:
+    docs = render("production")
+    (init,) = of_kind(docs, "CronJob")
+    assert init["spec"]["suspend"] is True
+    assert of_kind(docs, "Job") == []
+    assert all("initContainers" not in template_of(doc)["spec"] for doc in role_sets(docs))
+
+
+def test_no_secret_lies_in_the_production_overlay() -> None:
+    assert of_kind(render("production"), "Secret") == []
+
+
+# ---- kinds that the validator has no schema for
+
+
+def _one(kind: str) -> Doc:
+    (doc,) = of_kind(render("production"), kind)
+    assert doc["apiVersion"] == "monitoring.coreos.com/v1"
+    return doc
+
+
+def test_only_the_monitoring_component_brings_kinds_of_others() -> None:
+    assert {doc["kind"] for doc in render("production")} >= CUSTOM_KINDS
+    assert not {doc["kind"] for doc in render("dev")} & CUSTOM_KINDS
+
+
+def test_the_pod_monitor_reads_every_role() -> None:
+    spec = _one("PodMonitor")["spec"]
+    assert spec.keys() == {"selector", "podMetricsEndpoints"}
+    (endpoint,) = spec["podMetricsEndpoints"]
+    for doc in role_sets(render("production")):
+        assert spec["selector"]["matchLabels"].items() <= template_of(doc)["metadata"]["labels"].items()
+        (container,) = containers_of(doc)
+        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+
+
+def test_alerts_look_at_metrics_that_exist() -> None:
+    registry = CollectorRegistry()
+    runtime = RuntimeMetrics(registry)
+    runtime.meter("group_coordinator")
+    runtime.watch_hosts("group_coordinator", list, lambda: 0)
+    known = set(re.findall(r"^(\w+)", generate_latest(registry).decode(), re.MULTILINE))
+    for rule in _rules():
+        assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert rule["annotations"].keys() == {"summary", "description"}
+        words = set(re.findall(r"[a-z_]{2,}", re.sub(r'"[^"]*"|\[\w+\]', "", rule["expr"])))
+        assert words - PROMQL
+        assert words - PROMQL <= known
+
+
+def _rules() -> list[dict[str, Any]]:
+    (group,) = _one("PrometheusRule")["spec"]["groups"]
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
+
+
+@pytest.mark.parametrize("path", sorted(KUBERNETES.rglob("*.yaml")), ids=lambda path: str(path.relative_to(KUBERNETES)))
+def test_every_file_is_used_and_can_be_read(path: Any) -> None:
+    """Also where kubectl is missing."""
+    assert [doc for doc in yaml.safe_load_all(path.read_text(encoding="utf-8")) if doc]
+    if path.name == "kustomization.yaml":
+        return
+    kustomization = (path.parent / "kustomization.yaml").read_text(encoding="utf-8")
+    assert re.search(rf"(?<![\w-]){re.escape(path.name)}", kustomization), f"{path} is in no kustomization"
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (f"registry.example:5000/team/sharegroups@sha256:{'ab' * 32}", None),
+        ("registry.example/sharegroups:latest", f"registry.invalid/sharegroups@sha256:{'0' * 64}"),
+        ("", f"registry.invalid/sharegroups@sha256:{'0' * 64}"),
+    ],
+    ids=["digest", "tag", "none"],
+)
+def test_rendering_puts_the_image_in_only_by_its_digest(tmp_path: Path, image: str, expected: str | None) -> None:
+    render("production")  # skips where kubectl is missing
+    script = str(KUBERNETES / "render.sh")
+    done = subprocess.run([script, str(tmp_path), image], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ("still needs its image" in done.stderr) == (expected is not None)
+    docs = [doc for doc in yaml.safe_load_all((tmp_path / "production.yaml").read_text(encoding="utf-8")) if doc]
+    assert {each["image"] for doc in workloads(docs) for each in containers_of(doc)} == {expected or image}
+    assert (tmp_path / "dev.yaml").stat().st_size > 0
