@@ -18,7 +18,7 @@ RELEASED := $(lastword $(sort $(wildcard protos/released/*.json)))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos style types test sim mutants up demo bench docs format release-protos clean
+.PHONY: help setup protos style types test sim mutants up demo bench report docs format release-protos clean
 .PHONY: image-base image image-check manifests
 
 help: ## Say what the words mean.
@@ -74,6 +74,10 @@ demo: setup ## Play the whole story on this machine; ends with a table that acco
 
 bench: setup ## Run the benchmarks; each prints one JSON line.
 	$(PY) -m benchmarks $(BENCH_ARGS)
+
+report: setup ## Write a page about share groups into OUT, of what lies in DATA, after taking in what is in STORE (a URL).
+	$(if $(STORE),$(BIN)/sharegroups metrics ingest --store '$(STORE)' --data '$(or $(DATA),metrics-data)')
+	$(BIN)/sharegroups metrics report --data '$(or $(DATA),metrics-data)' --out '$(or $(OUT),report.html)'
 
 docs: setup ## Write the generated pages of docs/ anew.
 	$(PY) tools/conformance.py --write

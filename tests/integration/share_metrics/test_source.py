@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -97,30 +96,3 @@ def test_micro_batches_keep_the_limit_and_a_restart_goes_on(spark: SparkSession,
     stored = spark.read.parquet(str(tmp_path / "rows"))
     expected = sorted((stream, key.decode()) for stream in (S0, S1) for key, _ in world.redis.xrange(stream))
     assert ids(stored) == expected
-
-
-@pytest.mark.rule("PM-11", "PM-68")
-def test_what_was_trimmed_below_the_checkpoint_is_one_gap(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    world.make_cluster(state_shards=1)
-    log = Log(world, S0)
-    log.state(snapshot(0))
-    run(spark, world, tmp_path)
-    log.state(*(update(number) for number in range(1, 9)))
-    world.redis.xtrim(S0, minid="1-6", approximate=False)
-    run(spark, world, tmp_path)
-    stored = spark.read.parquet(str(tmp_path / "rows"))
-    gaps: list[Any] = stored.where("record_type = 'gap'").collect()
-    assert [json.loads(gap.error)["lost"] for gap in gaps] == [4]
-    assert stored.count() == 2 + 1 + 4
-
-
-@pytest.mark.rule("PM-5", "PM-11")
-def test_a_loss_can_fail_the_query(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    world.make_cluster(state_shards=1)
-    log = Log(world, S0)
-    log.state(snapshot(0))
-    run(spark, world, tmp_path)
-    log.state(update(1), update(2))
-    world.redis.xtrim(S0, maxlen=1, approximate=False)
-    with pytest.raises(Exception, match="lost entries"):
-        run(spark, world, tmp_path, failOnDataLoss="true")

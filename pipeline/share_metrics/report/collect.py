@@ -1,0 +1,129 @@
+"""Asks Spark for what the report shows: everything is aggregated there, and little comes to the driver (PM-37)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from share_metrics.metrics import (
+    fill_windows,
+    gaps,
+    group_windows,
+    poison,
+    progress,
+    quality,
+    replay_windows,
+    shard_skew,
+    stalls,
+)
+from share_metrics.metrics.common import KEY
+
+from .model import SHOWN_MAX, PartitionLine, Point, Report
+
+#: How far before the report's time rows are read, so that a replay finds a snapshot to start from (PM-32).
+READ_BACK: Final = timedelta(hours=1)
+_ROWS_MAX: Final = 200
+_SUMMED: Final = (
+    "finished_count", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count",
+    "redelivered_lb", "finished_known", "state_epoch_resets", "anomalies",
+)  # fmt: skip
+
+
+def collect(states: DataFrame, groups: DataFrame, begin: datetime, end: datetime, window_s: int = 60) -> Report:
+    """The report from `begin` to `end` (exclusive), from rows of the kinds `share_state` and `group`.
+
+    Share-partitions show what they did then; idle windows are filled. Rows without a time, as gaps, always count.
+    """
+    states, groups = _between(states, begin - READ_BACK, end), _between(groups, begin - READ_BACK, end)
+    names = _names(groups)
+    windows = progress(states, window_s).localCheckpoint()
+    filled = fill_windows(windows, window_s).localCheckpoint()
+    members = group_windows(groups, window_s).localCheckpoint()
+    here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
+    lines = _lines(windows.where(here), filled.where(here), names)
+    both = quality(states).unionByName(quality(groups))
+    lost = gaps(states).unionByName(gaps(groups))
+    return Report(
+        begin.strftime("%Y-%m-%d %H:%M"),
+        end.strftime("%Y-%m-%d %H:%M"),
+        window_s,
+        lines,
+        poison=_rows(poison(states).orderBy(F.desc("last_seen"), *KEY, "offset"), names),
+        stalls=_rows(stalls(filled, members).where(here).orderBy(F.desc("window"), *KEY), names),
+        groups=_rows(_group_totals(members.where(here)).orderBy("group_id")),
+        skew=_rows(shard_skew(states).orderBy(F.desc("entries"), "stream")),
+        quality=_rows(both.orderBy("stream")),
+        gaps=_rows(lost.orderBy("stream", "from_id", "to_id")),
+        incomplete=replay_windows(states, window_s).where("incomplete").where(here).count(),
+    )
+
+
+def _between(rows: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    return rows.where(F.col("ts").isNull() | ((F.col("ts") >= F.lit(begin)) & (F.col("ts") < F.lit(end))))
+
+
+def _names(groups: DataFrame) -> dict[str, str]:
+    """Topic names by id, from the newest record of each that has one (PM-19)."""
+    told = groups.where("record_type = 'state'").select("epoch", "seq", F.explode("initialized").alias("topic"))
+    named = told.groupBy("topic.topic_id").agg(F.max_by("topic.topic_name", F.struct("epoch", "seq")).alias("name"))
+    return {row["topic_id"]: row["name"] for row in named.collect()}
+
+
+def _lines(windows: DataFrame, filled: DataFrame, names: dict[str, str]) -> list[PartitionLine]:
+    totals = windows.groupBy(*KEY).agg(
+        *(F.sum(name).alias(name) for name in _SUMMED),
+        F.max_by("spso", "window").alias("spso"),
+        F.max_by("lag", F.when(F.col("lag").isNotNull(), F.col("window"))).alias("lag"),
+    )
+    ordered = [row.asDict() for row in totals.orderBy(F.desc_nulls_last("lag"), *KEY).collect()]
+    worst = {tuple(row[name] for name in KEY) for row in ordered[:SHOWN_MAX]}
+    points: dict[tuple[Any, ...], list[Point]] = {key: [] for key in worst}
+    drawn = filled.where(F.concat_ws("\0", *KEY).isin(*("\0".join(map(str, key)) for key in worst)))
+    shown = drawn.select(*KEY, F.col("window").cast("long").alias("at"), "lag", "finished_count")
+    for row in shown.orderBy("at").collect():
+        points[tuple(row[name] for name in KEY)].append(Point(row["at"], row["lag"], row["finished_count"]))
+    return [_line(row, names, tuple(points.get(tuple(row[name] for name in KEY), ()))) for row in ordered]
+
+
+def _line(row: dict[str, Any], names: dict[str, str], points: tuple[Point, ...]) -> PartitionLine:
+    known = row["finished_known"]
+    return PartitionLine(
+        _name(row, names),
+        row["spso"],
+        row["lag"],
+        row["finished_count"],
+        row["ack_accept"],
+        row["ack_release"],
+        row["ack_reject"],
+        row["timeout_count"],
+        row["limit_archived_count"],
+        row["redelivered_lb"],
+        (row["redelivered_lb"] or 0) / known if known else None,
+        row["state_epoch_resets"],
+        row["anomalies"],
+        points,
+    )
+
+
+def _name(row: dict[str, Any], names: dict[str, str]) -> str:
+    return f"{row['group_id']} · {names.get(row['topic_id'], row['topic_id'])}-{row['partition']}"
+
+
+def _group_totals(members: DataFrame) -> DataFrame:
+    summed = (F.sum(name).alias(name) for name in ("joins", "leaves", "rebalances", "epoch_bumps", "flapping"))
+    last = (F.max_by(name, "window").alias(name) for name in ("state", "members"))
+    return members.groupBy("group_id").agg(*summed, *last)
+
+
+def _rows(found: DataFrame, names: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """At most so many rows as a page can bear, each with the share-partition's `name` where `names` are given."""
+    # Written in Spark, in UTC: Python would read them in the time zone of this machine.
+    texts = [
+        F.date_format(name, "yyyy-MM-dd HH:mm:ss").alias(name) if kind == "timestamp" else F.col(name)
+        for name, kind in found.dtypes
+    ]
+    rows = [row.asDict() for row in found.limit(_ROWS_MAX).select(*texts).collect()]
+    return [row | {"name": _name(row, names)} for row in rows] if names is not None else rows

@@ -1,0 +1,71 @@
+"""What the report shows, as plain values; whoever makes them sorts them, so that equal data gives equal bytes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+#: Share-partitions that are drawn; the others stand in a folded table.
+SHOWN_MAX: Final = 20
+
+Row = Mapping[str, Any]
+
+
+class Point(NamedTuple):
+    """One window of a share-partition; None where nothing is known."""
+
+    time_s: int
+    lag: float | None
+    finished: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """A share-partition over the whole time of the report."""
+
+    name: str
+    spso: int | None
+    lag: int | None
+    finished: int
+    accepted: int | None
+    released: int | None
+    rejected: int | None
+    timed_out: int | None
+    limited: int | None
+    redelivered_lb: int | None
+    redelivery_ratio: float | None
+    resets: int
+    anomalies: int
+    points: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything on the page. Share-partitions stand with the largest lag first."""
+
+    begin: str
+    end: str
+    window_s: int
+    partitions: Sequence[PartitionLine]
+    poison: Sequence[Row] = field(default_factory=tuple)
+    stalls: Sequence[Row] = field(default_factory=tuple)
+    groups: Sequence[Row] = field(default_factory=tuple)
+    skew: Sequence[Row] = field(default_factory=tuple)
+    quality: Sequence[Row] = field(default_factory=tuple)
+    gaps: Sequence[Row] = field(default_factory=tuple)
+    incomplete: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Entries that were lost."""
+        return sum(gap["lost"] for gap in self.gaps)
+
+    @property
+    def light(self) -> str:
+        """`red` where something stands still or is lost, `amber` where somebody should look, else `green`."""
+        if self.lost or any(stall["kind"] == "stalled" for stall in self.stalls):
+            return "red"
+        doubtful = sum(row["quarantined"] + row["unknown"] for row in self.quality)
+        odd = sum(line.anomalies for line in self.partitions)
+        return "amber" if self.stalls or self.poison or self.incomplete or doubtful or odd else "green"

@@ -1,0 +1,141 @@
+"""The page: one self-contained HTML file, for light and dark, desk and phone (PM-37). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any, Final
+
+from .model import SHOWN_MAX, PartitionLine, Report
+from .svg import chart
+
+_STYLE: Final = """
+:root{color-scheme:light dark;--ink:#1c2127;--dim:#5c6670;--paper:#fff;--line:#d8dee4;--mark:#1f6feb}
+@media(prefers-color-scheme:dark){:root{--ink:#e6eaee;--dim:#9aa4ae;--paper:#14181c;--line:#333b43;--mark:#6ea8fe}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)}
+body{margin:0 auto;max-width:70rem;padding:1rem}
+h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}h3{font-size:1rem;margin:1rem 0 0}
+.dim,.none,caption{color:var(--dim)}caption{text-align:left}
+.light{display:inline-block;padding:.1rem .7rem;border-radius:1rem;color:#fff;font-weight:600}
+.red{background:#b42318}.amber{background:#9a6700}.green{background:#1a7f37}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+th,td{padding:.2rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+th:first-child,td:first-child{text-align:left}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(16rem,1fr));gap:.5rem 1.5rem}
+svg{width:100%;height:auto}svg text{font-size:10px;fill:var(--dim)}
+svg polyline{fill:none;stroke:var(--mark);stroke-width:1.5}svg .axis{stroke:var(--line)}
+"""
+_WORDS: Final = {
+    "red": "Something stands still, or entries were lost.",
+    "amber": "Nothing stands still and nothing was lost; some findings below deserve a look.",
+    "green": "Nothing stands still, nothing was lost, nothing odd was found.",
+}
+_LINE_HEAD: Final = (
+    "share-partition", "start offset", "lag", "finished", "accepted", "released", "rejected", "timed out", "over limit",
+    "redelivered ≥", "ratio ≥", "resets", "anomalies",
+)  # fmt: skip
+_QUALITY: Final = ("stream", "entries", "claims", "noops", "quarantined", "unknown", "gaps", "lost")
+
+
+def render(report: Report) -> str:
+    """The whole page. Equal reports give equal bytes."""
+    shown, folded = report.partitions[:SHOWN_MAX], report.partitions[SHOWN_MAX:]
+    body = [
+        "<h1>Share groups</h1>",
+        f'<p class="dim">{escape(report.begin)} to {escape(report.end)}, UTC, windows of {report.window_s} s</p>',
+        _summary(report),
+        "<h2>Share-partitions</h2>",
+        "<p class='dim'>Largest lag first. Lag is high watermark less finished records, as leaders wrote it; a dash "
+        "is not known. “≥” marks lower bounds.</p>",
+        _partitions(shown),
+        _fold(f"{len(folded)} more share-partitions", _partitions(folded)) if folded else "",
+        "<h2>Lag and progress</h2>",
+        *(_charts(line) for line in shown),
+        "<h2>Poison candidates</h2>",
+        _table(("offset", "share-partition", "state", "deliveries", "first seen", "last seen", "released"),
+               ((row["offset"], row["name"], row["delivery_state"], row["delivery_count"], row["first_seen"],
+                 row["last_seen"], row["times_released"]) for row in report.poison)),
+        "<h2>Stalls</h2>",
+        _table(("share-partition", "window", "lag", "still for s", "kind"),
+               ((row["name"], row["window"], row["lag"], row["still_s"], row["kind"]) for row in report.stalls)),
+        "<h2>Groups and rebalances</h2>",
+        _table(("group", "state", "members", "joins", "leaves", "rebalances", "epochs", "flapping"),
+               ((row["group_id"], row["state"], row["members"], row["joins"], row["leaves"], row["rebalances"],
+                 row["epoch_bumps"], row["flapping"]) for row in report.groups)),
+        "<h2>Shard skew</h2>",
+        _table(("stream", "entries", "bytes", "keys", "skew", "Gini"),
+               ((row["stream"], row["entries"], row["bytes"], row["keys"], row["skew"], row["gini"])
+                for row in report.skew)),
+        "<h2>Data quality</h2>",
+        _quality(report),
+    ]  # fmt: skip
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><title>Share groups</title>'
+        f"<style>{_STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _summary(report: Report) -> str:
+    lag = sum(line.lag or 0 for line in report.partitions)
+    finished = sum(line.finished for line in report.partitions)
+    stalled = len({row["name"] for row in report.stalls})
+    facts = (
+        f"{len(report.partitions):,} share-partitions, {finished:,} records finished, lag {lag:,}, "
+        f"{stalled:,} standing still, {len(report.poison):,} poison candidates, {report.lost:,} entries lost."
+    )
+    return f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p><p>{facts}</p>'
+
+
+def _partitions(lines: Sequence[PartitionLine]) -> str:
+    return _table(
+        _LINE_HEAD,
+        (
+            (
+                line.name, line.spso, line.lag, line.finished, line.accepted, line.released, line.rejected,
+                line.timed_out, line.limited, line.redelivered_lb, line.redelivery_ratio, line.resets, line.anomalies,
+            )
+            for line in lines
+        ),
+    )  # fmt: skip
+
+
+def _charts(line: PartitionLine) -> str:
+    lag = chart("lag", [(point.time_s, point.lag) for point in line.points]) if line.points else ""
+    done = chart("finished", [(point.time_s, point.finished) for point in line.points]) if line.points else ""
+    return f'<h3>{escape(line.name)}</h3><div class="charts">{lag}{done}</div>'
+
+
+def _quality(report: Report) -> str:
+    counts = _table(
+        _QUALITY,
+        (tuple(row[name] for name in _QUALITY) for row in report.quality),
+    )  # fmt: skip
+    gaps = _table(
+        ("stream", "after", "to", "lost", "why"),
+        (tuple(row[name] for name in ("stream", "from_id", "to_id", "lost", "reason")) for row in report.gaps),
+    )
+    return (
+        f"<p>{report.incomplete:,} windows of share-partitions are incomplete: a replay had no snapshot there.</p>"
+        f"<h3>Gaps</h3>{gaps}{_fold('Counts by stream', counts)}"
+    )
+
+
+def _fold(words: str, inner: str) -> str:
+    return f"<details><summary>{escape(words)}</summary>{inner}</details>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    body = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
+    if not body:
+        return '<p class="none">None.</p>'
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))

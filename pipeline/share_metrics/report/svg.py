@@ -1,0 +1,57 @@
+"""Line charts as inline SVG, from numbers to text (PM-37). Pure: equal points give equal bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+
+_WIDTH: Final = 360
+_HEIGHT: Final = 84
+_TOP: Final = 8
+_BASE: Final = 66
+
+
+def chart(label: str, points: Sequence[tuple[int, float | None]]) -> str:
+    """A line over time (seconds since 1970), broken where a value is None; its top and its ends are written."""
+    known = [value for _, value in points if value is not None]
+    if not known:
+        return f'<p class="none">{escape(label)}: nothing known</p>'
+    top = max(known)
+    words = f"{label}: {_number(known[-1])} at the end, {_number(top)} at most"
+    paths = "".join(f'<polyline points="{line}"/>' for line in _lines(points, top))
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(words)}">'
+        f'<line class="axis" x1="0" y1="{_BASE}" x2="{_WIDTH}" y2="{_BASE}"/>{paths}'
+        f'<text x="0" y="{_TOP + 2}">{escape(label)} ≤ {_number(top)}</text>'
+        f'<text x="0" y="{_HEIGHT - 4}">{_clock(points[0][0])}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{_clock(points[-1][0])}</text></svg>'
+    )
+
+
+def _lines(points: Sequence[tuple[int, float | None]], top: float) -> list[str]:
+    begin, span = points[0][0], max(points[-1][0] - points[0][0], 1)
+    lines: list[list[str]] = [[]]
+    for time_s, value in points:
+        if value is None:
+            lines.append([])
+            continue
+        x = (time_s - begin) * _WIDTH / span
+        y = _BASE - (value / top if top > 0 else 0) * (_BASE - _TOP - 6)
+        lines[-1].append(f"{x:.1f},{y:.1f}")
+    # A single point is drawn as a short stroke, or it could not be seen.
+    return [" ".join(line if len(line) > 1 else [*line, _nudged(line[0])]) for line in lines if line]
+
+
+def _nudged(point: str) -> str:
+    x, _, y = point.partition(",")
+    return f"{float(x) + 2:.1f},{y}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.2f}"
+
+
+def _clock(time_s: int) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M")

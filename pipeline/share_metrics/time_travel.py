@@ -1,0 +1,119 @@
+"""What a share-partition was at some time, read back from its log without Spark (PM-1a, PM-39)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kip932.ids import SharePartitionKey, parse_topic_id, shard_index
+from kip932.state_batches import StateBatch, combine, merge_into
+
+from .reader import EntryId, Kind, Reader, Store
+from .reader.planning import Goal
+from .reader.streams import topics
+
+
+class UnknownTopicError(Exception):
+    """The cluster has no topic of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A share-partition as of one entry. `complete` is False while no snapshot of it was seen: the log was trimmed."""
+
+    entry_id: str
+    record_type: str
+    ts: datetime | None
+    state_epoch: int | None
+    leader_epoch: int | None
+    start_offset: int | None
+    delivery_complete_count: int | None
+    batches: tuple[StateBatch, ...]
+    complete: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "entry_id": self.entry_id,
+            "record_type": self.record_type,
+            "ts": self.ts.isoformat() if self.ts else None,
+            "state_epoch": self.state_epoch,
+            "leader_epoch": self.leader_epoch,
+            "start_offset": self.start_offset,
+            "delivery_complete_count": self.delivery_complete_count,
+            "state_batches": [batch._asdict() for batch in self.batches],
+            "complete": self.complete,
+        }
+
+
+def history(rows: Iterable[dict[str, Any]], key: SharePartitionKey, topic_text: str) -> Iterable[State]:
+    """The states of one share-partition, one after each of its records; rows stand in the order of ids."""
+    state: State | None = None
+    for row in rows:
+        if (row["group_id"], row["topic_id"], row["partition"]) != (key.group_id, topic_text, key.partition):
+            continue
+        state = _next(state, row)
+        yield state
+
+
+def _next(before: State | None, row: dict[str, Any]) -> State:
+    ended = before is None or before.record_type == "tombstone"
+    batches = tuple(StateBatch(**batch) for batch in row["state_batches"] or ())
+    start = row["start_offset"]
+    if row["record_type"] == "tombstone":
+        return _state(row, (), None, complete=True)
+    if row["record_type"] == "snapshot":
+        return _state(row, tuple(combine((), batches, -1 if start is None else start)), start, complete=True)
+    if before is None or ended:
+        return _state(row, batches, start, complete=False)
+    start = before.start_offset if start is None else start
+    merged = tuple(merge_into(before.batches, batches, -1 if start is None else start))
+    row = row | {"state_epoch": before.state_epoch}
+    row["leader_epoch"] = before.leader_epoch if row["leader_epoch"] is None else row["leader_epoch"]
+    return _state(row, merged, start, complete=before.complete)
+
+
+def _state(row: dict[str, Any], batches: tuple[StateBatch, ...], start: int | None, *, complete: bool) -> State:
+    return State(
+        row["entry_id"],
+        row["record_type"],
+        row["ts"],
+        row["state_epoch"],
+        row["leader_epoch"],
+        start,
+        row["delivery_complete_count"],
+        batches,
+        complete,
+    )
+
+
+def share_partition(store: Store, group: str, topic: str, partition: int) -> SharePartitionKey:
+    """The key for a topic's name, or its id as text. Raises UnknownTopicError and what reading raises."""
+    known = topics(store)
+    for one in known:
+        if topic in {one.name, one.topic_id}:
+            return SharePartitionKey(group, parse_topic_id(one.topic_id), partition)
+    names = ", ".join(one.name for one in known) or "none"
+    raise UnknownTopicError(f"the cluster has no topic {topic!r}; it has: {names}")
+
+
+def state_at(store: Store, key: SharePartitionKey, at: datetime | EntryId | None) -> State | None:
+    """The state as of a time or an entry id (None: now); None when it had none then. Raises what reading raises.
+
+    By time it is the state after the last record that was appended no later, in the order of ids.
+    """
+    reader = Reader(store, Kind.SHARE_STATE)
+    streams = reader.streams()
+    stream = streams[shard_index(key.text, len(streams))]
+    goals = {stream: Goal(at)} if isinstance(at, EntryId) else {}
+    plan = reader.plan({}, reader.tips([stream]), goals)[stream]
+    rows = (row for batch in reader.read(plan.ranges) for row in batch.to_pylist())
+    found: State | None = None
+    topic_text = key.topic_partition.text.rpartition(":")[0]
+    for state in history(rows, key, topic_text):
+        if isinstance(at, datetime) and state.ts is not None and state.ts > at:
+            break
+        found = state
+    return found

@@ -1,0 +1,139 @@
+"""From a store to Parquet, a report and a look back: each entry once, whatever ends the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from group_coordinator.core import records as r
+from kip932.ids import shard_index
+from kip932.state_batches import StateBatch, WriteStats
+from share_coordinator.core.records import ShareTombstone
+from share_metrics.commands import metrics
+from share_metrics.ingest import Source, start, stored
+from share_metrics.reader import Kind
+from tests.unit.share_metrics.worlds import KEY, TOPIC, snapshot, update
+
+from .world import Log, World
+
+S0 = "{sgs:0}:log"
+STATE = [Kind.SHARE_STATE]
+
+
+def nothing(kind: Kind, number: int) -> None:
+    """No fault."""
+
+
+def finish(spark: SparkSession, source: Source, data: Path, written: Callable[[Kind, int], None] = nothing) -> None:
+    for query in start(spark, source, data, STATE, written=written):
+        try:
+            query.awaitTermination(60)
+        finally:
+            query.stop()
+
+
+@pytest.mark.rule("PM-35", "PM-36", "PM-68")
+def test_a_job_that_is_ended_at_any_batch_leaves_every_entry_once(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    log.state(snapshot(0), *(update(number) for number in range(1, 11)))
+    source = Source(world.url, max_rows_per_trigger=5)
+
+    def end_at_the_second(kind: Kind, number: int) -> None:
+        if number == 1:
+            raise RuntimeError("the process ends here, behind the write and before it is confirmed")
+
+    with pytest.raises(Exception, match="the process ends here"):
+        finish(spark, source, tmp_path, end_at_the_second)
+    (tmp_path / "raw" / "share_state" / "batch=00000001" / "dt=1999-01-01").mkdir()  # and half a write of another try
+    log.state(update(11))
+    finish(spark, source, tmp_path)
+    found = sorted(row.entry_id for row in stored(spark, tmp_path, Kind.SHARE_STATE).select("entry_id").collect())
+    assert found == sorted(f"1-{seq}" for seq in range(13))
+
+
+def test_nothing_is_stored_before_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
+    assert stored(spark, tmp_path, Kind.GROUP).count() == 0
+
+
+@pytest.mark.rule("PM-37", "PM-39")
+def test_ingest_and_report_from_the_command_line(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    stats = WriteStats(1, n_accept=10, max_dc=1, sum_dc=10, hwm=40)
+    log.state(snapshot(0), update(10, stats=stats), update(batches=[StateBatch(12, 12, 0, 4)]))
+    Log(world, "{gc:0}:log").group(r.GroupMetadata("G1", 1, 0, 1), r.MemberMetadata("G1", "m", None, "c", "h", ("t",)))
+    data, out = tmp_path / "data", tmp_path / "report.html"
+    result = CliRunner().invoke(metrics, ["ingest", "--store", world.url, "--data", str(data)])
+    assert result.exit_code == 0, result.output
+    assert result.output == f"share_state: 4 rows in {data}\ngroup: 3 rows in {data}\n"
+    times = ["--from", "1970-01-01T00:00", "--to", "1970-01-01T00:30"]
+    pages = []
+    for _ in range(2):
+        result = CliRunner().invoke(metrics, ["report", "--data", str(data), *times, "--out", str(out)])
+        assert result.exit_code == 0, result.output
+        pages.append(out.read_bytes())
+    assert result.output == f"{out}: amber, 1 share-partitions, 0 entries lost\n"
+    assert pages[0] == pages[1]
+    page = pages[0].decode()
+    assert "G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>10</td><td>30</td><td>10</td><td>10</td>" in page
+    assert "1 poison candidates" in page
+
+
+@pytest.mark.rule("PM-39")
+def test_a_loss_ends_the_command_with_3(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    log.state(snapshot(0))
+    command = ["ingest", "--store", world.url, "--data", str(tmp_path), "--fail-on-data-loss"]
+    assert CliRunner().invoke(metrics, command).exit_code == 0
+    log.state(update(1), update(2))
+    world.redis.xtrim(S0, maxlen=1, approximate=False)
+    result = CliRunner().invoke(metrics, command)
+    assert result.exit_code == 3
+    assert result.output.startswith("Error: {sgs:0}:log lost entries:")
+
+
+@pytest.mark.rule("PM-1", "PM-39")
+def test_a_state_is_read_back_as_of_an_entry_or_a_time(world: World) -> None:
+    world.make_cluster(state_shards=4)
+    world.make_topic("orders", TOPIC, 1, 1)
+    log = Log(world, f"{{sgs:{shard_index(KEY.text, 4)}}}:log")
+    log.state(snapshot(100), update(batches=[StateBatch(105, 106, 0, 1)]), snapshot(5, key=KEY._replace(partition=3)))
+    log.state(update(103, 2), ShareTombstone(KEY), snapshot(7))
+    base = ["replay", "--store", world.url, "--group", "G1", "--topic", "orders", "--partition", "0"]
+
+    def at(*moment: str) -> dict[str, object]:
+        result = CliRunner().invoke(metrics, [*base, *moment])
+        assert result.exit_code == 0, result.output
+        found: dict[str, object] = json.loads(result.output)
+        return found
+
+    assert at()["start_offset"] == 7
+    second = at("--at", "1-2")
+    assert (second["entry_id"], second["start_offset"], second["complete"]) == ("1-2", 100, True)
+    assert second["state_batches"] == [StateBatch(105, 106, 0, 1)._asdict()]
+    third = datetime.fromtimestamp(1_000.002, UTC).isoformat()  # after the third entry, which is another partition's
+    assert at("--at", third)["entry_id"] == "1-2"
+    fourth = at("--at", "1-4")
+    assert (fourth["start_offset"], fourth["delivery_complete_count"], fourth["state_epoch"]) == (103, 2, 1)
+    gone = CliRunner().invoke(metrics, [*base, "--at", "1-5"])
+    assert (gone.exit_code, "had no state then" in gone.output) == (1, True)
+    unknown = CliRunner().invoke(metrics, [*base[:-3], "invoices", "--partition", "0"])
+    assert (unknown.exit_code, "it has: orders" in unknown.output) == (2, True)
+
+
+def test_without_a_snapshot_a_state_says_that_it_is_not_complete(world: World) -> None:
+    world.make_cluster(state_shards=1)
+    world.make_topic("orders", TOPIC, 1, 1)
+    Log(world, S0).state(update(4))
+    base = ["replay", "--store", world.url, "--group", "G1", "--topic", "orders", "--partition", "0"]
+    assert json.loads(CliRunner().invoke(metrics, base).output)["complete"] is False

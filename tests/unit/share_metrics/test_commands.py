@@ -1,0 +1,67 @@
+"""`sharegroups metrics`: what it asks for, and how it fails."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from share_metrics.commands import metrics, moment, time_of
+from share_metrics.reader import EntryId
+from tests.contracts.deployment import free_port
+
+REPLAY = ("replay", "--group", "g", "--topic", "t", "--partition", "0")
+
+
+@pytest.mark.rule("PM-39")
+@pytest.mark.parametrize("command", ["ingest", "report", "replay"])
+def test_a_command_without_its_options_is_a_mistake_of_usage(command: str) -> None:
+    result = CliRunner().invoke(metrics, [command])
+    assert result.exit_code == 2
+    assert "Missing option" in result.output
+
+
+@pytest.mark.rule("PM-39")
+def test_a_store_that_is_not_there_ends_with_4(tmp_path: Path) -> None:
+    store = f"redis://127.0.0.1:{free_port()}"
+    for command in ([*REPLAY, "--store", store], ["ingest", "--store", store, "--data", str(tmp_path)]):
+        result = CliRunner().invoke(metrics, command)
+        assert result.exit_code == 4
+        assert "does not answer" in result.output
+
+
+@pytest.mark.rule("PM-39")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([*REPLAY, "--store", "redis://:secret@h:1"], "holds a password"),
+        ([*REPLAY, "--store", "redis://h:1", "--password-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE"),
+        (["report", "--data", "d", "--out", "o", "--from", "2026-01-02", "--to", "2026-01-01"], "is not before"),
+        (["report", "--data", "d", "--out", "o", "--to", "noon"], "'noon' is no ISO time"),
+    ],
+)
+def test_a_mistake_in_the_options_ends_with_2(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(metrics, arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.rule("PM-39", "CM-73")
+def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("share_metrics.") and "commands" not in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = CliRunner().invoke(metrics, [*REPLAY, "--store", "redis://h:1"])
+    assert result.exit_code == 1
+    assert result.output == "Error: 'metrics' needs the package 'pyarrow': pip install 'sharegroups[metrics]'\n"
+
+
+@pytest.mark.rule("PM-39")
+def test_a_moment_is_a_time_or_an_entry() -> None:
+    assert moment("17-3") == EntryId(17, 3)
+    assert moment("2026-11-22T10:00") == datetime(2026, 11, 22, 10, tzinfo=UTC)
+    assert time_of("2026-11-22T10:00+02:00") == datetime(2026, 11, 22, 10, tzinfo=timezone(timedelta(hours=2)))
+    assert moment(None) is None

@@ -1,0 +1,109 @@
+"""The page and its charts, from plain values."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from share_metrics.report.model import PartitionLine, Point, Report
+from share_metrics.report.page import render
+from share_metrics.report.svg import chart
+
+
+def line(name: str, lag: int | None = 5, points: int = 60, anomalies: int = 0) -> PartitionLine:
+    series = tuple(Point(36_000 + 60 * at, at, None if at == 7 else at * 2) for at in range(points))
+    return PartitionLine(name, 100, lag, 40, 38, 2, None, 0, 0, 3, 0.075, 0, anomalies, series)
+
+
+def report(**fields: object) -> Report:
+    given: dict[str, object] = {"partitions": [line("g · orders-0")], **fields}
+    return Report("2026-11-22 10:00", "2026-11-22 11:00", 60, **given)  # type: ignore[arg-type] # as given
+
+
+class Balance(HTMLParser):
+    """Raises AssertionError for a tag that is closed in the wrong place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.rule("PM-37", "PM-68")
+def test_the_page_stands_alone_and_is_the_same_every_time() -> None:
+    page = render(report())
+    assert page == render(report())
+    assert "http" not in page
+    assert "<script" not in page
+    assert "prefers-color-scheme:dark" in page
+    assert 'name="viewport"' in page
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+
+
+@pytest.mark.rule("PM-37")
+def test_fifty_share_partitions_fit_and_most_are_folded() -> None:
+    page = render(report(partitions=[line(f"g · orders-{number}", points=1440) for number in range(50)]))
+    assert len(page.encode()) < 2_000_000
+    assert "30 more share-partitions" in page
+    assert page.count("<svg") == 2 * 20
+
+
+@pytest.mark.rule("PM-37")
+def test_names_are_text_whatever_they_hold() -> None:
+    page = render(report(partitions=[line("<script>alert(1)</script> & co · t-0")]))
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+@pytest.mark.rule("PM-37")
+def test_an_empty_report_is_a_page_too() -> None:
+    page = render(report(partitions=[]))
+    assert "0 share-partitions" in page
+    assert "None." in page
+
+
+GAP = {"stream": "s", "from_id": "1-0", "to_id": "1-5", "lost": 4, "reason": "trimmed"}
+STALL = {"name": "g · t-0", "window": "w", "lag": 5, "still_s": 300, "kind": "stalled"}
+QUALITY = {
+    "stream": "s", "entries": 9, "claims": 1, "noops": 0, "quarantined": 0, "unknown": 0, "gaps": 0, "lost": 0,
+}  # fmt: skip
+
+
+@pytest.mark.rule("PM-37", "PM-64")
+@pytest.mark.parametrize(
+    ("fields", "light"),
+    [
+        ({"quality": [QUALITY]}, "green"),
+        ({"gaps": [GAP]}, "red"),
+        ({"stalls": [STALL]}, "red"),
+        ({"stalls": [STALL | {"kind": "abandoned"}]}, "amber"),
+        ({"incomplete": 1}, "amber"),
+        ({"quality": [QUALITY | {"quarantined": 1}]}, "amber"),
+        ({"partitions": [line("g · t-0", anomalies=1)]}, "amber"),
+    ],
+)
+def test_the_light_says_how_things_are(fields: dict[str, object], light: str) -> None:
+    made = report(**fields)
+    assert made.light == light
+    assert f'class="light {light}"' in render(made)
+
+
+def test_a_chart_breaks_where_nothing_is_known() -> None:
+    drawn = chart("lag", [(0, 1.0), (60, 2.0), (120, None), (180, 4.0)])
+    assert [len(points.split()) for points in re.findall(r'points="([^"]+)"', drawn)] == [2, 2]
+    assert 'aria-label="lag: 4 at the end, 4 at most"' in drawn
+    assert chart("lag", [(0, None)]) == '<p class="none">lag: nothing known</p>'
+    assert "<polyline" in chart("lag", [(0, 0.0)])
