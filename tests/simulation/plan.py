@@ -18,7 +18,7 @@ from tests.simulation.world import ProcessShape, Shape
 
 #: How many faults strike, and how often it is so many.
 _COUNTS: Final = {0: 2, 1: 4, 2: 5, 3: 4, 4: 3, 6: 2, 9: 1}
-_WORK_MS: Final = (8_000, 14_000)
+_WORK_MS: Final = (6_500, 11_000)
 #: Clients have begun by then.
 _FIRST_MS: Final = 500
 #: How often all faults of a run strike close together.
