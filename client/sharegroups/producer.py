@@ -68,7 +68,8 @@ class Producer:
     ) -> None:
         """Put one record into the buffer; `on_delivery(error or None, report)` runs in a later poll or flush.
 
-        `timestamp` is in ms since 1970, now when left out. Waits for metadata and room, at most max.block.ms each.
+        Without it a failure is logged as an error. `timestamp` is in ms since 1970, now when left out. Waits for
+        metadata and room, at most max.block.ms each.
         Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition
         that does not exist.
         """

@@ -105,7 +105,8 @@ class Producer:
     ) -> None:
         """Put one record into the buffer; `on_delivery(error or None, report)` tells its fate, in the event loop.
 
-        `timestamp` is in ms since 1970, now when left out. Waits for metadata and room, at most max.block.ms each.
+        Without it a failure is logged as an error. `timestamp` is in ms since 1970, now when left out. Waits for
+        metadata and room, at most max.block.ms each.
         Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition
         that does not exist.
         """

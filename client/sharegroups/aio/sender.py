@@ -9,6 +9,7 @@ to the event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -35,8 +36,11 @@ from sharegroups.aio.patience import SILENCE_S
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.config import Config
 from sharegroups.core.produce_buffer import Batch, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.undelivered import Undelivered
 from sharegroups.produced import ProducedRecord, encode
 from sharegroups.reports import DeliveryReport
+
+log = logging.getLogger(__name__)
 
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
 _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, UnknownTopicIdError)
@@ -80,6 +84,7 @@ class Sender:
         self._reachable = asyncio.Event()
         self._identifying: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._undelivered = Undelivered()
         self._turn = 0
         self._closed = False
         cluster.listen(self._leaders_changed)
@@ -110,6 +115,8 @@ class Sender:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(stream.close() for stream in self._streams.values()))
         self.fail_all(NetworkError("the producer was closed before the record was delivered"))
+        for line in self._undelivered.rest():
+            log.error(line)
 
     def fail_all(self, error: KafkaError) -> None:
         """Give up everything that waits; nothing is in flight any more."""
@@ -334,13 +341,16 @@ class Sender:
         for group in groups:
             topic, number = group.partition
             known = self._cluster.errors.get(topic)
-            why = f": {known}" if known else ""
+            why = f": {known or self._cluster.trouble}" if known or self._cluster.trouble else ""
             self._report_failure(group, RequestTimedOutError(f"{topic}-{number}: not sent within {timeout_ms} ms{why}"))
         if groups:
             self._changed()
 
     def _report_failure(self, group: _Group, error: KafkaError) -> None:
-        """Tell every record's owner. What was numbered leaves a gap or an unknown outcome, so a new id follows."""
+        """Tell every record's owner, or the log where it has none.
+
+        What was numbered leaves a gap or an unknown outcome, so a new id follows.
+        """
         if self.transaction is not None:
             self.transaction_error = self.transaction_error or error
         elif any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
@@ -348,6 +358,11 @@ class Sender:
         for batch in group.batches:
             for index, on_delivery in batch.watchers:
                 on_delivery(error, DeliveryReport(group.partition, -1, batch.records[index]))
+        unwatched = sum(len(batch.records) - len(batch.watchers) for batch in group.batches)
+        if unwatched:
+            line = self._undelivered.lost(group.partition, error, unwatched, self._now_ms())
+            if line is not None:
+                log.error(line)
 
     def _arm(self, now_ms: int) -> None:
         """Wake up at the next end of a back-off, or once a second while anything waits, for delivery.timeout.ms."""

@@ -1,0 +1,66 @@
+"""What a producer says about records that were not delivered and that nobody asked about: no record is lost in silence.
+
+A pure fold: failures go in with their time, lines to log come out. The first failure of a partition for one cause is
+told at once, what follows is counted and told together, so that an outage under load costs a line now and then.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
+from kip932.ids import TopicPartition
+
+#: Failures of one partition and cause within this time share a line.
+QUIET_MS: Final = 30_000
+_TEXT_MAX: Final = 300
+_UNREACHABLE: Final = (NetworkError, RequestTimedOutError)
+
+
+class _Key(NamedTuple):
+    partition: TopicPartition
+    cause: str
+
+
+class _Count:
+    """Failures that are not told yet, and when the last line was."""
+
+    __slots__ = ("error", "records", "told_ms")
+
+    def __init__(self, error: KafkaError, told_ms: int) -> None:
+        self.error = error
+        self.records = 0
+        self.told_ms = told_ms
+
+
+class Undelivered:
+    """Counts by topic-partition and cause. Not thread-safe: it belongs to the sender's loop."""
+
+    def __init__(self) -> None:
+        self._counts: dict[_Key, _Count] = {}
+
+    def lost(self, partition: TopicPartition, error: KafkaError, records: int, now_ms: int) -> str | None:
+        """These records failed and have no on_delivery; the line to log now, if it is time for one."""
+        key = _Key(partition, error.name)
+        count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = _Count(error, now_ms - QUIET_MS)
+        count.records += records
+        count.error = error
+        return self._line(key, count, now_ms) if now_ms - count.told_ms >= QUIET_MS else None
+
+    def rest(self) -> list[str]:
+        """The lines for what was counted and not told; for the end of the producer."""
+        return [self._line(key, count, count.told_ms) for key, count in self._counts.items() if count.records]
+
+    @staticmethod
+    def _line(key: _Key, count: _Count, now_ms: int) -> str:
+        records, count.records, count.told_ms = count.records, 0, now_ms
+        what = "1 record was" if records == 1 else f"{records} records were"
+        text = str(count.error)
+        if len(text) > _TEXT_MAX:
+            text = text[: _TEXT_MAX - 1] + "…"
+        line = f"{what} not delivered to {key.partition.topic}-{key.partition.partition}: {key.cause}: {text}. "
+        if isinstance(count.error, _UNREACHABLE):
+            line += "Is the cluster up, and is bootstrap.servers right? delivery.timeout.ms says how long is tried. "
+        return line + "Pass on_delivery to produce() to handle each record."
