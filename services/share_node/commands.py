@@ -1,4 +1,4 @@
-"""Commands that need the services: `sharegroups up`, `init`, `demo` and `state`, reached through entry points."""
+"""Commands that need the services, reached through entry points: `up`, `init`, `demo`, `scaler` and `state`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shard_runtime.settings import LOG_LEVEL
 from share_node.cluster_init import init
 from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
+from share_node.scaler.command import scaler
 from share_node.serve import START_ERRORS, run
 from share_node.state_dump import state
 from share_node.up import Ready, UpOptions
@@ -104,4 +105,4 @@ def _assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
-__all__ = ["demo", "init", "state", "up"]
+__all__ = ["demo", "init", "scaler", "state", "up"]

@@ -14,7 +14,7 @@ from sharegroups.cli.interrupts import leaving_at_once
 from sharegroups.cli.produce import produce
 from sharegroups.cli.topics import topics
 
-_SERVER_COMMANDS = ("up", "init", "demo")
+_SERVER_COMMANDS = ("up", "init", "demo", "scaler")
 
 
 class _Commands(ToolGroup):

@@ -1,0 +1,99 @@
+"""Asks the cluster how much a share group has left to do: lag from its coordinator, ages from the partitions' leaders.
+
+Reading takes no part in the group: nothing is acquired, no offset moves (CM-45).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kip932.errors import GroupIdNotFoundError, KafkaError
+from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kip932.rpc.transport import Transport, TransportError
+from share_node.scaler.backlog_codec import FETCH, fetch_request, oldest_ms
+from share_node.scaler.demand import PartitionBacklog, Trigger
+from sharegroups.admin_values import ShareGroupOffset
+from sharegroups.aio.admin import Admin
+
+#: Partitions whose oldest record is looked up at the same time, and the wait for each.
+LOOKUPS_MAX: Final = 16
+LOOKUP_WAIT_S: Final = 5.0
+
+
+class BacklogReader:
+    """Reads through an Admin client; `transport` is the same client's, for the one call that Admin has no word for."""
+
+    def __init__(self, admin: Admin, transport: Transport) -> None:
+        self._admin = admin
+        self._transport = transport
+
+    async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
+        """One entry for each partition with a known lag. Raises KafkaError when the group cannot be asked for.
+
+        Partitions of `trigger.topics` where the group has not begun yet count as a whole: so the first worker starts.
+        """
+        offsets = await self._offsets(trigger.group)
+        if trigger.topics:
+            offsets = {key: value for key, value in offsets.items() if key.topic in trigger.topics}
+        found = {
+            key: (value.start_offset, value.lag) for key, value in offsets.items() if value and value.lag is not None
+        }
+        found.update(await self._not_begun(trigger.topics, {key for key, value in offsets.items() if value}))
+        waiting = {key: start for key, (start, lag) in found.items() if lag > 0}
+        oldest = await self._oldest(waiting) if ages and waiting else {}
+        return [PartitionBacklog(lag, oldest.get(key)) for key, (_, lag) in found.items()]
+
+    async def _offsets(self, group: str) -> Mapping[TopicPartition, ShareGroupOffset | None]:
+        answer = (await self._admin.list_share_group_offsets({group: None}))[group]
+        if isinstance(answer, GroupIdNotFoundError):
+            return {}  # no worker has ever joined
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    async def _not_begun(
+        self, topics: Iterable[str], begun: set[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        described = await self._admin.list_topics(topics) if topics else {}
+        names = [
+            TopicPartition(topic.name, part.partition)
+            for topic in described.values()
+            for part in topic.partitions
+            if TopicPartition(topic.name, part.partition) not in begun
+        ]
+        if not names:
+            return {}
+        starts = await self._admin.list_offsets(dict.fromkeys(names, OFFSET_EARLIEST))
+        ends = await self._admin.list_offsets(dict.fromkeys(names, OFFSET_LATEST))
+        return {
+            name: (start, end - start)
+            for name in names
+            if isinstance(start := starts[name], int) and isinstance(end := ends[name], int)
+        }
+
+    async def _oldest(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Timestamps of the batches that hold these offsets, as far as their leaders tell them."""
+        topics = await self._admin.list_topics({partition.topic for partition in starts})
+        nodes = {node.node_id: f"{node.host}:{node.port}" for node in (await self._admin.describe_cluster()).nodes}
+        gate = asyncio.Semaphore(LOOKUPS_MAX)
+
+        async def one(key: TopicPartition) -> tuple[TopicPartition, int | None]:
+            topic = topics[key.topic]
+            leader = next((part.leader for part in topic.partitions if part.partition == key.partition), -1)
+            if leader not in nodes:
+                return key, None
+            async with gate:
+                return key, await self._timestamp(nodes[leader], topic.topic_id, key.partition, starts[key])
+
+        return {key: found for key, found in await asyncio.gather(*map(one, starts)) if found is not None}
+
+    async def _timestamp(self, address: str, topic_id: bytes, partition: int, offset: int) -> int | None:
+        try:
+            answer = await self._transport.call(
+                address, FETCH, fetch_request(topic_id, partition, offset), LOOKUP_WAIT_S
+            )
+        except TransportError:
+            return None  # the lag is known; the age is told again at the next question
+        return oldest_ms(answer)

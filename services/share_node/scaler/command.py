@@ -1,0 +1,79 @@
+"""`sharegroups scaler`: the external scaler as a process with the settings, health services and drain of the roles."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from kip932.keda import external_scaler_pb2
+from kip932.rpc.grpc_transport import GrpcTransport
+from shard_runtime.logs import configure_logs
+from shard_runtime.rpc.server import RpcOptions, RpcServer
+from shard_runtime.settings import (
+    ALLOW_PLAINTEXT,
+    DRAIN_GRACE_MS,
+    LISTEN_HOST,
+    LISTEN_PORT,
+    LOG_FORMAT,
+    LOG_LEVEL,
+    Settings,
+    load_settings,
+)
+from share_node.scaler.backlog import BacklogReader
+from share_node.scaler.service import ExternalScaler
+from share_node.serve import START_ERRORS, StopSignal, run
+from sharegroups.aio.admin import Admin
+
+_SERVICE = external_scaler_pb2.DESCRIPTOR.services_by_name["ExternalScaler"]
+#: KEDA's requests hold a few words of metadata.
+_MESSAGE_MAX_BYTES = 1 << 16
+_CALLS_MAX = 100
+
+
+async def serve_scaler(settings: Settings, bootstrap: str) -> None:
+    """Serve until SIGTERM or SIGINT. Raises one of START_ERRORS."""
+    stop = StopSignal().received
+    options = RpcOptions(_MESSAGE_MAX_BYTES, _CALLS_MAX, allow_plaintext=settings[ALLOW_PLAINTEXT])
+    server = RpcServer(settings[LISTEN_HOST], settings[LISTEN_PORT], options)
+    transport = GrpcTransport()
+    try:
+        async with Admin({"bootstrap.servers": bootstrap, "client.id": "scaler"}, transport=transport) as admin:
+            server.add(_SERVICE, ExternalScaler(BacklogReader(admin, transport), lambda: time.time_ns() // 1_000_000))
+            await server.start()
+            # Ready also while the cluster is not: KEDA is told UNAVAILABLE then, which keeps the workers there are.
+            await server.ready(True)
+            click.echo(f"ready {server.address}")
+            await stop.wait()
+            await server.drain(settings[DRAIN_GRACE_MS] / 1000)
+    finally:
+        await transport.close()
+
+
+@click.command()
+@click.option("--bootstrap-server", "bootstrap", default="127.0.0.1:7932", envvar="SHAREGROUPS_BOOTSTRAP",
+              show_default=True, show_envvar=True, help="host:port of any nodes, separated by commas.")  # fmt: skip
+@click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
+def scaler(bootstrap: str, config: Path | None) -> None:
+    """Tell KEDA how many workers a share group needs: by lag, and by the age of its oldest unfinished record.
+
+    Listens where the settings listen.host and listen.port say. Exit status: 0 after a signal, 1 when it cannot listen.
+    """
+    status = 1
+
+    async def body() -> None:
+        nonlocal status
+        try:
+            settings = load_settings(environ=os.environ, file=config)
+            configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
+            await serve_scaler(settings, bootstrap)
+        except START_ERRORS as error:
+            click.echo(f"Error: {error}", err=True)
+        else:
+            status = 0
+
+    run(body)
+    sys.exit(status)

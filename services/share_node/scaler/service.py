@@ -1,0 +1,84 @@
+"""KEDA's external scaler: answers whether a share group has work, and how much, for each ScaledObject that asks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from kip932.errors import KafkaError
+from kip932.keda import external_scaler_pb2 as keda
+from kip932.rpc.transport import TransportStatus
+from shard_runtime.rpc.status import RpcFailureError, invalid_argument
+from share_node.scaler.demand import AGE, PartitionBacklog, Trigger, TriggerError, trigger_of, values
+
+#: KEDA gives up on a question within seconds; an answer that comes later is of no use to it.
+READ_WAIT_S: Final = 5.0
+
+
+class Backlog(Protocol):
+    """Where the numbers come from."""
+
+    async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
+        """One entry for each partition with a known lag. Raises KafkaError."""
+        ...
+
+
+class ExternalScaler:
+    """The RPCs of `externalscaler.ExternalScaler`. A cluster that cannot be asked is UNAVAILABLE: KEDA then keeps the
+    number of workers, or takes the ScaledObject's `fallback`, rather than scaling to zero."""
+
+    def __init__(self, backlog: Backlog, now_ms: Callable[[], int]) -> None:
+        self._backlog = backlog
+        self._now_ms = now_ms
+
+    async def is_active(self, request: keda.ScaledObjectRef, context: object = None) -> keda.IsActiveResponse:
+        """Whether any record is unfinished. Raises RpcFailureError."""
+        del context
+        backlog = await self._read(_trigger(request), ages=False)
+        return keda.IsActiveResponse(result=any(partition.lag > 0 for partition in backlog))
+
+    async def get_metric_spec(
+        self, request: keda.ScaledObjectRef, context: object = None
+    ) -> keda.GetMetricSpecResponse:
+        """The metrics that the trigger has targets for. Raises RpcFailureError."""
+        del context
+        response = keda.GetMetricSpecResponse()
+        for name, target in _trigger(request).targets.items():
+            response.metric_specs.add(metric_name=name, target_size=math.ceil(target), target_size_float=target)
+        return response
+
+    async def get_metrics(self, request: keda.GetMetricsRequest, context: object = None) -> keda.GetMetricsResponse:
+        """The present value of one metric. Raises RpcFailureError."""
+        del context
+        trigger = _trigger(request.scaled_object_ref)
+        name = request.metric_name
+        if name not in trigger.targets:
+            raise invalid_argument(
+                f"metric {name!r} is none of {', '.join(trigger.targets)}, which the trigger asks for"
+            )
+        value = values(await self._read(trigger, ages=name == AGE), self._now_ms())[name]
+        response = keda.GetMetricsResponse()
+        response.metric_values.add(metric_name=name, metric_value=math.ceil(value), metric_value_float=value)
+        return response
+
+    async def _read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
+        try:
+            async with asyncio.timeout(READ_WAIT_S):
+                return await self._backlog.read(trigger, ages=ages)
+        except KafkaError as error:
+            raise _unavailable(trigger, error.message) from error
+        except TimeoutError as error:
+            raise _unavailable(trigger, f"the cluster gave no answer within {READ_WAIT_S:.0f} s") from error
+
+
+def _unavailable(trigger: Trigger, why: str) -> RpcFailureError:
+    return RpcFailureError(TransportStatus.UNAVAILABLE, f"the backlog of group {trigger.group!r} cannot be read: {why}")
+
+
+def _trigger(request: keda.ScaledObjectRef) -> Trigger:
+    try:
+        return trigger_of(request.scaler_metadata)
+    except TriggerError as error:
+        raise invalid_argument(f"ScaledObject {request.namespace}/{request.name}: {error}") from error

@@ -1,0 +1,145 @@
+"""`sharegroups scaler` beside a running cluster, asked over gRPC as KEDA's operator asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from kip932.keda import external_scaler_pb2 as keda
+from sharegroups import Admin, Producer, ShareConsumer
+from tests.contracts.deployment import free_port
+from tests.integration.cluster import Cluster, StartedProcess, unique
+
+
+class Asked:
+    """KEDA's end of the wire: the service's and methods' names are written out, as KEDA has them compiled in."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)])
+
+    def call(self, name: str, request: Any, response: Any) -> Any:
+        method = self.channel.unary_unary(
+            f"/externalscaler.ExternalScaler/{name}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        return method(request, timeout=30)
+
+    def active(self, **metadata: str) -> bool:
+        return bool(self.call("IsActive", ref(metadata), keda.IsActiveResponse).result)
+
+    def value(self, name: str, **metadata: str) -> float:
+        request = keda.GetMetricsRequest(scaled_object_ref=ref(metadata), metric_name=name)
+        (found,) = self.call("GetMetrics", request, keda.GetMetricsResponse).metric_values
+        assert found.metric_name == name
+        assert found.metric_value >= found.metric_value_float
+        return float(found.metric_value_float)
+
+
+def ref(metadata: dict[str, str]) -> keda.ScaledObjectRef:
+    return keda.ScaledObjectRef(name="workers", namespace="shop", scaler_metadata=metadata)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster({"group.share.auto.offset.reset": "earliest"}) as running:
+        yield running
+
+
+def started(folder: Path, bootstrap: str) -> tuple[StartedProcess, Asked]:
+    environ = {"SHAREGROUPS_LISTEN_PORT": str(free_port()), "SHAREGROUPS_LOG_LEVEL": "error"}
+    process = StartedProcess(["share_node", "scaler", "--bootstrap-server", bootstrap], folder, environ)
+    word, _, address = process.first_line().strip().partition(" ")
+    assert word == "ready"
+    return process, Asked(address)
+
+
+@pytest.fixture(scope="module")
+def asked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    process, found = started(tmp_path_factory.mktemp("scaler"), cluster.bootstrap)
+    yield found
+    found.channel.close()
+    assert process.stop() == 0
+
+
+def topic_with(cluster: Cluster, values: list[str]) -> str:
+    topic = unique("orders")
+    settings = {"bootstrap.servers": cluster.bootstrap}
+    with Admin(settings) as admin:
+        assert admin.create_topics([topic]) == {topic: None}
+    with Producer(settings) as producer:
+        for value in values:
+            producer.produce(topic, value)
+    return topic
+
+
+def consume(cluster: Cluster, topic: str, group: str, records: int) -> None:
+    with ShareConsumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": group, "max.poll.records": records}
+    ) as consumer:
+        consumer.subscribe([topic])
+        left = records
+        until = time.monotonic() + 60
+        while left > 0:
+            assert time.monotonic() < until
+            left -= len(list(consumer.poll(timeout=1)))
+        consumer.commit_sync()
+
+
+def test_lag_and_age_of_a_group_fall_to_nothing_as_it_works(cluster: Cluster, asked: Asked) -> None:
+    topic, group = topic_with(cluster, [str(number) for number in range(20)]), unique("workers")
+    trigger = {"group": group, "topics": topic, "lagTarget": "5", "ageTargetSeconds": "1"}
+    # Nobody has joined yet, and still there is work: else the first worker would never start.
+    assert asked.active(**trigger)
+    assert asked.value("lag", **trigger) == 20
+    assert asked.value("age-seconds", **trigger) > 0
+    consume(cluster, topic, group, 20)
+    assert asked.value("lag", **trigger) == 0
+    assert asked.value("age-seconds", **trigger) == 0
+    assert not asked.active(**trigger)
+
+
+def test_a_group_that_never_was_has_no_work_unless_topics_are_named(asked: Asked) -> None:
+    assert not asked.active(group=unique("nobody"), lagTarget="5")
+
+
+def test_targets_are_what_the_trigger_says(asked: Asked) -> None:
+    request = ref({"group": "g", "lagTarget": "2.5", "ageTargetSeconds": "30", "scalerAddress": "scaler:7932"})
+    specs = asked.call("GetMetricSpec", request, keda.GetMetricSpecResponse).metric_specs
+    assert [(spec.metric_name, spec.target_size, spec.target_size_float) for spec in specs] == [
+        ("lag", 3, 2.5),
+        ("age-seconds", 30, 30.0),
+    ]
+
+
+def test_a_trigger_that_makes_no_sense_is_refused_with_its_name(asked: Asked) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        asked.active(group="g")
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "ScaledObject shop/workers: trigger metadata has no target" in str(refused.value.details())
+    with pytest.raises(grpc.RpcError) as unknown:
+        asked.value("depth", group="g", lagTarget="1")
+    assert "metric 'depth' is none of lag" in str(unknown.value.details())
+
+
+def test_streams_are_not_served(asked: Asked) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        asked.call("StreamIsActive", ref({}), keda.IsActiveResponse)
+    assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_cluster_that_is_not_there_is_no_reason_to_scale_to_nothing(tmp_path: Path) -> None:
+    process, nobody = started(tmp_path, f"127.0.0.1:{free_port()}")
+    try:
+        with pytest.raises(grpc.RpcError) as refused:
+            nobody.active(group="g", lagTarget="1")
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert "the backlog of group 'g' cannot be read" in str(refused.value.details())
+    finally:
+        nobody.channel.close()
+        assert process.stop() == 0

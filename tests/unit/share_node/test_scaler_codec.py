@@ -1,0 +1,32 @@
+"""What the scaler makes of a leader's answer: the age of the first batch that holds records."""
+
+from kip932.api.v1.fetch_pb2 import FetchResponse
+from kip932.api.v1.record_batch_pb2 import RecordBatch
+from share_node.scaler.backlog_codec import fetch_request, oldest_ms
+
+
+def answer(*batches: tuple[bytes, bool]) -> FetchResponse:
+    response = FetchResponse()
+    part = response.responses.add(topic_id=b"t" * 16).partitions.add(partition_index=3)
+    for data, is_control in batches:
+        part.records.add(base_offset=7, count=1, batch=data, is_control=is_control)
+    return response
+
+
+def test_it_asks_for_one_batch_and_does_not_wait() -> None:
+    request = fetch_request(b"t" * 16, 3, 41)
+    (topic,) = request.topics
+    (part,) = topic.partitions
+    assert (request.max_wait_ms, topic.topic_id, part.partition, part.fetch_offset) == (0, b"t" * 16, 3, 41)
+    assert (part.partition_max_bytes, part.current_leader_epoch) == (1, -1)
+
+
+def test_the_first_batch_with_records_tells_the_time() -> None:
+    early, late = (RecordBatch(base_timestamp_ms=at).SerializeToString() for at in (5_000, 6_000))
+    assert oldest_ms(answer((b"marker", True), (early, False), (late, False))) == 5_000
+
+
+def test_no_batch_and_no_such_batch_tell_nothing() -> None:
+    assert oldest_ms(FetchResponse()) is None
+    assert oldest_ms(answer()) is None
+    assert oldest_ms(answer((b"\xff\xff", False))) is None
