@@ -1,0 +1,45 @@
+"""What CI plays: the same seeds every time, and some that nobody has played yet. A failure names the seed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from tests.simulation.pool import Played, run
+
+RULES = pytest.mark.rule(
+    "INV-1", "INV-2", "INV-3", "INV-4", "INV-5", "INV-6", "INV-7", "INV-8", "INV-9", "INV-10", "INV-11", "INV-12",
+    "INV-13", "INV-14", "INV-15", "INV-16", "INV-17", "INV-19", "INV-20", "CM-12", "CM-43",
+)  # fmt: skip
+FIXED = range(1, 101)
+#: Fresh seeds are played for so many seconds.
+FRESH_S = 20.0
+FRESH_MAX = 1_000
+#: Not the seeds of `make sim`.
+FRESH_FROM = 2_000_000
+
+
+def told(failed: Sequence[Played]) -> str:
+    """What broke, seed by seed; the first one's story."""
+    lines = [f"seed {each.seed}: {'; '.join(each.violations)}\n  make sim SEED={each.seed}" for each in failed]
+    return "\n".join([*lines, "", failed[0].story])
+
+
+@RULES
+def test_nothing_breaks_in_the_histories_of_fixed_seeds() -> None:
+    summary = run(FIXED)
+    assert not summary.failed, told(summary.failed)
+    assert summary.histories == len(FIXED)
+    assert summary.operations > 200 * len(FIXED)
+
+
+@RULES
+def test_nothing_breaks_in_the_histories_of_fresh_seeds() -> None:
+    first = FRESH_FROM + time.time_ns() // 1_000_000 % 1_000_000_000
+    print(f"fresh seeds from {first}", file=sys.stderr)
+    summary = run(range(first, first + FRESH_MAX), seconds=FRESH_S)
+    assert not summary.failed, told(summary.failed)
+    assert summary.histories
