@@ -81,7 +81,7 @@ report: setup ## Write a page about share groups into OUT, of what lies in DATA,
 
 docs: setup ## Write the generated pages of docs/ anew.
 	$(PY) tools/conformance.py --write
-	$(PY) tools/reference.py --write
+	$(PY) -m tools.reference --write
 
 image-base: ## Make a base image from Debian's packages, where the official one cannot be pulled; needs root.
 	deploy/docker/base.sh
@@ -94,7 +94,7 @@ image-check: image ## Try that image in containers: health, read-only root, reco
 	IMAGE_UNDER_TEST=$(IMAGE) $(PY) -m pytest tests/image
 
 manifests: setup ## Check the Kubernetes overlays and render them into build/manifests; IMAGE=name@sha256:… for production.
-	$(PY) -m pytest -q tests/packaging/test_manifests.py tests/packaging/test_manifests_broken.py
+	$(PY) -m pytest -q tests/packaging/test_manifests*.py
 	deploy/kubernetes/render.sh build/manifests $(IMAGE)
 
 format: setup ## Put Python and .proto files into house format.

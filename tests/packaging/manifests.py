@@ -39,8 +39,8 @@ from shard_runtime.settings import (
 KUBERNETES: Final = Path(__file__).resolve().parent.parent.parent / "deploy" / "kubernetes"
 #: The oldest release the manifests promise to work with, and the newest whose schemas the validator brings.
 RELEASES: Final = ("1.30", "1.37")
-#: Kinds that the validator has no schema for; test_manifests.py looks at their shape itself.
-CUSTOM_KINDS: Final = frozenset({"PodMonitor", "PrometheusRule"})
+#: Kinds that the validator has no schema for; tests look at their shape themselves.
+CUSTOM_KINDS: Final = frozenset({"PodMonitor", "PrometheusRule", "ScaledObject"})
 #: Secrets that whoever applies the production overlay makes.
 GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-tls"})
 ROLE_LABEL: Final = "sharegroups/role"
@@ -52,11 +52,11 @@ Doc = dict[str, Any]
 
 
 @functools.cache
-def _rendered(overlay: str) -> list[Doc]:
+def _rendered(folder: Path) -> list[Doc]:
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl: it renders the overlays")
     done = subprocess.run(
-        ["kubectl", "kustomize", str(KUBERNETES / "overlays" / overlay)],
+        ["kubectl", "kustomize", str(folder)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -68,7 +68,12 @@ def _rendered(overlay: str) -> list[Doc]:
 
 def render(overlay: str) -> list[Doc]:
     """The overlay's documents, fresh ones on every call."""
-    return copy.deepcopy(_rendered(overlay))
+    return render_folder(KUBERNETES / "overlays" / overlay)
+
+
+def render_folder(folder: Path) -> list[Doc]:
+    """The documents of any kustomization, fresh ones on every call; the test skips where kubectl is missing."""
+    return copy.deepcopy(_rendered(folder))
 
 
 def name_of(doc: Doc) -> str:
@@ -155,6 +160,9 @@ def settings_faults(docs: list[Doc]) -> list[str]:
             except (SettingsError, KeyError) as error:
                 found.append(f"{name_of(doc)}, container {container['name']}: {error}")
                 continue
+            grpc = [port["containerPort"] for port in container.get("ports", []) if port["name"] == "grpc"]
+            if grpc and grpc != [settings[LISTEN_PORT]]:
+                found.append(f"{name_of(doc)}: port grpc is {grpc[0]}, and listen.port is {settings[LISTEN_PORT]}")
             if doc in role_sets(docs) and container["name"] == "role":
                 found += [f"{name_of(doc)}: {fault}" for fault in _role_faults(doc, container, settings)]
     return found
@@ -169,9 +177,8 @@ def _role_faults(doc: Doc, container: Doc, settings: Settings) -> Iterator[str]:
     ):
         yield f"command {words} does not start the role"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    for name, setting in (("grpc", LISTEN_PORT), ("metrics", METRICS_PORT)):
-        if ports.get(name) != settings[setting]:
-            yield f"port {name} is {ports.get(name)}, and {setting.name} is {settings[setting]}"
+    if ports.get("metrics") != settings[METRICS_PORT]:
+        yield f"port metrics is {ports.get('metrics')}, and {METRICS_PORT.name} is {settings[METRICS_PORT]}"
     for host in (LISTEN_HOST, METRICS_HOST):
         if settings[host] != "0.0.0.0":
             yield f"{host.name} is {settings[host]}, where nobody reaches it"
@@ -196,23 +203,30 @@ def _pre_stop_s(container: Doc) -> int:
 def probe_faults(docs: list[Doc]) -> list[str]:
     """Probes that are missing, ask another port, or a health service that no role has; and pods that do not drain."""
     found = []
-    for doc in role_sets(docs):
-        container = next(each for each in containers_of(doc) if each["name"] == "role")
-        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-        for probe, service in PROBES.items():
-            asked = container.get(probe, {}).get("grpc")
-            if asked is None:
-                found.append(f"{name_of(doc)}: {probe} is missing")
-            elif asked != {"port": ports.get("grpc"), "service": service}:
-                found.append(f"{name_of(doc)}: {probe} asks {json.dumps(asked)}, expected {service} on the port grpc")
-        if _pre_stop_s(container) < 1:
-            found.append(f"{name_of(doc)}: preStop does not wait for the endpoints to forget the pod")
     for doc in of_kind(docs, "StatefulSet", "Deployment"):
         for container in template_of(doc)["spec"]["containers"]:
-            for probe in sorted(PROBES.keys() - container.keys()):
-                if doc not in role_sets(docs):
-                    found.append(f"{name_of(doc)}: {probe} is missing")
+            ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+            found += [f"{name_of(doc)}: {fault}" for fault in _probe_faults(container, ports.get("grpc"))]
+    for doc in role_sets(docs):
+        if not any(port["name"] == "grpc" for port in next(_roles_of(doc))["ports"]):
+            found.append(f"{name_of(doc)}: it has no port grpc")
     return found
+
+
+def _roles_of(doc: Doc) -> Iterator[Doc]:
+    return (each for each in containers_of(doc) if each["name"] == "role")
+
+
+def _probe_faults(container: Doc, grpc: int | None) -> Iterator[str]:
+    """A process of ours, which listens on a port named grpc, is asked for its health services; others as they like."""
+    for probe, service in PROBES.items():
+        asked = container.get(probe, {}).get("grpc")
+        if probe not in container or (grpc is not None and asked is None):
+            yield f"{probe} is missing"
+        elif grpc is not None and asked != {"port": grpc, "service": service}:
+            yield f"{probe} asks {json.dumps(asked)}, expected {service} on the port grpc"
+    if grpc is not None and _pre_stop_s(container) < 1:
+        yield "preStop does not wait for the endpoints to forget the pod"
 
 
 def security_faults(docs: list[Doc]) -> list[str]:

@@ -23,6 +23,9 @@ from .manifests import (
     template_of,
 )
 
+#: The policies that let somebody to the roles.
+REACHING = ("roles", "clients", "scaler-to-roles")
+
 Break = Callable[[list[Doc]], object]
 Check = Callable[[list[Doc]], list[str]]
 
@@ -122,6 +125,13 @@ def test_a_store_without_a_probe_is_found_too() -> None:
     assert_found(probe_faults, do, "StatefulSet store: livenessProbe is missing", "dev")
 
 
+def test_the_scaler_is_held_to_the_same_health_services() -> None:
+    def do(docs: list[Doc]) -> None:
+        next(containers_of(named(docs, "Deployment", "scaler")))["startupProbe"]["grpc"].update(service="start")
+
+    assert_found(probe_faults, do, "Deployment scaler: startupProbe asks")
+
+
 @pytest.mark.parametrize(
     ("do", "expected"),
     [
@@ -196,7 +206,7 @@ def test_selectors_that_do_not_meet_their_pods(do: Break, expected: str) -> None
         ),
         (
             network_faults,
-            lambda docs: [docs.remove(named(docs, "NetworkPolicy", name)) for name in ("roles", "clients")],
+            lambda docs: [docs.remove(named(docs, "NetworkPolicy", name)) for name in REACHING],
             "nobody may reach its port grpc",
         ),
         (

@@ -1,0 +1,1 @@
+"""Messages generated from the .proto files in this folder; see hatch_build.py."""

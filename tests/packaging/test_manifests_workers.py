@@ -1,0 +1,106 @@
+"""examples/workers and production's scaler: what the ScaledObject names is there, and understands it."""
+
+import re
+from typing import Any
+
+import pytest
+
+from share_node.scaler.demand import AGE, LAG, trigger_of
+from sharegroups.cli.consume import consume
+
+from .manifests import KUBERNETES, Doc, containers_of, of_kind, render, render_folder, schema_faults, template_of
+
+EXAMPLE = KUBERNETES / "examples" / "workers"
+SCALED_OBJECT = frozenset(
+    [
+        "scaleTargetRef",
+        "minReplicaCount",
+        "maxReplicaCount",
+        "pollingInterval",
+        "cooldownPeriod",
+        "fallback",
+        "triggers",
+    ]
+)
+
+
+def one(docs: list[Doc], kind: str) -> Doc:
+    (found,) = of_kind(docs, kind)
+    return found
+
+
+def service_addresses() -> set[str]:
+    return {
+        f"{doc['metadata']['name']}.{doc['metadata']['namespace']}.svc:{port['port']}"
+        for doc in of_kind(render("production"), "Service")
+        for port in doc["spec"]["ports"]
+    }
+
+
+def triggers() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = one(render_folder(EXAMPLE), "ScaledObject")["spec"]["triggers"]
+    return found
+
+
+def test_the_example_is_what_the_api_server_takes() -> None:
+    assert schema_faults(render_folder(EXAMPLE)) == []
+
+
+def test_the_scaled_object_has_these_fields_and_scales_the_workers() -> None:
+    docs = render_folder(EXAMPLE)
+    scaled, workers = one(docs, "ScaledObject"), one(docs, "Deployment")
+    assert scaled["apiVersion"] == "keda.sh/v1alpha1"
+    spec = scaled["spec"]
+    assert spec.keys() == SCALED_OBJECT
+    assert spec["scaleTargetRef"] == {"name": workers["metadata"]["name"]}
+    assert "replicas" not in workers["spec"], "the number is KEDA's"
+    assert spec["fallback"].keys() == {"failureThreshold", "replicas"}
+    assert 0 == spec["minReplicaCount"] < spec["fallback"]["replicas"] < spec["maxReplicaCount"]
+
+
+def test_the_scaler_understands_its_triggers() -> None:
+    for trigger in triggers():
+        assert trigger.keys() == {"type", "metricType", "metadata"}
+        assert trigger["type"] == "external"
+        assert all(isinstance(text, str) for text in trigger["metadata"].values()), "KEDA takes text only"
+        assert trigger["metadata"]["scalerAddress"] in service_addresses()
+    # Lag is divided among the workers; an age is not, so it is compared as it is.
+    kinds = {tuple(trigger_of(trigger["metadata"]).targets): trigger["metricType"] for trigger in triggers()}
+    assert kinds == {(LAG,): "AverageValue", (AGE,): "Value"}
+
+
+def test_the_triggers_ask_for_the_group_and_the_topic_that_the_workers_consume() -> None:
+    workers = one(render_folder(EXAMPLE), "Deployment")
+    (container,) = containers_of(workers)
+    tool, word, *options = container["command"]
+    assert (tool, word) == ("sharegroups", "consume")
+    given = consume.make_context("consume", list(options)).params
+    assert given["bootstrap_server"] in service_addresses()
+    for trigger in triggers():
+        asked = trigger_of(trigger["metadata"])
+        assert (asked.group, asked.topics) == (given["group"], frozenset([given["topic"]]))
+
+
+def test_the_network_lets_the_workers_in() -> None:
+    labels = template_of(one(render_folder(EXAMPLE), "Deployment"))["metadata"]["labels"]
+    (clients,) = [doc for doc in of_kind(render("production"), "NetworkPolicy") if doc["metadata"]["name"] == "clients"]
+    ((source,),) = [rule["from"] for rule in clients["spec"]["ingress"]]
+    assert source["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_scaler_begins_at_the_service_of_the_cluster() -> None:
+    docs = render("production")
+    (container,) = containers_of(
+        next(doc for doc in of_kind(docs, "Deployment") if doc["metadata"]["name"] == "scaler")
+    )
+    bootstrap = container["command"][container["command"].index("--bootstrap-server") + 1]
+    names = {
+        f"{doc['metadata']['name']}:{port['port']}" for doc in of_kind(docs, "Service") for port in doc["spec"]["ports"]
+    }
+    assert bootstrap in names
+
+
+@pytest.mark.parametrize("name", ["lagTarget", "ageTargetSeconds"])
+def test_the_example_shows_every_target(name: str) -> None:
+    """Also where kubectl is missing."""
+    assert re.search(rf"^ +{name}: ", (EXAMPLE / "scaled-object.yaml").read_text(encoding="utf-8"), re.MULTILINE)
