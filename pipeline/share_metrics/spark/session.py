@@ -40,6 +40,8 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # A reader with pushFilters fails while this is off, as it is by default (PM-15).
     "spark.sql.python.filterPushdown.enabled": "true",
+    # Spark's 200 are for a cluster: here each is a task that does nothing, many times over.
+    "spark.sql.shuffle.partitions": "4",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
 }
