@@ -44,6 +44,8 @@ class GroupRules:
         reset = "latest" if rng.random() < 0.15 else "earliest"
         configs = [("share.record.lock.duration.ms", str(lock_ms)), ("share.auto.offset.reset", reset)]
         if rng.random() < 0.7:
+            configs.append(("share.session.timeout.ms", rng.choice(["3000", "5000"])))
+        if rng.random() < 0.7:
             configs.append(("share.delivery.count.limit", str(rng.choice([2, 3, 5]))))
         if rng.random() < 0.3:
             configs.append(("share.partition.max.record.locks", "100"))
