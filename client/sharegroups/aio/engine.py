@@ -107,6 +107,7 @@ class ConsumerEngine:
             self.raise_background()
             if delivered := fetcher.collect():
                 fetcher.flush()  # data was there, so what is pending travels by itself (P-5)
+                machinery.watch.heard()
                 self.ledger.hand_out(delivered)
                 self._last_polled = delivered
                 return Messages(delivered, *self._deserializers)

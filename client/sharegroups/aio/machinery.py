@@ -1,4 +1,4 @@
-"""What a consumer runs in its event loop, put together once: transport, cluster, heartbeats, fetcher."""
+"""What a consumer runs in its event loop, put together once: transport, cluster, heartbeats, fetcher, watch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sharegroups.aio.fetcher import Fetcher
 from sharegroups.aio.heartbeats import Heartbeats
 from sharegroups.aio.member import Member
 from sharegroups.aio.share_session import ShareSession
+from sharegroups.aio.watch import Watch
 from sharegroups.core.membership import Membership
 from sharegroups.metrics import ConsumerMetrics
 from sharegroups.security import transport_for
@@ -53,14 +54,17 @@ class Machinery:
             assigned=self.fetcher.assign,
             wake_owner=self.fetcher.wake,
         )
+        self.watch = Watch(self.cluster, membership, member.config["bootstrap.servers"])
         self.cluster.start()
         self.heartbeats.start()
+        self.watch.start()
 
     async def close(self, budget_s: float) -> None:
         """Close sessions, leave the group, stop everything, within about `budget_s` seconds (CL-28)."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + budget_s
         try:
+            await self.watch.close()
             await self.fetcher.close(budget_s)
             self._membership.leave(int(deadline_s * 1000))
             async with asyncio.timeout_at(max(deadline_s, loop.time() + 0.05)):

@@ -11,7 +11,7 @@ import click
 
 from sharegroups.cli import clients
 from sharegroups.cli.formatting import document
-from sharegroups.cli.lookout import Lookout, find_trouble, warn
+from sharegroups.cli.lookout import Warnings, find_trouble
 from sharegroups.cli.output import (
     FILE,
     UsageFailure,
@@ -105,11 +105,13 @@ def consume(
     given |= _deserializers(key_deserializer, value_deserializer)
     done = AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
     console = _Console(write, done, reject_message_on_error, max_messages)
-    lookout = Lookout(lambda: find_trouble(given, topic), warn, time.monotonic())
     try:
-        with failures("Consuming"), clients.open_client(ShareConsumer, given) as consumer:
+        with failures("Consuming"), Warnings() as warnings, clients.open_client(ShareConsumer, given) as consumer:
             consumer.subscribe([topic])
-            console.run(consumer, timeout_ms, lookout)
+            console.run(consumer, timeout_ms)
+            if console.goes_on and (trouble := find_trouble(given, topic)) is not None:
+                warnings.last(trouble)
+                console.ok = False
     finally:
         click.echo(f"Processed a total of {console.processed} messages", err=True)
         if enable_systest_events:
@@ -139,29 +141,25 @@ class _Console:
         self._reject_on_error = reject_on_error
         self._limit = limit
 
-    def run(self, consumer: ShareConsumer, timeout_ms: int | None, lookout: Lookout) -> None:
+    def run(self, consumer: ShareConsumer, timeout_ms: int | None) -> None:
         """Until there is enough, or nothing came for `timeout_ms`. Raises KafkaError."""
         patience_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         last = time.monotonic()
-        while self._goes_on and time.monotonic() - last < patience_s:
+        while self.goes_on and time.monotonic() - last < patience_s:
             messages = consumer.poll(min(1.0, max(0.0, patience_s - (time.monotonic() - last))))
             if messages:
                 last = time.monotonic()
-                lookout.heard(last)
-            elif self._goes_on:
-                lookout.silent(time.monotonic())
             for message in messages:
                 self._handle(consumer, message)
         consumer.commit_sync()
-        if self._goes_on and lookout.gave_up():
-            self.ok = False
 
     @property
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
+        """Whether more records are wanted: there are not enough yet, and none has failed."""
         return self.ok and (self._limit is None or self.processed < self._limit)
 
     def _handle(self, consumer: ShareConsumer, message: Message) -> None:
-        if not self._goes_on:
+        if not self.goes_on:
             consumer.acknowledge(message, AcknowledgeType.RELEASE)
             return
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
 
 import click
 
@@ -12,22 +14,13 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import TopicDescription
 from sharegroups.cli import clients
 from sharegroups.config import ADMIN
+from sharegroups.core.lookout import LEADERLESS, UNKNOWN, UNREACHABLE, Trouble
 
-#: Silence after which the cluster is asked; each further silence is twice as long, up to the last number.
-LOOK_AFTER_S: Final = 2.0
-_LOOK_AFTER_MAX_S: Final = 30.0
-#: How long the question may take, so that a person is told within 5 s (a poll's second included).
+#: How long the question may take.
 _ASK_MS: Final = 2000
 
 
-class Finding(NamedTuple):
-    """What keeps records from going or coming. `kind` stays the same while `text` may change its details."""
-
-    kind: str
-    text: str
-
-
-def find_trouble(settings: Mapping[str, Any], topic: str) -> Finding | None:
+def find_trouble(settings: Mapping[str, Any], topic: str) -> Trouble | None:
     """Ask the cluster about the topic, for at most two seconds; None when records may flow. Raises KafkaError."""
     known = {setting.name for setting in ADMIN}
     own = {name: value for name, value in settings.items() if name in known} | {"default.api.timeout.ms": _ASK_MS}
@@ -36,30 +29,23 @@ def find_trouble(settings: Mapping[str, Any], topic: str) -> Finding | None:
         with clients.open_client(Admin, own) as admin:
             described = admin.list_topics([topic])[topic]
     except (NetworkError, RequestTimedOutError) as error:
-        return Finding(
-            "unreachable",
-            f"no cluster answers at {where} ({error}). Start one with `sharegroups up`, or correct --bootstrap-server.",
-        )
+        return Trouble(UNREACHABLE, where, detail=str(error))
     return _about(described, where)
 
 
-def _about(topic: TopicDescription, where: str) -> Finding | None:
+def _about(topic: TopicDescription, where: str) -> Trouble | None:
+    named = (topic.name,)
     if isinstance(topic.error, UnknownTopicOrPartitionError):
-        return Finding(
-            "unknown",
-            f"topic {topic.name!r} does not exist in the cluster at {where}. "
-            f"Create it with `sharegroups topics create {topic.name}`, or correct --topic.",
-        )
+        return Trouble(UNKNOWN, where, named)
     if topic.error is not None:
-        return Finding(topic.error.name, f"topic {topic.name!r} at {where}: {topic.error.name}: {topic.error}")
+        return Trouble(topic.error.name, where, named, str(topic.error))
     without = [str(part.partition) for part in topic.partitions if part.leader < 0]
-    if without:
-        return Finding(
-            "leaderless",
-            f"topic {topic.name!r} at {where} has no live leader for partition {', '.join(without)}. "
-            "Is a partition leader running? `sharegroups topics describe` shows who leads.",
-        )
-    return None
+    return Trouble(LEADERLESS, where, named, ", ".join(without)) if without else None
+
+
+def text_of(trouble: Trouble) -> str:
+    """The trouble in the words of the command line."""
+    return trouble.text("--bootstrap-server", "--topic")
 
 
 def warn(text: str) -> None:
@@ -67,34 +53,42 @@ def warn(text: str) -> None:
     click.echo(f"Warning: {text}", err=True)
 
 
-class Lookout:
-    """When to ask, and what to tell: after a while of silence, each kind of finding once until it is over."""
+class Warnings(logging.Handler):
+    """Shows the client library's warnings on standard error while a command runs; a context manager."""
 
-    def __init__(self, find: Callable[[], Finding | None], tell: Callable[[str], None], now_s: float) -> None:
-        self._find = find
-        self._tell = tell
-        self._silence_s = LOOK_AFTER_S
-        self._since_s = now_s
-        self._told = ""
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._log = logging.getLogger("sharegroups")
+        self._told: Trouble | None = None
+        self._is_last = False
 
-    def heard(self, now_s: float) -> None:
-        """Records came."""
-        self._silence_s, self._since_s, self._told = LOOK_AFTER_S, now_s, ""
+    def __enter__(self) -> Self:
+        self._log.addHandler(self)
+        return self
 
-    def silent(self, now_s: float) -> None:
-        """No record came. May raise what `find` raises."""
-        if now_s - self._since_s >= self._silence_s:
-            self._silence_s, self._since_s = min(self._silence_s * 2, _LOOK_AFTER_MAX_S), now_s
-            self._look()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._log.removeHandler(self)
 
-    def gave_up(self) -> bool:
-        """The waiting is over: whether something kept records from coming, which has been told by now."""
-        if not self._told:
-            self._look()
-        return bool(self._told)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one record; logging holds this handler's lock."""
+        trouble = getattr(record, "trouble", None)
+        if not isinstance(trouble, Trouble):
+            warn(record.getMessage())
+        elif not (self._is_last and self._same(trouble)):
+            self._told = trouble
+            warn(text_of(trouble))
 
-    def _look(self) -> None:
-        found = self._find()
-        if found is not None and found.kind != self._told:
-            self._tell(found.text)
-        self._told = "" if found is None else found.kind
+    def last(self, trouble: Trouble) -> None:
+        """The command gives up because of this: show it, unless that has been done."""
+        self.acquire()
+        try:
+            if not self._same(trouble):
+                warn(text_of(trouble))
+            self._told, self._is_last = trouble, True
+        finally:
+            self.release()
+
+    def _same(self, trouble: Trouble) -> bool:
+        return self._told is not None and self._told.cause == trouble.cause

@@ -10,7 +10,7 @@ import click
 
 from kip932.errors import KafkaError
 from sharegroups.cli import clients
-from sharegroups.cli.lookout import find_trouble, warn
+from sharegroups.cli.lookout import find_trouble, text_of, warn
 from sharegroups.cli.output import (
     UsageFailure,
     connection_options,
@@ -74,7 +74,7 @@ def produce(
     given = settings(bootstrap_server, command_config, extra)
     with failures("Producing"), clients.open_client(Producer, given) as producer:
         if (found := find_trouble(given, topic)) is not None:
-            warn(found.text)
+            warn(text_of(found))
         for line in source:
             key, value = _split(line.rstrip(b"\r\n"), key_separator)
             producer.produce(topic, value, key, partition, outcome.report, headers=pairs)

@@ -25,6 +25,7 @@ class Cluster:
 
     async def metadata(self, request: metadata_pb2.MetadataRequest, context: Any) -> metadata_pb2.MetadataResponse:
         fake = self.fake
+        fake.metadata_requests += 1
         response = metadata_pb2.MetadataResponse(cluster_id="fake", brokers=fake.endpoints())
         if request.HasField("topics"):
             wanted = [(topic.name, topic.topic_id) for topic in request.topics.values]

@@ -63,6 +63,7 @@ class FakeState:
         self.produces: list[produce_pb2.ProduceRequest] = []
         self.markers: list[write_txn_markers_pb2.WriteTxnMarkersRequest] = []
         self.identities = 0
+        self.metadata_requests = 0
         self.coordinator = 0
         self.errors: dict[str, deque[int]] = defaultdict(deque)
         self.hold_produce: asyncio.Event | None = None

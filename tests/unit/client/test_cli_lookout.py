@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ from click.testing import CliRunner
 
 from kip932.ids import TopicIdPartition
 from sharegroups.cli import clients
-from sharegroups.cli.lookout import LOOK_AFTER_S, Finding, Lookout, find_trouble
+from sharegroups.cli.lookout import Warnings, find_trouble, text_of
 from sharegroups.cli.main import main
+from sharegroups.core.lookout import UNKNOWN, UNREACHABLE, Trouble
 from tests.unit.client.fake_cluster import FakeCluster
 
 GIVEN = {"bootstrap.servers": "node0:9000", "group.id": "g", "default.api.timeout.ms": "10000"}
@@ -32,12 +34,12 @@ def test_trouble_names_what_was_found_where_and_what_to_try(fake: FakeCluster) -
     unknown = find_trouble(GIVEN, "nope")
     assert unknown is not None
     for words in ("'nope' does not exist", "node0:9000", "sharegroups topics create nope", "--topic"):
-        assert words in unknown.text
+        assert words in text_of(unknown)
     topic_id, _ = fake.topics["t"]
     fake.leaders[TopicIdPartition(topic_id, 1)] = (-1, -1)
     leaderless = find_trouble(GIVEN, "t")
     assert leaderless is not None
-    assert "no live leader for partition 1." in leaderless.text
+    assert "no live leader for partition 1." in text_of(leaderless)
 
 
 def test_a_cluster_that_is_down_is_named(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,45 +47,40 @@ def test_a_cluster_that_is_down_is_named(fake: FakeCluster, monkeypatch: pytest.
     found = find_trouble(GIVEN | {"bootstrap.servers": "nobody:1"}, "t")
     assert found is not None
     for words in ("no cluster answers at nobody:1", "sharegroups up", "--bootstrap-server"):
-        assert words in found.text
+        assert words in text_of(found)
 
 
-def _lookout(findings: list[Finding | None]) -> tuple[Lookout, list[str]]:
-    told: list[str] = []
-    return Lookout(lambda: findings.pop(0), told.append, 100.0), told
+def _tell(trouble: Trouble) -> None:
+    logging.getLogger("sharegroups.aio.watch").warning("%s", trouble.text(), extra={"trouble": trouble})
 
 
-def test_it_looks_after_a_silence_that_grows_and_tells_each_kind_once() -> None:
-    down, again, unknown = Finding("unreachable", "down"), Finding("unreachable", "down!"), Finding("unknown", "nope")
-    findings: list[Finding | None] = [down, again, None, unknown]
-    lookout, told = _lookout(findings)
-    lookout.silent(100.0 + LOOK_AFTER_S / 2)
-    assert told == []
-    lookout.silent(100.0 + LOOK_AFTER_S)
-    assert told == ["down"]
-    lookout.silent(100.0 + LOOK_AFTER_S * 2.5)
-    assert len(findings) == 3
-    lookout.silent(100.0 + LOOK_AFTER_S * 3)
-    lookout.silent(100.0 + LOOK_AFTER_S * 7)
-    lookout.silent(100.0 + LOOK_AFTER_S * 15)
-    assert told == ["down", "nope"]
+def test_what_the_library_tells_is_shown_in_the_command_line_s_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with Warnings():
+        _tell(Trouble(UNREACHABLE, "a:1", detail="why"))
+        logging.getLogger("sharegroups.aio.sender").error("lost")
+    logging.getLogger("sharegroups").info("not shown")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
+        "Warning: no cluster answers at a:1 (why). Start one with `sharegroups up`, or correct --bootstrap-server."
+    )
+    assert second == "Warning: lost"
 
 
-def test_records_make_it_forget_what_it_told() -> None:
-    down = Finding("unreachable", "down")
-    lookout, told = _lookout([down, down])
-    lookout.silent(100.0 + LOOK_AFTER_S)
-    lookout.heard(200.0)
-    lookout.silent(200.0 + LOOK_AFTER_S)
-    assert told == ["down", "down"]
-
-
-def test_giving_up_asks_unless_the_reason_was_told() -> None:
-    lookout, told = _lookout([Finding("unknown", "nope")])
-    assert lookout.gave_up()
-    assert lookout.gave_up()
-    assert told == ["nope"]
-    assert not _lookout([None])[0].gave_up()
+def test_giving_up_says_why_unless_that_was_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    down, again, unknown = (
+        Trouble(UNREACHABLE, "a:1", detail="x"),
+        Trouble(UNREACHABLE, "a:1", detail="y"),
+        Trouble(UNKNOWN, "a:1", ("t",)),
+    )
+    with Warnings() as warnings:
+        _tell(down)
+        warnings.last(again)
+        _tell(down)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    with Warnings() as warnings:
+        _tell(down)
+        warnings.last(unknown)
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 def _run(*words: str, stdin: str = "") -> tuple[int, str]:

@@ -1,0 +1,99 @@
+"""Says why a consumer gets nothing while its cluster or topics are not there: a warning of the log, once per cause.
+
+It asks the cluster only while the consumer has no partitions; otherwise what the sessions have found out is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from kip932.errors import UnknownTopicOrPartitionError
+from kip932.ids import TopicIdPartition
+from sharegroups.aio.cluster import Cluster
+from sharegroups.core.lookout import LEADERLESS, UNKNOWN, UNREACHABLE, Lookout, Trouble
+from sharegroups.core.membership import Membership
+
+log = logging.getLogger(__name__)
+
+#: How long the cluster may take to answer before it counts as unreachable: a person is told within 5 s.
+_ASK_S: Final = 2.0
+
+
+class Watch:
+    """Runs beside the heartbeats of one consumer. `where` is its bootstrap.servers."""
+
+    def __init__(self, cluster: Cluster, membership: Membership, where: str) -> None:
+        self._cluster = cluster
+        self._membership = membership
+        self._where = where
+        self._clock = asyncio.get_running_loop().time
+        self._lookout = Lookout(self._clock())
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start watching in the running loop."""
+        self._task = asyncio.create_task(self._run(), name="watch")
+
+    def heard(self) -> None:
+        """Records came."""
+        self._lookout.heard(self._clock())
+
+    async def close(self) -> None:
+        """Stop watching."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            left_s = self._lookout.due_s - self._clock()
+            if left_s > 0:
+                await asyncio.sleep(left_s)
+                continue  # records that came meanwhile have put it off
+            if self._membership.has_left:
+                self.heard()  # nothing is wanted, or poll() raises why
+                continue
+            asked = self._clock()
+            answered = bool(self._membership.assignment) or await self._ask()
+            if self._lookout.due_s > asked:
+                continue  # records came after all
+            told = self._lookout.looked(self._found(answered), self._clock())
+            if told is not None:
+                log.warning("%s", told.text(), extra={"trouble": told})
+
+    async def _ask(self) -> bool:
+        """Have the metadata anew; whether they came, or a failure did, in time."""
+        try:
+            async with asyncio.timeout(_ASK_S):
+                await self._cluster.wait_refreshed()
+        except TimeoutError:
+            return False
+        return True
+
+    def _found(self, answered: bool) -> Trouble | None:
+        cluster = self._cluster
+        if cluster.trouble or not answered:
+            return Trouble(UNREACHABLE, self._where, detail=cluster.trouble or f"no answer within {_ASK_S:.0f} s")
+        names = self._membership.subscription
+        failed = {name: cluster.errors[name] for name in names if name in cluster.errors}
+        if unknown := tuple(name for name in failed if isinstance(failed[name], UnknownTopicOrPartitionError)):
+            return Trouble(UNKNOWN, self._where, unknown)
+        if failed:
+            name, error = next(iter(failed.items()))
+            return Trouble(error.name, self._where, (name,), str(error))
+        return self._leaderless(names)
+
+    def _leaderless(self, names: tuple[str, ...]) -> Trouble | None:
+        for name in names:
+            topic = self._cluster.topics.get(name)
+            numbers = range(topic.partitions) if topic is not None else range(0)
+            without = [
+                str(number)
+                for number in numbers
+                if topic is not None and self._cluster.leader(TopicIdPartition(topic.topic_id, number)) is None
+            ]
+            if without:
+                return Trouble(LEADERLESS, self._where, (name,), ", ".join(without))
+        return None

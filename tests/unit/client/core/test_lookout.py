@@ -1,0 +1,44 @@
+"""When a silent consumer looks, what it tells once, and in which words."""
+
+from __future__ import annotations
+
+from sharegroups.core.lookout import LEADERLESS, LOOK_AFTER_MAX_S, LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Lookout, Trouble
+
+DOWN = Trouble(UNREACHABLE, "a:1", detail="down")
+AGAIN = Trouble(UNREACHABLE, "a:1", detail="down!")
+NOPE = Trouble(UNKNOWN, "a:1", ("nope",))
+
+
+def test_it_looks_after_a_silence_that_grows_up_to_a_bound() -> None:
+    lookout, now_s, silences = Lookout(100.0), 100.0, []
+    for _ in range(7):
+        silences.append(lookout.due_s - now_s)
+        now_s = lookout.due_s
+        lookout.looked(None, now_s)
+    assert silences[:4] == [LOOK_AFTER_S, LOOK_AFTER_S * 2, LOOK_AFTER_S * 4, LOOK_AFTER_S * 8]
+    assert silences[-1] == LOOK_AFTER_MAX_S
+
+
+def test_each_cause_is_told_once_and_again_when_it_changes_or_comes_back() -> None:
+    lookout = Lookout(0.0)
+    told = [lookout.looked(found, 1.0) for found in (DOWN, AGAIN, NOPE, NOPE, None, NOPE)]
+    assert told == [DOWN, None, NOPE, None, None, NOPE]
+
+
+def test_records_make_it_forget_what_it_told() -> None:
+    lookout = Lookout(0.0)
+    assert lookout.looked(DOWN, 2.0) is DOWN
+    lookout.heard(10.0)
+    assert lookout.due_s == 10.0 + LOOK_AFTER_S
+    assert lookout.looked(DOWN, 12.0) is DOWN
+
+
+def test_the_words_name_what_was_found_where_and_what_to_try() -> None:
+    for words in ("no cluster answers at a:1 (down)", "sharegroups up", "correct bootstrap.servers"):
+        assert words in DOWN.text()
+    for words in ("topic 'nope' does not exist", "a:1", "topics create nope", "correct the name given to subscribe()"):
+        assert words in NOPE.text()
+    many = Trouble(UNKNOWN, "a:1", tuple("abcdefg")).text()
+    assert many.startswith("topics 'a', 'b', 'c', 'd', 'e' and 2 more do not exist")
+    assert "has no live leader for partition 0, 2." in Trouble(LEADERLESS, "a:1", ("t",), "0, 2").text()
+    assert Trouble("X", "a:1", ("t",), "y").text() == "topic 't' at a:1: X: y"
