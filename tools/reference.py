@@ -1,7 +1,7 @@
 """Writes docs/reference from the declarations, the only place where a setting is described.
 
-`settings.md` has the services' settings, `client-settings.md` the clients'. `python tools/reference.py --write` writes
-the pages, `--check` says whether they are up to date.
+`settings.md` has the services' settings, `client-settings.md` the clients', `api.md` the Python API.
+`python -m tools.reference --write` writes the pages, `--check` says whether they are up to date.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from shard_runtime.configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from shard_runtime.declared import Setting
 from shard_runtime.settings import NODE_SETTINGS
 from sharegroups import config as client
+from tools.api_page import api_page
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _INTRODUCTION = """# Settings
@@ -59,6 +60,7 @@ def client_settings_page() -> str:
 PAGES: Final[dict[Path, Callable[[], str]]] = {
     FOLDER / "settings.md": settings_page,
     FOLDER / "client-settings.md": client_settings_page,
+    FOLDER / "api.md": api_page,
 }
 
 

@@ -67,7 +67,11 @@ class ShareConsumer:
         return list(self._engine.subscription)
 
     def poll(self, timeout: float | None = None) -> Messages:
-        """Records as soon as there are any, else empty after `timeout` seconds; None waits without end (CL-21)."""
+        """Records as soon as there are any, else empty after `timeout` seconds; None waits without end (CL-21).
+
+        In implicit mode it accepts what the poll before returned. Raises WakeupError; IllegalStateError without a
+        subscription, and in explicit mode while a record has no acknowledgement; KafkaError that ended the membership.
+        """
         with self._exclusive():
             deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
             self._engine.raise_background()
@@ -93,7 +97,8 @@ class ShareConsumer:
     def commit_sync(self, timeout: float | None = None) -> CommitResult:
         """Send what is acknowledged and wait (CL-24): per partition None or the error; {} when nothing is pending.
 
-        `timeout` is in seconds, default.api.timeout.ms by default, below 0 without end.
+        In implicit mode it accepts what the last poll returned. `timeout` is in seconds, default.api.timeout.ms by
+        default, below 0 without end. Raises WakeupError.
         """
         with self._exclusive():
             results = self._thread.call(self._engine.commit(timeout))
@@ -125,7 +130,10 @@ class ShareConsumer:
             self._thread.post(self._engine.wakeup)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Send acknowledgements, close sessions, leave the group (CL-28). Again is a no-op. Raises the first error."""
+        """Send acknowledgements, close sessions, leave the group (CL-28). Again is a no-op. Raises the first error.
+
+        In implicit mode the records of the last poll are not accepted: they are released.
+        """
         if self._closed:
             return
         with self._exclusive():

@@ -60,7 +60,11 @@ class ShareConsumer:
         return list(self._engine.subscription)
 
     async def poll(self, timeout: float | None = None) -> Messages:  # noqa: ASYNC109 - the shape of CL-44
-        """Records as soon as there are any, else empty after `timeout` seconds; None waits without end (CL-21)."""
+        """Records as soon as there are any, else empty after `timeout` seconds; None waits without end (CL-21).
+
+        In implicit mode it accepts what the poll before returned. Raises WakeupError; IllegalStateError without a
+        subscription, and in explicit mode while a record has no acknowledgement; KafkaError that ended the membership.
+        """
         engine = self._engine
         self._enter()
         try:
@@ -91,7 +95,8 @@ class ShareConsumer:
     async def commit_sync(self, timeout: float | None = None) -> CommitResult:  # noqa: ASYNC109 - the shape of CL-44
         """Send what is acknowledged and wait (CL-24): per partition None or the error; {} when nothing is pending.
 
-        `timeout` is in seconds, default.api.timeout.ms by default, below 0 without end.
+        In implicit mode it accepts what the last poll returned. `timeout` is in seconds, default.api.timeout.ms by
+        default, below 0 without end. Raises WakeupError.
         """
         with self._exclusive():
             results = await self._engine.commit(timeout)

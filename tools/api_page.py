@@ -1,0 +1,195 @@
+"""The page of the Python API, made from the public names of `sharegroups` and `sharegroups.aio`.
+
+Of each name: the signature as it is written, and the docstring, which tells the errors too. Only what no docstring can
+say is written here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from types import ModuleType
+from typing import Any, Final
+
+import sharegroups
+from kip932.errors import FencedError, RetriableError
+from sharegroups import admin_values, aio, errors
+from sharegroups.aio import ack_ledger, admin, group_admin, producer, sender
+
+_INTRODUCTION = """# Python API
+
+Made from the docstrings by `make docs`; do not edit. Everything here is imported from `sharegroups`, the asyncio
+clients from `sharegroups.aio`. Settings have [a page of their own](client-settings.md); ids such as CL-21 are rules of
+[the specification](../spec/client.md).
+
+Every method of a client raises `IllegalStateError` after `close`. What needs the cluster raises a `KafkaError` when it
+fails as a whole; where several things are asked for at once, the answer holds an error, or None, for each of them.
+"""
+_ASYNCIO = """## sharegroups.aio
+
+The same clients for asyncio: made inside the event loop, used with `async with`, the same settings. What is not told
+here is told at the blocking client of the same name.
+"""
+_ANSWERS = """## What Admin returns
+
+Frozen values, in `sharegroups.admin_values`.
+"""
+_SHORT = """## Short names of types
+"""
+_ERRORS = """## Errors
+
+What is raised, returned for a part of a request, or given to a callback. *Retriable*: the same request may succeed
+later, and the clients have tried until their time was over. *Fenced*: somebody newer has taken over.
+
+| Error | Number | Kind | Meaning |
+|---|---|---|---|
+"""
+_CLIENTS: Final = (
+    sharegroups.Admin, sharegroups.Producer, sharegroups.ShareConsumer, aio.Admin, aio.Producer, aio.ShareConsumer
+)  # fmt: skip
+#: Short names in the signatures, and the modules that say what they stand for.
+_ALIASES: Final = {
+    "AckCallback": ack_ledger,
+    "CommitResult": ack_ledger,
+    "Errors": admin,
+    "Headers": producer,
+    "Offsets": group_admin,
+    "OnDelivery": sender,
+}
+#: Names of the asyncio clients that the blocking ones lack; their other public names are for the blocking ones' use.
+_ONLY_IN_ASYNCIO: Final = {"Producer": ("send",)}
+
+
+def api_page() -> str:
+    """The page."""
+    names = [name for name in sharegroups.__all__ if name not in errors.__all__ and name != "aio"]
+    public = {name: getattr(sharegroups, name) for name in sorted(names)}
+    parts = [_INTRODUCTION, *(_class(given, 2, _methods(given)) for given in public.values()), _ASYNCIO]
+    for name in sorted(aio.__all__):
+        given, blocking = getattr(aio, name), public[name]
+        wanted = {*_methods(blocking), *_ONLY_IN_ASYNCIO.get(name, ())}
+        methods = {word: method for word, method in _methods(given).items() if word in wanted}
+        parts.append(_class(given, 3, methods, said=_methods(blocking)))
+    answers = [one for one in vars(admin_values).values() if _is_of(one, admin_values.__name__)]
+    parts += [_ANSWERS, *(_class(one, 3, _methods(one)) for one in answers if one.__name__ not in public)]
+    parts += [_SHORT, *(f"- `{name}` is `{_alias(name, module)}`" for name, module in _ALIASES.items()), ""]
+    return "\n".join([*parts, _ERRORS + "\n".join(map(_error_row, sorted(errors.__all__)))]) + "\n"
+
+
+def _is_of(given: object, module: str) -> bool:
+    return inspect.isclass(given) and given.__module__ == module
+
+
+def _class(given: type, level: int, methods: Mapping[str, Any], said: Mapping[str, Any] | None = None) -> str:
+    """One class: heading, how it is made, what it is, and a line for each method or member."""
+    lines = [f"{'#' * level} {given.__name__}", ""]
+    if given in _CLIENTS:
+        lines += [f"`{given.__name__}{_signature(inspect.unwrap(vars(given)['__init__']))}`", ""]
+    elif fields := _fields(given):
+        lines += [f"`{given.__name__}({fields})`", ""]
+    lines += [_text(given), ""]
+    if issubclass(given, Enum):
+        lines += [", ".join(f"`{member.name}` = {member.value}" for member in given) + ".", ""]
+    elif methods:
+        lines += [*_method_lines(methods, said or {}), ""]
+    return "\n".join(lines)
+
+
+def _method_lines(methods: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[str]:
+    for name, method in methods.items():
+        text = _text(method)
+        if name in said and text == _text(said[name]):
+            text = ""
+        yield f"- {_call(name, method)}" + (f": {text}" if text else "")
+
+
+def _methods(given: type) -> dict[str, Any]:
+    """Public methods and properties with a docstring, those of base classes first, in the order of the source."""
+    found: dict[str, Any] = {}
+    for owner in reversed(inspect.getmro(given)):
+        if owner.__module__.split(".")[0] == "sharegroups":
+            found.update({name: value for name, value in vars(owner).items() if name[0] != "_" and _told(value)})
+    return found
+
+
+def _told(value: Any) -> bool:
+    return isinstance(value, property | classmethod) or inspect.isfunction(value)
+
+
+def _call(name: str, method: Any) -> str:
+    if isinstance(method, property):
+        return f"`{name}: {method.fget.__annotations__.get('return', 'Any')}`"
+    function: Callable[..., Any] = inspect.unwrap(getattr(method, "__func__", method))
+    prefix = "await " if inspect.iscoroutinefunction(function) else ""
+    if function is not method and not isinstance(method, classmethod):  # a context manager
+        prefix = "async with " if inspect.isasyncgenfunction(function) else "with "
+    return f"`{prefix}{name}{_signature(function)}`"
+
+
+def _fields(given: type) -> str:
+    """The fields of a value, with their types as written."""
+    if not dataclasses.is_dataclass(given):
+        return ", ".join(
+            f"{name}: {_annotation(given.__annotations__[name])}" for name in getattr(given, "_fields", ())
+        )
+    return ", ".join(f"{one.name}: {one.type}{_default(one)}" for one in dataclasses.fields(given))
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f" = {field.default!r}"
+    return "" if field.default_factory is dataclasses.MISSING else f" = {field.default_factory()!r}"
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    """Parameters without the first, which is self or cls, and what is returned."""
+    signature = inspect.signature(function)
+    parts: list[str] = []
+    for parameter in list(signature.parameters.values())[1:]:
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts:
+            parts.append("*")
+        parts.append(_parameter(parameter))
+    returned = signature.return_annotation
+    known = returned is not signature.empty and returned not in {"None", "Iterator[None]", "AsyncIterator[None]"}
+    return f"({', '.join(parts)})" + (f" -> {_annotation(returned)}" if known else "")
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+    if parameter.default is parameter.empty:
+        return f"{stars}{parameter.name}: {_annotation(parameter.annotation)}"
+    default = repr(parameter.default)
+    if isinstance(parameter.default, Enum):
+        default = f"{type(parameter.default).__name__}.{parameter.default.name}"
+    return f"{parameter.name}: {_annotation(parameter.annotation)} = {default}"
+
+
+def _alias(name: str, module: ModuleType) -> str:
+    """The right side of `name = …`, as the module writes it."""
+    written = re.search(rf"^{name} = (.+)$", inspect.getsource(module), re.MULTILINE)
+    if written is None:
+        raise ValueError(f"{module.__name__} does not define {name}")
+    return written.group(1)
+
+
+def _annotation(given: Any) -> str:
+    return str(getattr(given, "__forward_arg__", given))
+
+
+def _text(given: Any) -> str:
+    """The docstring as one paragraph. Raises ValueError for what is public and has none."""
+    text = " ".join((inspect.getdoc(given) or "").split())
+    if not text:
+        raise ValueError(f"{given!r} is public and has no docstring")
+    return text
+
+
+def _error_row(name: str) -> str:
+    error = getattr(errors, name)
+    number = str(error.code) if "code" in vars(error) else ""
+    kinds = {"retriable": RetriableError, "fenced": FencedError}
+    kind = ", ".join(word for word, base in kinds.items() if issubclass(error, base))
+    return f"| `{name}` | {number} | {kind} | {_text(error)} |".replace("  ", " ")
