@@ -143,12 +143,18 @@ def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool
 
 
 def _may_assign(group: Group, context: Context) -> bool:
-    """GC-24f's interval; a time stamp ahead of our clock is another node's and is not waited for; OP-19."""
+    """GC-24f's interval; OP-19."""
+    fast = context.settings.fast_first_assignment and not group.has_targets
+    return fast or _assignable_in_ms(group, context) == 0
+
+
+def _assignable_in_ms(group: Group, context: Context) -> int:
+    """What is left of the assignment interval (GC-24f); a time stamp ahead of our clock is another node's: no wait."""
     interval_ms = context.configs.assignment_interval_ms
     wall_ms, since_ms = context.wall_ms, group.assignment_ms
-    if since_ms == 0 or interval_ms == 0 or wall_ms < since_ms or wall_ms >= since_ms + interval_ms:
-        return True
-    return context.settings.fast_first_assignment and not group.has_targets
+    if since_ms == 0 or wall_ms < since_ms:
+        return 0
+    return max(0, since_ms + interval_ms - wall_ms)
 
 
 def _compute_target(draft: Draft, standing: Standing, context: Context) -> None:
@@ -212,9 +218,14 @@ def _order_initialization(draft: Draft, wanted: list[tuple[Topic, tuple[int, ...
 
 
 def _interval_ms(group: Group, member: Member, standing: Standing, context: Context) -> int:
-    """GC-27; shorter for a member that only waits for the group's first partitions to be initialised (OP-19)."""
+    """GC-27; shorter for a member that has nothing and waits for the group's first partitions to be initialised, or
+    only for the end of the assignment interval (OP-19)."""
     interval_ms = context.configs.heartbeat_interval_ms
     settings = context.settings
-    if settings.fast_first_assignment and not member.assigned and standing.incomplete and not group.has_targets:
+    if member.assigned or not settings.fast_first_assignment:
+        return interval_ms
+    if standing.incomplete and not group.has_targets:
         return min(interval_ms, settings.fast_first_interval_ms)
+    if group.assignment_epoch < group.epoch:
+        return min(interval_ms, max(_assignable_in_ms(group, context), settings.fast_first_interval_ms))
     return interval_ms

@@ -235,6 +235,33 @@ def test_the_first_assignment_is_fast_and_the_next_one_keeps_the_interval() -> N
     assert driver.beat("B", 0, ["t"])[1:4] == (3, 5_000, {})
 
 
+@pytest.mark.rule("OP-19", "GC-26")
+def test_a_second_member_comes_back_as_soon_as_it_may_be_assigned() -> None:
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=Settings())
+    driver.advance(400)
+    began_ms = driver.now_ms
+    reply = driver.beat("B", 0, ["t"])
+    assert reply[1:4] == (epoch, 600, {})
+    driver.advance(reply.heartbeat_interval_ms - 10)
+    early = driver.beat("B", epoch)
+    assert (early.heartbeat_interval_ms, early.assignment) == (250, None)  # a beat that is early costs one more
+    driver.advance(early.heartbeat_interval_ms)
+    reply = driver.beat("B", epoch)
+    assert reply.assignment is not None
+    assert reply[1:3] == (epoch + 1, 5_000)
+    assert driver.now_ms - began_ms < 1_000
+
+
+@pytest.mark.rule("OP-19", "GC-27")
+def test_only_members_without_partitions_come_back_early_and_only_when_not_as_kafka() -> None:
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=Settings())
+    driver.beat("B", 0, ["t"])
+    assert driver.beat("A", epoch).heartbeat_interval_ms == 5_000
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=KAFKA)
+    driver.advance(10)
+    assert driver.beat("B", 0, ["t"])[1:4] == (epoch, 5_000, {})
+
+
 @pytest.mark.rule("OP-19")
 def test_a_member_that_waits_for_a_topic_to_exist_is_in_no_hurry() -> None:
     driver = Driver(settings=Settings())
