@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from logging import Handler, LogRecord, getLogger
 from random import Random
 from typing import Any, Final, TypeVar
 from unittest import mock
@@ -56,6 +57,12 @@ class Scribe:
             if wrong:
                 self.complaints.append(line)
         raise structlog.DropEvent
+
+    def client(self, record: LogRecord) -> None:
+        """What the client library logs, for a reader."""
+        if self._lines is not None:
+            said = f"{record.levelname.lower()}: {record.getMessage()}"
+            self._lines.append(f"{self._loop.now_ms:>8} {LIFE.get()} {said}")
 
     def exception(self, _loop: object, context: dict[str, Any]) -> None:
         """The loop's exception handler."""
@@ -168,9 +175,15 @@ def _logging(loop_scribe: Scribe, keep: bool) -> Iterator[None]:
         logger_factory=structlog.ReturnLoggerFactory(),
         cache_logger_on_first_use=False,
     )
+    client, heard = getLogger("sharegroups"), Handler()
+    heard.emit = loop_scribe.client  # type: ignore[method-assign]  # all that a handler is needed for
+    spreads, client.propagate = client.propagate, False
+    client.addHandler(heard)
     try:
         yield
     finally:
+        client.removeHandler(heard)
+        client.propagate = spreads
         structlog.configure(**before)
 
 
