@@ -25,13 +25,17 @@ from sharegroups import KafkaError
 def demo(input_path: str | None, workers: int, bootstrap_server: str | None, output: str) -> None:
     """Run the whole story on real input: produce, share, release, reject, kill a worker, account for every record.
 
+    Its topic is deleted at the end, unless it fails; its share group stays in a cluster of yours.
     Exit status: 0 when every record is accounted for and the totals equal a count without the queue, else 1.
     """
     console = Console(stderr=output == "json")
     try:
         job = job_for(input_path)
         with _cluster(bootstrap_server, console) as bootstrap:
-            outcome = _run(console, bootstrap, job, workers, input_path)
+            story = Demo(bootstrap, job, workers, input_path)
+            outcome = _run(console, story, job, workers)
+            if bootstrap_server is not None:
+                console.print(f"In the cluster {story.clear_away()}.")
     except (DemoError, InputError, KafkaError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(1)
@@ -52,8 +56,7 @@ def _cluster(bootstrap: str | None, console: Console) -> Iterator[str]:
         yield address
 
 
-def _run(console: Console, bootstrap: str, job: Job, workers: int, input_path: str | None) -> Outcome:
-    story = Demo(bootstrap, job, workers, input_path)
+def _run(console: Console, story: Demo, job: Job, workers: int) -> Outcome:
     fate = "; one of them will be killed" if story.kills else ""
     crew = "1 share consumer works" if workers == 1 else f"{workers} share consumers work"
     console.print(f"{crew} on the {job.name}{fate}.")

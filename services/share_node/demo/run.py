@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from share_node.demo.crew import Worker, hire
 from share_node.demo.jobs import Job, Tally, direct_count, has_more_records
 from share_node.demo.ledger import Ledger, Place, Report
-from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer
+from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer, UnknownTopicOrPartitionError
 
 #: Fewer than workers: consumers of a share group share a partition, so that of a killed one is served on.
 PARTITIONS: Final = 2
@@ -89,6 +89,20 @@ class Demo:
         found = self._ledger.discrepancies(direct, accepted, rejected)
         killed = self._victim.number if self._victim is not None else 0
         return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found)
+
+    def clear_away(self) -> str:
+        """Delete the topic; returns what is left behind in the cluster, for a person.
+
+        The group stays, for groups cannot be deleted yet. A topic that is gone already was deleted by an earlier try.
+        """
+        with Admin({"bootstrap.servers": self._bootstrap}) as admin:
+            try:
+                error = admin.delete_topics([self.topic])[self.topic]
+            except KafkaError as failure:
+                error = failure
+        if error is None or isinstance(error, UnknownTopicOrPartitionError):
+            return f"topic {self.topic} is deleted; group {self.group} stays"
+        return f"topic {self.topic} and group {self.group} stay: {error}"
 
     def _arguments(self, number: int) -> list[str]:
         arguments = [self._bootstrap, self.topic, self.group, str(number)]

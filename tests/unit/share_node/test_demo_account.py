@@ -3,9 +3,11 @@
 import gzip
 from collections import Counter
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from share_node.demo import run
 from share_node.demo.jobs import (
     PLANTED,
     BrokenRecordError,
@@ -17,6 +19,7 @@ from share_node.demo.jobs import (
 )
 from share_node.demo.ledger import Ledger, Place, Report
 from share_node.demo.run import Demo
+from sharegroups import KafkaError, NetworkError, UnknownTopicOrPartitionError
 
 HERE = Place("t", 0, 5)
 
@@ -112,3 +115,43 @@ def test_unreadable_input_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "bad.gz").write_bytes(b"no gzip")
     with pytest.raises(InputError, match=r"cannot read .*bad\.gz"):
         direct_count(job_for(str(tmp_path / "bad.gz")))
+
+
+class _FakeAdmin:
+    """Answers a deletion with the error it was made with."""
+
+    def __init__(self, error: KafkaError | None) -> None:
+        self._error = error
+        self.deleted: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def delete_topics(self, names: list[str]) -> dict[str, KafkaError | None]:
+        self.deleted += names
+        return dict.fromkeys(names, self._error)
+
+
+@pytest.mark.rule("CM-71")
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (None, "topic {0} is deleted; group {0} stays"),
+        (
+            UnknownTopicOrPartitionError(),
+            "topic {0} is deleted; group {0} stays",
+        ),  # the answer to a try was lost
+        (NetworkError("gone"), "topic {0} and group {0} stay: gone"),
+    ],
+)
+def test_a_demo_in_a_cluster_of_the_users_deletes_its_topic_and_says_what_stays(
+    monkeypatch: pytest.MonkeyPatch, error: KafkaError | None, told: str
+) -> None:
+    admin = _FakeAdmin(error)
+    monkeypatch.setattr(run, "Admin", lambda settings: admin)
+    demo = Demo("127.0.0.1:1", StandardLibrary(), 1, None)
+    assert demo.clear_away() == told.format(demo.topic)
+    assert admin.deleted == [demo.topic]
