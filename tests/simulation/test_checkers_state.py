@@ -75,6 +75,13 @@ class TestNothingSkipped:
         made.at(50).successor().reads(0).acquires("B", 0)
         assert found(NothingSkipped(), made.writes(1)) == ["INV-5"]
 
+    @pytest.mark.rule("INV-5")
+    def test_nor_may_it_be_an_earlier_delivery_that_is_finished_whatever_the_new_holder_asks(self) -> None:
+        made = Made().produced(0).reads(0).acquires("A", 0).settles("A", 0, code=COORDINATOR_NOT_AVAILABLE)
+        made.at(50).acquires("B", 0, count=2)
+        made.asks("B", (0, 0, (ACK_ACCEPT,)))
+        assert found(NothingSkipped(), made.writes(0, (0, 0, STATE_ACKNOWLEDGED, 1))) == ["INV-5"]
+
     def test_or_the_new_holder_settled_it_too(self) -> None:
         made = Made().produced(0).reads(0).acquires("A", 0).settles("A", 0, code=COORDINATOR_NOT_AVAILABLE)
         made.at(50).successor().reads(0).acquires("B", 0).settles("B", 0)

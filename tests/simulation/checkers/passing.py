@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kip932.ids import ACK_GAP
+from kip932.ids import ACK_GAP, TERMINAL_STATES
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.limits import Limits
 from tests.simulation.checkers.reading import (
@@ -21,7 +21,6 @@ from tests.simulation.checkers.reading import (
     Records,
     StateKey,
     doomed,
-    finished_in,
     offsets,
     partition_of,
     typed,
@@ -36,10 +35,13 @@ from tests.simulation.history import (
     SessionAsked,
     Share,
     StateAnswered,
+    StateBatchSeen,
     StateSeen,
 )
 
 Pair = tuple[int, int]
+#: Finished offsets, with the delivery that each was finished in.
+Counts = dict[int, int]
 
 _ANY_GENERATION = 1 << 31
 
@@ -116,7 +118,7 @@ class _Judge:
 
     # ---- what must follow
 
-    def state(self, key: StateKey, start_offset: int, terminal: Iterable[int], seen: _Seen) -> Iterator[Violation]:
+    def state(self, key: StateKey, start_offset: int, terminal: Counts, seen: _Seen) -> Iterator[Violation]:
         """A state was seen or confirmed: what it shows as finished for the first time must be so for a reason."""
         life = self._lives[key]
         partition = partition_of(key.share)
@@ -133,10 +135,14 @@ class _Judge:
                 continue
             life.judged.add(offset)
             if offset >= log_start and self.records.holds(partition, offset):
-                yield from self._unfounded(key, life, offset, seen)
+                last = _holder(life.given.get(offset, ()), seen)
+                count = terminal.get(offset)
+                if last is not None and count is not None and count < last.event.delivery_count:
+                    yield _outdated(key, offset, count, last.event, seen)
+                else:
+                    yield from self._unfounded(key, last, offset, seen)
 
-    def _unfounded(self, key: StateKey, life: _Life, offset: int, seen: _Seen) -> Iterator[Violation]:
-        last = _holder(life.given.get(offset, ()), seen)
+    def _unfounded(self, key: StateKey, last: _Given | None, offset: int, seen: _Seen) -> Iterator[Violation]:
         shown = (seen.event,) if seen.event is not None else ()
         if last is None:
             yield Violation("INV-1", f"{key.share} offset {offset} is finished, but nobody was given it", shown)
@@ -156,6 +162,15 @@ class _Judge:
         )
 
 
+def _outdated(key: StateKey, offset: int, count: int, given: Locked, seen: _Seen) -> Violation:
+    return Violation(
+        "INV-5",
+        f"{key.share} offset {offset} is finished at {seen.at_ms} as of its delivery {count}, though {given.member_id} "
+        f"was given delivery {given.delivery_count} at {given.at_ms}",
+        (given,) if seen.event is None else (given, seen.event),
+    )
+
+
 def _holder(given: Iterable[_Given], seen: _Seen) -> _Given | None:
     """The last one that was given a record by the newest object that can have written what is seen."""
     found: _Given | None = None
@@ -164,6 +179,15 @@ def _holder(given: Iterable[_Given], seen: _Seen) -> _Given | None:
         if possible and (found is None or (one.pair, one.position) > (found.pair, found.position)):
             found = one
     return found
+
+
+def _counts(batches: Iterable[StateBatchSeen]) -> Counts:
+    return {
+        offset: count
+        for first, last, state, count in batches
+        if state in TERMINAL_STATES
+        for offset in offsets(first, last)
+    }
 
 
 def _by(request: SessionAsked, last: Locked) -> bool:
@@ -205,13 +229,13 @@ class NothingSkipped:
         if event.call == "Delete":
             judge.deleted(event.share)
         elif event.call == "Initialize":
-            yield from judge.state(key, event.start_offset, (), _Seen(position, event.at_ms, (-1, 0), event))
+            yield from judge.state(key, event.start_offset, {}, _Seen(position, event.at_ms, (-1, 0), event))
         elif event.call in {"Read", "Write"}:
             seen = _Seen(position, event.at_ms, (event.leader_epoch, event.generation), event)
-            yield from judge.state(key, event.start_offset, finished_in(event.batches), seen)
+            yield from judge.state(key, event.start_offset, _counts(event.batches), seen)
 
     @staticmethod
     def _seen(judge: _Judge, position: int, state: StateSeen) -> Iterator[Violation]:
         seen = _Seen(position, state.at_ms, (state.leader_epoch, _ANY_GENERATION), state)
         key = StateKey(state.share, state.state_epoch)
-        yield from judge.state(key, state.start_offset, finished_in(state.batches), seen)
+        yield from judge.state(key, state.start_offset, _counts(state.batches), seen)
