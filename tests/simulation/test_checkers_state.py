@@ -217,6 +217,10 @@ class TestDurableBeforeConfirmed:
         made = Made().acquires("A", 0).writes(0, (0, 0, STATE_AVAILABLE, 1)).settles("A", 0)
         assert found(DurableBeforeConfirmed(), made) == ["INV-11"]
 
+    def test_an_answer_may_leave_behind_the_deletion_of_what_was_written_for_it(self) -> None:
+        made = self.settled()
+        assert not found(DurableBeforeConfirmed(), made.at(100).answered("Delete").answers(2))
+
     def test_renewals_and_no_ops_need_no_write(self) -> None:
         assert not found(DurableBeforeConfirmed(), Made().acquires("A", 0).settles("A", 0, kind=ACK_RENEW))
         assert not found(DurableBeforeConfirmed(), Made().settles("A", 0, start_offset=1))

@@ -19,7 +19,7 @@ from tests.simulation.checkers.reading import (
     typed,
 )
 from tests.simulation.final import Final
-from tests.simulation.history import AckAnswered, History, Settled, Share, StateAnswered, StateSeen
+from tests.simulation.history import AckAnswered, AckDone, History, Settled, Share, StateAnswered, StateSeen
 
 _LEAVING = TERMINAL_STATES | {STATE_ARCHIVING}
 
@@ -55,26 +55,26 @@ class DurableBeforeConfirmed:
         applied = Applied(history)
         states: dict[StateKey, _Stored] = defaultdict(_Stored)
         confirmed: dict[StateKey, dict[int, AckAnswered]] = defaultdict(dict)
+        deleted_ms: dict[Share, int] = {}
         for event in history.of(StateAnswered, AckAnswered):
             if isinstance(event, StateAnswered):
                 if event.code == 0 and event.call == "Delete":
                     _forget(event.share, states, confirmed)
+                    deleted_ms[event.share] = event.at_ms
                 elif event.code == 0 and event.call in {"Read", "Write"}:
                     states[StateKey(event.share, event.state_epoch)].write(event)
             elif event.code == 0:
-                key = StateKey(event.share, event.state_epoch)
-                yield from self._answered(event, applied, states[key], confirmed[key])
+                key, done = StateKey(event.share, event.state_epoch), applied.done(event)
+                if done is not None and done.persisted and done.at_ms > deleted_ms.get(event.share, -1):
+                    yield from self._answered(event, done, states[key], confirmed[key])
         existing = {partition for partition in final.logs if partition[0] not in doomed(history)}
         for name, found in (("served", final.served), ("replayed", final.replayed), ("rebuilt", final.rebuilt)):
             yield from self._at_end(name, found, confirmed, existing)
 
     @staticmethod
     def _answered(
-        event: AckAnswered, applied: Applied, stored: _Stored, confirmed: dict[int, AckAnswered]
+        event: AckAnswered, done: AckDone, stored: _Stored, confirmed: dict[int, AckAnswered]
     ) -> Iterator[Violation]:
-        done = applied.done(event)
-        if done is None or not done.persisted:
-            return
         missing = None
         for offset, kind in typed(event.batches):
             if kind == ACK_RENEW or offset < done.start_offset:
