@@ -23,7 +23,7 @@ from share_coordinator.core.records import ShareTombstone
 from share_metrics.reader import EntryId, Gap, Kind, schema_of
 from share_metrics.reader.decoding import RawEntry, decode, decode_page, gap_row, to_batch
 
-from .worlds import KEY, STREAM, TOPIC, snapshot, state_entry, update
+from .worlds import KEY, STREAM, TOPIC, UNHURRIED, snapshot, state_entry, update
 
 AT = EntryId(5, 1)
 LOG = f"{{tp:{topic_id_text(TOPIC)}:3}}:log"
@@ -152,6 +152,7 @@ def test_bytes_that_are_no_record_are_quarantined(entry: RawEntry) -> None:
     assert "group_id" not in row
 
 
+@UNHURRIED
 @given(st.sampled_from(list(Kind)), st.sampled_from("SUTCNBMXZ0"), st.binary(max_size=60))
 def test_no_bytes_break_a_page(kind: Kind, letter: str, data: bytes) -> None:
     stream = LOG if kind is Kind.LOG_META else STREAM

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from share_metrics.reader import EntryId, Gap, Position, Range
 from share_metrics.reader.planning import Goal, pack, plan_stream, share_out, split
 
-from .worlds import STREAM, MemoryStream, epochs
+from .worlds import STREAM, UNHURRIED, MemoryStream, epochs
 
 EPOCHS = st.lists(st.integers(1, 12), min_size=1, max_size=5)
 
@@ -111,6 +111,7 @@ def test_a_goal_ends_the_plan() -> None:
 
 
 @pytest.mark.rule("PM-9", "PM-68")
+@UNHURRIED
 @given(EPOCHS, st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 5))
 def test_any_split_into_triggers_and_ranges_reads_every_entry_once(
     lengths: list[int], budgets: list[int], entries_max: int
@@ -134,6 +135,7 @@ def test_any_split_into_triggers_and_ranges_reads_every_entry_once(
 
 
 @pytest.mark.rule("PM-9", "PM-68")
+@UNHURRIED
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 500), max_size=9), st.integers(1, 300))
 def test_a_budget_is_kept_and_every_stream_gets_on(lags: dict[str, int], budget: int) -> None:
     shares = share_out(lags, budget)
@@ -149,6 +151,7 @@ def test_a_budget_is_split_in_proportion_to_the_lag() -> None:
 
 
 @pytest.mark.rule("PM-5")
+@UNHURRIED
 @given(st.lists(st.integers(1, 50), max_size=20), st.integers(1, 6))
 def test_packed_tasks_hold_every_range_once_and_none_is_empty(sizes: list[int], bins: int) -> None:
     ranges = [Range(f"s{index}", EntryId(0, 0), EntryId(1, size), size) for index, size in enumerate(sizes)]

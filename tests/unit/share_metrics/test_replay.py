@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from kip932.state_batches import StateBatch, combine
 from share_metrics.replay import Change, Event, Replay, changes
 
+from .worlds import UNHURRIED
+
 MINUTE = 60_000_000
 
 
@@ -163,6 +165,7 @@ def oracle(writes: Sequence[tuple[bool, int, list[StateBatch]]]) -> tuple[int, i
 
 
 @pytest.mark.rule("PM-32", "PM-68")
+@UNHURRIED
 @given(_WRITES)
 def test_a_random_history_counts_as_the_oracle_does(writes: list[tuple[bool, int, list[StateBatch]]]) -> None:
     events = [snap(0)]

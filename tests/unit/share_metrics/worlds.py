@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hypothesis import HealthCheck, settings
+
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpdate
 from share_metrics.reader import EntryId, Range, Tip
 from share_metrics.reader.decoding import RawEntry
+
+#: Examples take what time they need: a busy machine is no failure.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 STREAM = "{sgs:0}:log"
 TOPIC = bytes(15) + b"\x01"
