@@ -36,6 +36,7 @@ class ConsumerEngine:
         self.member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self.subscription: list[str] = []
         self._transport = transport
+        self._member = Member(self._config["group.id"], self.member_id, self._config)
         self._membership = Membership(
             self._config["client.rack"],
             self._config["max.poll.interval.ms"],
@@ -72,6 +73,10 @@ class ConsumerEngine:
         self._membership.leave()
         if self._machinery is not None:
             self._machinery.heartbeats.wake()
+
+    def limit_records(self, count: int) -> None:
+        """Let the fetches to come ask for at most `count` records, and never for more than max.poll.records."""
+        self._member.max_records = max(1, min(count, self._config["max.poll.records"]))
 
     def raise_background(self) -> None:
         """Raise what happened since the last call: wakeup, errors of sessions and membership (CL-21)."""
@@ -188,7 +193,7 @@ class ConsumerEngine:
     def _start(self) -> Machinery:
         if self._machinery is None:
             self._machinery = Machinery(
-                member=Member(self._config["group.id"], self.member_id, self._config),
+                member=self._member,
                 membership=self._membership,
                 transport=self._transport,
                 settled=self._settled,

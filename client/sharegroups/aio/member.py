@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
 from sharegroups.config import Config
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Member:
-    """Who fetches, and how."""
+    """Who fetches, and how. `max_records`: what the next ShareFetch asks for at most, 1 to max.poll.records."""
 
     group_id: str
     member_id: str
     config: Config
+    max_records: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.max_records = int(self.config["max.poll.records"])
 
     @property
     def acquire_mode(self) -> int:
@@ -30,7 +34,7 @@ class Member:
             max_wait_ms=self.config["fetch.max.wait.ms"],
             min_bytes=self.config["fetch.min.bytes"],
             max_bytes=self.config["fetch.max.bytes"],
-            max_records=self.config["max.poll.records"],
-            batch_size=self.config["max.poll.records"],
+            max_records=self.max_records,
+            batch_size=self.max_records,
             share_acquire_mode=self.acquire_mode,
         )

@@ -184,6 +184,7 @@ class ShareSession:
         self.outbox.drop_dead(self._session.generation)
         fetch.sent = self.outbox.take(renewals=False)
         fetch.step = self._session.fetch_step(self.wanted)
+        self._template.max_records = self._template.batch_size = self._member.max_records
         return share_messages.fetch_request(self._template, number, fetch.step, fetch.sent, self.wanted)
 
     def fetch_ended(self, fetch: _Fetch, outcome: ShareFetchResponse | Exception) -> None:

@@ -31,7 +31,8 @@ _DEFAULT_GROUP = "console-share-consumer"
 
 
 @click.command()
-@click.option("--topic", required=True, help="Topic to consume.")
+@click.argument("name", metavar="[TOPIC]", required=False)
+@click.option("--topic", help="Topic to consume, when it is not given as TOPIC.")
 @click.option("--group", help=f"Share group; {_DEFAULT_GROUP} when left out.")
 @click.option("--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop when no record came for so long.")
@@ -64,7 +65,8 @@ _DEFAULT_GROUP = "console-share-consumer"
 @output_option
 def consume(
     *,
-    topic: str,
+    name: str | None,
+    topic: str | None,
     group: str | None,
     max_messages: int | None,
     timeout_ms: int | None,
@@ -85,13 +87,14 @@ def consume(
     command_config: Path | None,
     output: str,
 ) -> None:
-    """Write the records of a topic as a member of a share group, one per line, and acknowledge each.
+    """Write the records of TOPIC as a member of a share group, one per line, and acknowledge each.
 
     While the cluster or the topic is not there, it says so on standard error and waits. Exit codes: 0 done, 1 an error,
     also when --timeout-ms is over and the cluster or the topic is still not there, 130 interrupted.
 
     A formatter, deserializer or function of yours is named as module:name, in a module on PYTHONPATH.
     """
+    topic = _topic(name, topic)
     if reject and release:
         raise UsageFailure('Option "[reject]" can\'t be used with option "[release]"')
     if output == "json" and formatter_name is not None:
@@ -103,10 +106,12 @@ def consume(
     write: Callable[[Message], str] = formatter.line if output == "text" else lambda message: document(message) + "\n"
     given = _with_group(settings(bootstrap_server, command_config or old_config, [*old_extra, *extra]), group)
     given |= _deserializers(key_deserializer, value_deserializer)
+    if max_messages is not None:  # what is fetched beyond that would go back with its delivery counted
+        given = {"share.acquire.mode": "record_limit"} | given
     done = AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
     console = _Console(write, done, reject_message_on_error, max_messages)
     try:
-        with failures("Consuming"), Warnings() as warnings, clients.open_client(ShareConsumer, given) as consumer:
+        with failures("Consuming"), Warnings() as warnings, clients.open_client(_Consumer, given) as consumer:
             consumer.subscribe([topic])
             console.run(consumer, timeout_ms)
             if console.goes_on and (trouble := find_trouble(given, topic)) is not None:
@@ -119,6 +124,15 @@ def consume(
     finish(console.ok)
 
 
+def _topic(name: str | None, option: str | None) -> str:
+    if name is not None and option is not None and name != option:
+        raise UsageFailure(f"TOPIC is {name!r} but --topic is {option!r}; give one of them")
+    topic = name if name is not None else option
+    if topic is None:
+        raise UsageFailure("Missing option '--topic'; or give the topic by itself: sharegroups consume TOPIC")
+    return topic
+
+
 def _deserializers(key: str | None, value: str | None) -> dict[str, Deserializer]:
     named = {"key": key, "value": value}
     return {
@@ -126,6 +140,14 @@ def _deserializers(key: str | None, value: str | None) -> dict[str, Deserializer
         for part, name in named.items()
         if name is not None
     }
+
+
+class _Consumer(ShareConsumer):
+    """A share consumer that can be told how many records are still wanted."""
+
+    def want(self, count: int) -> None:
+        """Have the next polls bring at most `count` records."""
+        self._engine.limit_records(count)
 
 
 class _Console:
@@ -141,11 +163,13 @@ class _Console:
         self._reject_on_error = reject_on_error
         self._limit = limit
 
-    def run(self, consumer: ShareConsumer, timeout_ms: int | None) -> None:
+    def run(self, consumer: _Consumer, timeout_ms: int | None) -> None:
         """Until there is enough, or nothing came for `timeout_ms`. Raises KafkaError."""
         patience_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         last = time.monotonic()
         while self.goes_on and time.monotonic() - last < patience_s:
+            if self._limit is not None:
+                consumer.want(self._limit - self.processed)
             messages = consumer.poll(min(1.0, max(0.0, patience_s - (time.monotonic() - last))))
             if messages:
                 last = time.monotonic()

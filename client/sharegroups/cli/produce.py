@@ -46,7 +46,8 @@ class _Outcome:
 @click.command()
 @click.argument("topic")
 @click.option("--key-separator", help="Text between key and value; without it records have no key.")
-@click.option("--partition", type=int, help="Partition to produce to; chosen by key or in turn when left out.")
+@click.option("--partition", type=int, help="Partition to produce to. When left out, "
+              "records with a key go by its hash, those without to all in turn, batch by batch.")  # fmt: skip
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record; repeatable.")
 @click.option("--input", "source", type=click.File("rb"), default="-", help="File to read instead of standard input.")
 @click.option("--property", "extra", multiple=True, metavar="NAME=VALUE", help="A producer setting; repeatable.")

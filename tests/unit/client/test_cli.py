@@ -77,6 +77,32 @@ def test_consume_can_reject_or_release_and_knows_json(fake: FakeCluster) -> None
     assert "can't be used with" in both.output
 
 
+@pytest.mark.rule("CT-30", "CL-36")
+def test_max_messages_leaves_the_other_records_untouched(fake: FakeCluster) -> None:
+    produce(fake, 5)
+    produce(fake, 4, partition=1)
+    for limit in (1, 7):
+        result = sharegroups("consume", "t", "--group", "g", "--max-messages", str(limit), "--formatter-property",
+                             "print.delivery=true")  # fmt: skip
+        assert result.exit_code == 0
+        assert len(result.stdout.splitlines()) == limit
+        assert all(line.startswith("Delivery:1\t") for line in result.stdout.splitlines())
+    states = [state for partition in (0, 1) for state in fake.states("t", "g", partition).values()]
+    assert states.count("acknowledged") == len(states) == 8
+    asked = [request.max_records for request in fake.fetches if request.max_records]
+    assert max(asked) <= 7
+    assert 1 in asked
+
+
+@pytest.mark.rule("CT-30")
+def test_the_topic_to_consume_is_an_argument_or_an_option(fake: FakeCluster) -> None:
+    produce(fake, 1)
+    assert sharegroups("consume", "t", "--topic", "t", "--max-messages", "1").stdout == "v0\n"
+    two = sharegroups("consume", "t", "--topic", "u")
+    assert two.exit_code == 1
+    assert "TOPIC is 't' but --topic is 'u'; give one of them" in two.stderr
+
+
 @pytest.mark.rule("CT-32")
 @pytest.mark.parametrize(
     ("flags", "exit_code", "state"), [((), 1, "available"), (("--reject-message-on-error",), 0, "archived")]
