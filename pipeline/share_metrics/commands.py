@@ -101,7 +101,7 @@ def ingest(store: str, password_env: str, data: Path, once: bool, fail_on_data_l
             for query in queries:
                 query.awaitTermination()
         except Exception as error:
-            raise _query_failure(error) from error
+            raise query_failure(error) from error
         finally:
             for query in queries:
                 query.stop()
@@ -109,14 +109,18 @@ def ingest(store: str, password_env: str, data: Path, once: bool, fail_on_data_l
             click.echo(f"{kind}: {ingesting.stored(spark, data, kind).count()} rows in {data}")
 
 
-def _query_failure(error: Exception) -> Exception:
-    """Exceptions of a source come back from Spark as text only."""
+def query_failure(error: Exception) -> click.ClickException:
+    """What a query's end means for the caller. Exceptions of a source come back from Spark as text only."""
     words = str(error)
     for line in words.splitlines():
         for name, status in (("DataLossError: ", EXIT_DATA_LOSS), ("StoreUnreachableError: ", EXIT_STORE)):
             if name in line:
                 return Failure(line.partition(name)[2], status)
-    return error
+    return click.ClickException(f"a query ended; what was confirmed is kept, run it again. Spark says: {_first(words)}")
+
+
+def _first(words: str) -> str:
+    return next((line.strip() for line in words.splitlines() if line.strip()), "nothing")
 
 
 @metrics.command()

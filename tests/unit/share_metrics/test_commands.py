@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from share_metrics.commands import metrics, moment, time_of
+from share_metrics.commands import metrics, moment, query_failure, time_of
 from share_metrics.reader import EntryId
 from tests.contracts.deployment import free_port
 
@@ -65,3 +65,18 @@ def test_a_moment_is_a_time_or_an_entry() -> None:
     assert moment("2026-11-22T10:00") == datetime(2026, 11, 22, 10, tzinfo=UTC)
     assert time_of("2026-11-22T10:00+02:00") == datetime(2026, 11, 22, 10, tzinfo=timezone(timedelta(hours=2)))
     assert moment(None) is None
+
+
+@pytest.mark.rule("PM-39")
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ("[X]\n  pkg.DataLossError: s lost entries: {}\nmore", 3, "s lost entries: {}"),
+        ("\npkg.StoreUnreachableError: the store is away", 4, "the store is away"),
+        ("\n  Python worker failed\n at x", 1, "Spark says: Python worker failed"),
+    ],
+)
+def test_a_query_that_ends_is_one_line_and_an_exit_status(words: str, status: int, message: str) -> None:
+    failure = query_failure(RuntimeError(words))
+    assert failure.exit_code == status
+    assert failure.message.endswith(message)
