@@ -140,7 +140,7 @@ class _ShareStream:
         self._promised_bytes = 0
         self._unread_bytes = 0
         self._taken = asyncio.Event()
-        self._wake = asyncio.Event()
+        self._idle: asyncio.Future[None] | None = None
         self._half_closed_by_client = False
 
     async def run(self) -> None:
@@ -180,7 +180,7 @@ class _ShareStream:
         self._half_closed_by_client = True
         for handle in list(self._running.values()):
             self._requests.hurry(handle)
-        self._wake.set()
+        self._wake()
         await asyncio.wait({writer}, timeout=HALF_CLOSED_S)
 
     def _begin(self, sequence: int, message: share_stream_pb2.ShareStreamRequest) -> None:
@@ -208,7 +208,7 @@ class _ShareStream:
             else:
                 fill_acknowledge_response(response.acknowledge, answer, self._led)
             self._ready.append((response, size))
-            self._wake.set()
+            self._wake()
 
         self._running[sequence] = None
         self._promised_bytes += promised
@@ -216,16 +216,23 @@ class _ShareStream:
         if sequence in self._running:
             self._running[sequence] = handle
 
+    def _wake(self) -> None:
+        """Let the writer look."""
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
     async def _write(self) -> None:
-        while not (self._half_closed_by_client and not self._running):
-            await self._wake.wait()
-            self._wake.clear()
-            while self._ready:
-                response, size = self._ready.popleft()
-                await self._stream.write(response)
-                self._unread_bytes -= size
-                self._taken.set()
-                self._slots.release()
+        loop = asyncio.get_running_loop()
+        while self._ready or not self._half_closed_by_client or self._running:
+            if not self._ready:
+                self._idle = loop.create_future()
+                await self._idle
+                continue
+            response, size = self._ready.popleft()
+            await self._stream.write(response)
+            self._unread_bytes -= size
+            self._taken.set()
+            self._slots.release()
 
 
 async def _messages(stream: ServerStream) -> AsyncIterator[produce_pb2.ProduceStreamRequest]:

@@ -32,3 +32,24 @@ def test_holders_follow_each_other_in_order_and_one_that_gives_up_lets_the_next_
         assert not locks.busy
 
     run(main())
+
+
+@pytest.mark.rule("SC-99")
+def test_a_lock_that_comes_to_one_who_just_gave_up_goes_on_to_the_next() -> None:
+    async def main() -> None:
+        locks, seen = KeyLocks(), []
+
+        async def hold(name: str) -> None:
+            async with locks.hold(key()):
+                seen.append(name)
+
+        assert locks.take(key())
+        assert not locks.take(key())
+        first, second = asyncio.create_task(hold("a")), asyncio.create_task(hold("b"))
+        await asyncio.sleep(0)
+        locks.give_back(key())  # it is a's from now on
+        first.cancel()  # before a has run
+        await asyncio.gather(first, second, return_exceptions=True)
+        assert (first.cancelled(), seen, locks.busy) == (True, ["b"], 0)
+
+    run(main())

@@ -147,3 +147,50 @@ def test_a_local_write_that_is_not_confirmed_in_time_is_open() -> None:
         await persister.close()
 
     run(main())
+
+
+@pytest.mark.rule("PL-723", "P-12")
+def test_a_local_write_ends_with_its_operation_even_where_the_coordinator_would_wait_longer() -> None:
+    async def main() -> None:
+        world = World(write_timeout_ms=60_000)
+        settings = PersisterSettings(operation_timeout_ms=2_000)
+        persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher), settings=settings)
+        for host in world.directory.hosts:
+            host.held = True
+        first = asyncio.create_task(failure_of(persister))
+        await asyncio.sleep(0.5)
+        behind = await failure_of(persister)  # waits for the first one's place, and has a time of its own
+        assert now_s() == pytest.approx(2.5)
+        assert behind.outcome_unknown
+        assert (await first).outcome_unknown
+        for host in world.directory.hosts:
+            host.commit()  # too late for anybody: nothing is answered twice
+        await persister.close()
+
+    run(main())
+
+
+@pytest.mark.rule("PL-723", "P-12")
+def test_a_refused_local_write_is_tried_again_in_its_place() -> None:
+    async def main() -> None:
+        world = World()
+        persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
+        await persister.initialize("g", {TopicIdPartition(TOPIC, 0): StateInit(1, 0)})
+        for host in world.directory.hosts:
+            host.refusal = errors.CoordinatorLoadInProgressError()
+        order: list[str] = []
+
+        async def write(name: str, first: int) -> None:
+            await persister.write(key(), change((first, first, 2, 1)))
+            order.append(name)
+
+        writes = [asyncio.create_task(write(name, number)) for number, name in enumerate("ab")]
+        await asyncio.sleep(0.05)
+        for host in world.directory.hosts:
+            host.refusal = None
+        await asyncio.gather(*writes)
+        assert order == ["a", "b"]
+        assert (await persister.read(key(), 1, 1)).batches == change((0, 1, 2, 1)).batches
+        await persister.close()
+
+    run(main())

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kip932.errors import CoordinatorLoadInProgressError
+from kip932.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
 from kip932.ids import REQUEST_PARTITIONS_MAX, SharePartitionKey
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from shard_runtime.persister.routing import shard_of
 from shard_runtime.transport import InMemoryNetwork
-from share_coordinator.core.commands import Batch, WriteState
+from share_coordinator.core.commands import Batch, InitializeState, ReadState, StateView, WriteState
 from share_coordinator.dispatch import Endpoint
 from tests.unit.share_coordinator.hosts import SHARDS, World
 from tests.unit.share_coordinator.worlds import OTHER_TOPIC, TOPIC
@@ -202,6 +202,26 @@ def test_after_the_write_timeout_only_the_slow_shard_is_not_available_and_its_re
         slow.commit()
         slow.held = False
         assert _codes(await client.call("ReadShareGroupState", (TOPIC, 0))) == {(TOPIC, 0): 0}
+
+    run(main())
+
+
+@pytest.mark.rule("SC-63", "P-12")
+def test_one_command_ends_in_time_or_with_what_went_wrong_and_a_late_confirmation_hurts_nobody() -> None:
+    async def main() -> None:
+        world = World(write_timeout_ms=5_000)
+        key = SharePartitionKey("g", TOPIC, 0)
+        host = world.directory.hosts[_shard(TOPIC, 0)]
+        host.held = True
+        for within_ms, until_s in ((9_000, 5.0), (1_000, 6.0)):
+            outcome = await world.dispatcher.run_one(InitializeState(key, 1, 0), within_ms)
+            assert isinstance(outcome, CoordinatorNotAvailableError)
+            assert asyncio.get_running_loop().time() == pytest.approx(until_s)
+        host.commit()
+        host.held = False
+        assert isinstance(await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000), StateView)
+        host.refusal = CoordinatorLoadInProgressError()
+        assert await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000) is host.refusal
 
     run(main())
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
 from partition_leader.core.events import AckBatch
+from partition_leader.share_fetch import ShareFetchOperation
 
 from .worlds import World, part, run, settle
 
@@ -132,3 +135,27 @@ def test_a_log_start_found_by_reading_moves_the_share_partition_and_answers_empt
         assert await member.fetch().ranges() == [(5, 9, 1)]
 
     run(scenario)
+
+
+@pytest.mark.rule("P-6")
+def test_an_answered_fetch_leaves_no_cycle_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetches: list[weakref.ref[ShareFetchOperation]] = []
+    start = ShareFetchOperation.start
+
+    def noted(self: ShareFetchOperation) -> None:
+        fetches.append(weakref.ref(self))
+        start(self)
+
+    async def scenario(world: World) -> None:
+        member, _ = await started(world, records=2)
+        parked = member.fetch(acks={0: [AckBatch(0, 1, (1,))]}, max_wait_ms=50)  # type: ignore[attr-defined]
+        await parked.ranges()
+        del member, parked
+        assert [fetch() for fetch in fetches] == [None] * 2
+
+    monkeypatch.setattr(ShareFetchOperation, "start", noted)
+    gc.disable()
+    try:
+        run(scenario)
+    finally:
+        gc.enable()
