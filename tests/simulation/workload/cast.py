@@ -45,7 +45,7 @@ class GroupRules:
         configs = [("share.record.lock.duration.ms", str(lock_ms)), ("share.auto.offset.reset", reset)]
         if rng.random() < 0.7:
             configs.append(("share.session.timeout.ms", rng.choice(["3000", "5000"])))
-        if rng.random() < 0.7:
+        if rng.random() < 0.85:
             configs.append(("share.delivery.count.limit", str(rng.choice([2, 3, 5]))))
         if rng.random() < 0.3:
             configs.append(("share.partition.max.record.locks", "100"))
@@ -58,7 +58,7 @@ class GroupRules:
             size=rng.randint(1, size_max),
             hasty=rng.random() < 0.12,
             explicit=rng.choice([0.0, 0.5, 1.0, 1.0]),
-            poison=rng.choice([0, 7, 13]),
+            poison=rng.choice([0, 5, 9]),
         )
 
     def poisonous(self, value: bytes) -> bool:
