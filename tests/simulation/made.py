@@ -11,16 +11,13 @@ from tests.simulation.final import Final, LogEnd
 from tests.simulation.history import (
     AckAnswered,
     AckBatchSeen,
-    AckDone,
     Acquired,
     Delivered,
     Event,
-    GivenBack,
     GroupSeen,
     HeartbeatAnswered,
     History,
     LimitsSeen,
-    Locked,
     PhaseBegan,
     Place,
     Produced,
@@ -31,6 +28,7 @@ from tests.simulation.history import (
     StateBatchSeen,
     StateSeen,
 )
+from tests.simulation.leader_events import AckDone, GivenBack, Locked
 
 TOPIC = "ab" * 16
 SHARE = Share("g", TOPIC, 0)

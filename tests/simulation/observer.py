@@ -7,7 +7,6 @@ is recorded at the moment it happens and not when a stream has room for it. It c
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -15,33 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.core.events import AckBatch
-from share_coordinator.core.commands import (
-    DeleteState,
-    InitializeState,
-    KeyCommand,
-    KeyOutcome,
-    ReadState,
-    ReadSummary,
-    StateSummary,
-    StateView,
-    WriteState,
-)
-from tests.simulation.checkers.membership import ABANDONED
+from tests.simulation.coordinator_edges import Groups, States
+from tests.simulation.edge import Edge
 from tests.simulation.history import (
     AckAnswered,
     AckBatchSeen,
-    AckDone,
     Acquired,
-    Event,
-    GivenBack,
-    HeartbeatAnswered,
-    Locked,
     SessionAnswered,
     SessionAsked,
     SessionEnded,
-    Share,
-    StateAnswered,
 )
+from tests.simulation.leader_events import AckDone, GivenBack, Locked
 
 if TYPE_CHECKING:
     from partition_leader.core import events as ev
@@ -65,39 +48,8 @@ class Observer:
         """The service itself, which tells the history from now on."""
         watcher = _WATCHERS.get(service_name)
         if watcher is not None:
-            watcher(_Edge(self._world, self._objects, process, incarnation), service)
+            watcher(Edge(self._world, self._objects, process, incarnation), service)
         return service
-
-
-class _Edge:
-    """One process in one of its lives, as events name it."""
-
-    def __init__(self, world: World, objects: itertools.count[int], process: str, incarnation: int) -> None:
-        self.events = world.history.events
-        self.now_ms = world.now_ms
-        self.incarnation = incarnation
-        self._process = process
-        self._objects = objects
-        self._topics: dict[bytes, str] = {}
-
-    def tell(self, kind: Callable[..., Event], *details: Any) -> None:
-        """Record an event of this process, now."""
-        self.events.append(kind(self.now_ms(), self._process, self.incarnation, *details))
-
-    def next_object(self) -> int:
-        """A number that no object of the run has."""
-        return next(self._objects)
-
-    def topic(self, topic_id: bytes) -> str:
-        """A topic id in hexadecimal digits."""
-        found = self._topics.get(topic_id)
-        if found is None:
-            found = self._topics[topic_id] = topic_id.hex()
-        return found
-
-    def share(self, key: SharePartitionKey) -> Share:
-        """A share-partition."""
-        return Share(key.group_id, self.topic(key.topic_id), key.partition)
 
 
 # ---- partition leaders
@@ -106,7 +58,7 @@ class _Edge:
 class _Leader:
     """Requests of share sessions, from their arrival to their answers."""
 
-    def __init__(self, edge: _Edge, service: Any) -> None:
+    def __init__(self, edge: Edge, service: Any) -> None:
         requests = service._requests
         partitions = requests._partitions
         self.edge = edge
@@ -320,104 +272,8 @@ def _batches(batches: Sequence[AckBatch]) -> tuple[AckBatchSeen, ...]:
     return tuple((first, last, tuple(types)) for first, last, types in batches)
 
 
-# ---- group coordinators
-
-
-class _Groups:
-    """Heartbeats."""
-
-    def __init__(self, edge: _Edge, service: Any) -> None:
-        self._edge = edge
-        self._heartbeat = service.share_group_heartbeat
-        vars(service).update(share_group_heartbeat=self.share_group_heartbeat)
-
-    async def share_group_heartbeat(self, request: Any, context: Any) -> Any:
-        """In the place of the handler. One whose caller went away may have been taken all the same."""
-        asked = (self._edge.now_ms(), len(self._edge.events))
-        sent = (request.group_id, request.member_id, request.member_epoch)
-        try:
-            response = await self._heartbeat(request, context)
-        except asyncio.CancelledError:
-            self._edge.tell(HeartbeatAnswered, *sent, 0, None, ABANDONED, *asked)
-            raise
-        assignment = None
-        if response.HasField("assignment"):
-            assignment = tuple(
-                (self._edge.topic(topic.topic_id), number)
-                for topic in response.assignment.topic_partitions
-                for number in topic.partitions
-            )
-        told = (response.member_epoch, assignment, response.error_code)
-        self._edge.tell(HeartbeatAnswered, *sent, *told, *asked)
-        return response
-
-
-# ---- share coordinators
-
-
-class _States:
-    """State RPCs, of other processes and of this one."""
-
-    def __init__(self, edge: _Edge, service: Any) -> None:
-        dispatcher = service._dispatcher
-        self._edge = edge
-        self._run = dispatcher.run
-        self._run_one = dispatcher.run_one
-        vars(dispatcher).update(run=self.run, run_one=self.run_one)
-
-    async def run(self, commands: Sequence[KeyCommand]) -> list[KeyOutcome]:
-        """In the place of `Dispatcher.run`, which serves other processes."""
-        asked = len(self._edge.events)
-        outcomes: list[KeyOutcome] = await self._run(commands)
-        for command, outcome in zip(commands, outcomes, strict=True):
-            self._answered(command, outcome, asked)
-        return outcomes
-
-    async def run_one(self, command: KeyCommand, within_ms: int) -> KeyOutcome:
-        """In the place of `Dispatcher.run_one`, which serves this one."""
-        asked = len(self._edge.events)
-        outcome: KeyOutcome = await self._run_one(command, within_ms)
-        self._answered(command, outcome, asked)
-        return outcome
-
-    def _answered(self, command: KeyCommand, outcome: KeyOutcome, asked: int) -> None:
-        code = outcome.code if isinstance(outcome, KafkaError) else 0
-        leader, state, start, batches, generation, complete = _shown(command, outcome)
-        share = self._edge.share(command.key)
-        shown = tuple(tuple(batch) for batch in batches)
-        name = _CALLS[type(command)]
-        self._edge.tell(StateAnswered, name, share, leader, state, start, shown, code, generation, complete, asked)
-
-
-_CALLS: Final = {
-    InitializeState: "Initialize",
-    ReadState: "Read",
-    WriteState: "Write",
-    DeleteState: "Delete",
-    ReadSummary: "Summary",
-}
-
-
-def _shown(command: KeyCommand, outcome: KeyOutcome) -> tuple[int, int, int, Sequence[Any], int, int]:
-    """(leader epoch, state epoch, start offset, batches, generation, delivery-complete count) of one answer."""
-    if isinstance(command, WriteState):
-        numbers = (command.leader_epoch, command.state_epoch, command.start_offset)
-        return (*numbers, command.batches, command.generation, command.delivery_complete_count)
-    if isinstance(command, InitializeState):
-        return -1, command.state_epoch, command.start_offset, (), 0, -1
-    if isinstance(command, DeleteState):
-        return -1, command.state_epoch, -1, (), 0, -1
-    if isinstance(command, ReadState):
-        found = outcome if isinstance(outcome, StateView) else None
-        seen = (-1, -1, ()) if found is None else (found.state_epoch, found.start_offset, found.batches)
-        return (command.leader_epoch, *seen, command.generation, -1)
-    summary = outcome if isinstance(outcome, StateSummary) else StateSummary()
-    numbers = (summary.leader_epoch, summary.state_epoch, summary.start_offset)
-    return (*numbers, (), 0, summary.delivery_complete_count)
-
-
-_WATCHERS: Final[dict[str, Callable[[_Edge, Any], object]]] = {
+_WATCHERS: Final[dict[str, Callable[[Edge, Any], object]]] = {
     "PartitionLeaderService": _Leader,
-    "GroupCoordinatorService": _Groups,
-    "ShareCoordinatorService": _States,
+    "GroupCoordinatorService": Groups,
+    "ShareCoordinatorService": States,
 }

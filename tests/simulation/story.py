@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.simulation import history as h
+from tests.simulation import leader_events
 from tests.simulation.checkers import Violation
 from tests.simulation.outcome import Outcome
 from tests.simulation.words import Words
@@ -148,12 +149,12 @@ def spans(event: h.Event) -> Iterator[Span]:
         case h.Produced() | h.Delivered() | h.Settled():
             place = event.place
             yield place.topic_id, place.partition, place.offset, place.offset
-        case h.Acquired() | h.Locked():
+        case h.Acquired() | leader_events.Locked():
             yield event.share.topic_id, event.share.partition, event.first_offset, event.last_offset
-        case h.GivenBack():
+        case leader_events.GivenBack():
             for first, last in event.ranges or ():
                 yield event.share.topic_id, event.share.partition, first, last
-        case h.AckAnswered() | h.AckDone() | h.StateAnswered() | h.StateSeen():
+        case h.AckAnswered() | leader_events.AckDone() | h.StateAnswered() | h.StateSeen():
             for batch in event.batches:
                 yield event.share.topic_id, event.share.partition, batch[0], batch[1]
         case h.SessionAsked():

@@ -16,14 +16,11 @@ from tests.simulation.collect_final import collect_final
 from tests.simulation.final import Final
 from tests.simulation.history import (
     AckAnswered,
-    AckDone,
     Acquired,
-    GivenBack,
     GroupSeen,
     HeartbeatAnswered,
     History,
     LimitsSeen,
-    Locked,
     SessionAnswered,
     SessionAsked,
     SessionEnded,
@@ -31,6 +28,7 @@ from tests.simulation.history import (
     StateAnswered,
     StateSeen,
 )
+from tests.simulation.leader_events import AckDone, GivenBack, Locked
 from tests.simulation.observer import Observer
 from tests.simulation.sampler import Sampler
 from tests.simulation.workload.by_hand import HandSession

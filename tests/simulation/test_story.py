@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import history as h
+from tests.simulation import leader_events
 from tests.simulation.checkers import Violation
 from tests.simulation.story import Focus, account, spans
 from tests.simulation.words import Words
@@ -93,12 +94,15 @@ SAID = [
     (h.SessionAnswered(1, "n", 3, 8, 500, "ShareFetch", "g", "m", 2, 122), "asked at 0.500, epoch 2, error 122"),
     (h.AckAnswered(1, "n", 3, 8, 1, SHARE, "m", 2, 5, ((3, 5, (2,)),), 0), "g:jobs/0 3-5 release of m (leader epoch 2"),
     (h.SessionEnded(1, "n", 3, "g", "m"), "ends the share session of m (g)"),
-    (h.Locked(1, "n", 3, 8, SHARE, "m", 2, 1, 1, 5, 3, 4, 2, 900, 5, 0, 2, 9, 2), "locks g:jobs/0 3-4 x2 for m in 8"),
     (
-        h.AckDone(1, "n", 3, 8, SHARE, "m", 2, 1, 5, ((3, 3, (1,)),), 0, True, 700, 4, 3, 900, 5),
+        leader_events.Locked(1, "n", 3, 8, SHARE, "m", 2, 1, 1, 5, 3, 4, 2, 900, 5, 0, 2, 9, 2),
+        "locks g:jobs/0 3-4 x2 for m in 8",
+    ),
+    (
+        leader_events.AckDone(1, "n", 3, 8, SHARE, "m", 2, 1, 5, ((3, 3, (1,)),), 0, True, 700, 4, 3, 900, 5),
         "3 accept of m, persis",
     ),
-    (h.GivenBack(1, "n", 3, SHARE, 5, "m", None), "takes back g:jobs/0 all from m"),
+    (leader_events.GivenBack(1, "n", 3, SHARE, 5, "m", None), "takes back g:jobs/0 all from m"),
     (h.LimitsSeen(1, "n", "g", 5, 900, 100), "holds for g: limit 5, lock 900 ms, window 100"),
     (h.HeartbeatAnswered(1, "n", 3, "g", "m", 1, 2, ((TOPIC, 0),), 0), "epoch 1 -> 2: jobs/0"),
     (h.StateAnswered(1, "n", 3, "Write", SHARE, 2, 1, 4, ((4, 6, 0, 2),), 0), "start 4, 4-6 available x2"),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kip932 import ids
 from tests.simulation import history as h
+from tests.simulation import leader_events
 
 _TYPES: Final = {
     ids.ACK_GAP: "gap",
@@ -127,17 +128,17 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
         f"start {e.start_offset}, log {e.log_start_offset} to {e.high_watermark})"
     ),
     h.SessionEnded: lambda w, e: f"#{e.incarnation} ends the share session of {e.member_id[:8]} ({e.group_id})",
-    h.Locked: lambda w, e: (
+    leader_events.Locked: lambda w, e: (
         f"#{e.incarnation} locks {w.share(e.share)} {_span(e.first_offset, e.last_offset)} x{e.delivery_count} for "
         f"{e.member_id[:8]} in {e.request}, {e.lock_ms} ms (leader epoch {e.leader_epoch}, object {e.object_id}, "
         f"limit {e.limit}, window {e.in_flight_before} -> {e.in_flight} of {e.max_locks})"
     ),
-    h.AckDone: lambda w, e: (
+    leader_events.AckDone: lambda w, e: (
         f"#{e.incarnation} is done with {e.request}, begun at {e.begun_ms / 1000:.3f}: {w.share(e.share)} "
         f"{_acks(e.batches)} of {e.member_id[:8]}{_code(e.code)}{', persisted' if e.persisted else ''} "
         f"(leader epoch {e.leader_epoch}, object {e.object_id}, start {e.start_offset})"
     ),
-    h.GivenBack: lambda w, e: (
+    leader_events.GivenBack: lambda w, e: (
         f"#{e.incarnation} takes back {w.share(e.share)} "
         f"{'all' if e.ranges is None else _few(_span(*each) for each in e.ranges)} from {e.member_id[:8]} "
         f"(object {e.object_id})"

@@ -10,7 +10,8 @@ from tests.simulation.checkers import Violation
 from tests.simulation.checkers.limits import Limits
 from tests.simulation.checkers.reading import ObjectKey, StateKey, numbered, object_of, offsets
 from tests.simulation.final import Final
-from tests.simulation.history import History, Locked, Share, StateAnswered
+from tests.simulation.history import History, Share, StateAnswered
+from tests.simulation.leader_events import Locked
 
 #: Counts by offset that a stored state shows.
 Counts = dict[int, int]

@@ -19,7 +19,15 @@ from tests.simulation.checkers.reading import (
     typed,
 )
 from tests.simulation.final import Final
-from tests.simulation.history import AckAnswered, AckDone, History, Settled, Share, StateAnswered, StateSeen
+from tests.simulation.history import (
+    AckAnswered,
+    History,
+    Settled,
+    Share,
+    StateAnswered,
+    StateSeen,
+)
+from tests.simulation.leader_events import AckDone
 
 _LEAVING = TERMINAL_STATES | {STATE_ARCHIVING}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from tests.simulation.history import AckDone, Administered, History, LimitsSeen, Locked
+from tests.simulation.history import Administered, History, LimitsSeen
+from tests.simulation.leader_events import AckDone, Locked
 
 _CONFIG: Final = "share.delivery.count.limit"
 _NO_LIMIT: Final = 1 << 31

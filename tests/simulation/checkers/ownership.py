@@ -10,7 +10,8 @@ from kip932.ids import ACK_RENEW
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import ObjectKey, Records, numbered, object_of, offsets, partition_of, typed
 from tests.simulation.final import Final
-from tests.simulation.history import AckDone, History, Locked
+from tests.simulation.history import History
+from tests.simulation.leader_events import AckDone, Locked
 
 
 @dataclass(slots=True)

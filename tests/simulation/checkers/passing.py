@@ -30,7 +30,6 @@ from tests.simulation.history import (
     Delivered,
     Event,
     History,
-    Locked,
     Place,
     SessionAsked,
     Share,
@@ -38,6 +37,7 @@ from tests.simulation.history import (
     StateBatchSeen,
     StateSeen,
 )
+from tests.simulation.leader_events import Locked
 
 Pair = tuple[int, int]
 #: Finished offsets, with the delivery that each was finished in.

@@ -13,14 +13,11 @@ from tests.simulation.final import Final as FinalState
 from tests.simulation.history import (
     AckAnswered,
     AckBatchSeen,
-    AckDone,
     Acquired,
     Administered,
     Event,
-    GivenBack,
     GroupSeen,
     History,
-    Locked,
     PhaseBegan,
     Produced,
     SessionAnswered,
@@ -28,6 +25,7 @@ from tests.simulation.history import (
     Share,
     StateBatchSeen,
 )
+from tests.simulation.leader_events import AckDone, GivenBack, Locked
 
 #: A range longer than any window of a simulated group runs over a hole that a lost tail has left (CM-47).
 RANGE_MAX: Final = 5_000

@@ -10,7 +10,14 @@ from kip932.errors import InvalidShareSessionEpochError, ShareSessionNotFoundErr
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import RequestKey, request_of
 from tests.simulation.final import Final as FinalState
-from tests.simulation.history import AckAnswered, AckDone, Acquired, History, SessionAsked, SessionEnded
+from tests.simulation.history import (
+    AckAnswered,
+    Acquired,
+    History,
+    SessionAsked,
+    SessionEnded,
+)
+from tests.simulation.leader_events import AckDone
 
 _REFUSALS: Final = frozenset({InvalidShareSessionEpochError.code, ShareSessionNotFoundError.code})
 _OPENING: Final = 0

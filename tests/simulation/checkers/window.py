@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import RANGE_MAX
 from tests.simulation.final import Final
-from tests.simulation.history import History, Locked, SizesSeen
+from tests.simulation.history import History, SizesSeen
+from tests.simulation.leader_events import Locked
 
 
 class Window:

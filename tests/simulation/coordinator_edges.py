@@ -1,0 +1,116 @@
+"""Observers of the coordinators: heartbeats as groups answer them, and the state RPCs of share-partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kip932.errors import KafkaError
+from share_coordinator.core.commands import (
+    DeleteState,
+    InitializeState,
+    KeyCommand,
+    KeyOutcome,
+    ReadState,
+    ReadSummary,
+    StateSummary,
+    StateView,
+    WriteState,
+)
+from tests.simulation.checkers.membership import ABANDONED
+from tests.simulation.edge import Edge
+from tests.simulation.history import HeartbeatAnswered, StateAnswered
+
+
+class Groups:
+    """Heartbeats."""
+
+    def __init__(self, edge: Edge, service: Any) -> None:
+        self._edge = edge
+        self._heartbeat = service.share_group_heartbeat
+        vars(service).update(share_group_heartbeat=self.share_group_heartbeat)
+
+    async def share_group_heartbeat(self, request: Any, context: Any) -> Any:
+        """In the place of the handler. One whose caller went away may have been taken all the same."""
+        asked = (self._edge.now_ms(), len(self._edge.events))
+        sent = (request.group_id, request.member_id, request.member_epoch)
+        try:
+            response = await self._heartbeat(request, context)
+        except asyncio.CancelledError:
+            self._edge.tell(HeartbeatAnswered, *sent, 0, None, ABANDONED, *asked)
+            raise
+        assignment = None
+        if response.HasField("assignment"):
+            assignment = tuple(
+                (self._edge.topic(topic.topic_id), number)
+                for topic in response.assignment.topic_partitions
+                for number in topic.partitions
+            )
+        told = (response.member_epoch, assignment, response.error_code)
+        self._edge.tell(HeartbeatAnswered, *sent, *told, *asked)
+        return response
+
+
+# ---- share coordinators
+
+
+class States:
+    """State RPCs, of other processes and of this one."""
+
+    def __init__(self, edge: Edge, service: Any) -> None:
+        dispatcher = service._dispatcher
+        self._edge = edge
+        self._run = dispatcher.run
+        self._run_one = dispatcher.run_one
+        vars(dispatcher).update(run=self.run, run_one=self.run_one)
+
+    async def run(self, commands: Sequence[KeyCommand]) -> list[KeyOutcome]:
+        """In the place of `Dispatcher.run`, which serves other processes."""
+        asked = len(self._edge.events)
+        outcomes: list[KeyOutcome] = await self._run(commands)
+        for command, outcome in zip(commands, outcomes, strict=True):
+            self._answered(command, outcome, asked)
+        return outcomes
+
+    async def run_one(self, command: KeyCommand, within_ms: int) -> KeyOutcome:
+        """In the place of `Dispatcher.run_one`, which serves this one."""
+        asked = len(self._edge.events)
+        outcome: KeyOutcome = await self._run_one(command, within_ms)
+        self._answered(command, outcome, asked)
+        return outcome
+
+    def _answered(self, command: KeyCommand, outcome: KeyOutcome, asked: int) -> None:
+        code = outcome.code if isinstance(outcome, KafkaError) else 0
+        leader, state, start, batches, generation, complete = _shown(command, outcome)
+        share = self._edge.share(command.key)
+        shown = tuple(tuple(batch) for batch in batches)
+        name = _CALLS[type(command)]
+        self._edge.tell(StateAnswered, name, share, leader, state, start, shown, code, generation, complete, asked)
+
+
+_CALLS: Final = {
+    InitializeState: "Initialize",
+    ReadState: "Read",
+    WriteState: "Write",
+    DeleteState: "Delete",
+    ReadSummary: "Summary",
+}
+
+
+def _shown(command: KeyCommand, outcome: KeyOutcome) -> tuple[int, int, int, Sequence[Any], int, int]:
+    """(leader epoch, state epoch, start offset, batches, generation, delivery-complete count) of one answer."""
+    if isinstance(command, WriteState):
+        numbers = (command.leader_epoch, command.state_epoch, command.start_offset)
+        return (*numbers, command.batches, command.generation, command.delivery_complete_count)
+    if isinstance(command, InitializeState):
+        return -1, command.state_epoch, command.start_offset, (), 0, -1
+    if isinstance(command, DeleteState):
+        return -1, command.state_epoch, -1, (), 0, -1
+    if isinstance(command, ReadState):
+        found = outcome if isinstance(outcome, StateView) else None
+        seen = (-1, -1, ()) if found is None else (found.state_epoch, found.start_offset, found.batches)
+        return (command.leader_epoch, *seen, command.generation, -1)
+    summary = outcome if isinstance(outcome, StateSummary) else StateSummary()
+    numbers = (summary.leader_epoch, summary.state_epoch, summary.start_offset)
+    return (*numbers, (), 0, summary.delivery_complete_count)

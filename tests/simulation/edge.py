@@ -1,0 +1,44 @@
+"""One process in one of its lives, as the events of observers name it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kip932.ids import SharePartitionKey
+from tests.simulation.history import Event, Share
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Edge:
+    """One process in one of its lives, as events name it."""
+
+    def __init__(self, world: World, objects: itertools.count[int], process: str, incarnation: int) -> None:
+        self.events = world.history.events
+        self.now_ms = world.now_ms
+        self.incarnation = incarnation
+        self._process = process
+        self._objects = objects
+        self._topics: dict[bytes, str] = {}
+
+    def tell(self, kind: Callable[..., Event], *details: Any) -> None:
+        """Record an event of this process, now."""
+        self.events.append(kind(self.now_ms(), self._process, self.incarnation, *details))
+
+    def next_object(self) -> int:
+        """A number that no object of the run has."""
+        return next(self._objects)
+
+    def topic(self, topic_id: bytes) -> str:
+        """A topic id in hexadecimal digits."""
+        found = self._topics.get(topic_id)
+        if found is None:
+            found = self._topics[topic_id] = topic_id.hex()
+        return found
+
+    def share(self, key: SharePartitionKey) -> Share:
+        """A share-partition."""
+        return Share(key.group_id, self.topic(key.topic_id), key.partition)

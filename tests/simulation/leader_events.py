@@ -1,0 +1,67 @@
+"""What happened inside partition leaders, whether an answer tells of it or not: events of a run's history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.simulation.history import AckBatchSeen, Event, Share
+
+
+@dataclass(frozen=True, slots=True)
+class Locked(Event):
+    """A share-partition object gave a range to a member: the lock runs from this moment."""
+
+    incarnation: int
+    request: int
+    share: Share
+    member_id: str
+    leader_epoch: int
+    generation: int
+    state_epoch: int
+    object_id: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    lock_ms: int
+    #: The group's delivery limit at this moment.
+    limit: int
+    #: The window: how long it was before and is now, its bound, and the longest batch that was read from the log.
+    in_flight_before: int
+    in_flight: int
+    max_locks: int
+    batch_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class AckDone(Event):
+    """A share-partition object is done with one request's acknowledgements, whether the answer leaves or not."""
+
+    incarnation: int
+    request: int
+    share: Share
+    member_id: str
+    leader_epoch: int
+    state_epoch: int
+    object_id: int
+    batches: tuple[AckBatchSeen, ...]
+    code: int
+    #: Whether a state write backs it.
+    persisted: bool
+    #: When it was asked, how many events the history had then, and the object's start offset at that moment.
+    begun_ms: int
+    begun: int
+    start_offset: int
+    lock_ms: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack(Event):
+    """A share-partition object begins to take back what a member holds: its session ended (`ranges` None), or ranges
+    that could not be delivered to it."""
+
+    incarnation: int
+    share: Share
+    object_id: int
+    member_id: str
+    ranges: tuple[tuple[int, int], ...] | None

@@ -1,0 +1,64 @@
+"""Checkers of what is left at the end, and of what was told about it: bad histories are found, good ones pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_AVAILABLE
+from tests.simulation.checkers.lag import Drained, Lag
+from tests.simulation.history import LagSeen
+from tests.simulation.made import SHARE, Made, found
+
+
+class TestLag:
+    pytestmark = pytest.mark.rule("INV-17")
+
+    @pytest.mark.parametrize(("start", "lag", "wrong"), [(0, -2, 1), (0, 5, 0), (-1, -1, 0), (0, -1, 0), (-1, 3, 1)])
+    def test_a_lag_is_known_and_not_negative_or_unknown(self, start: int, lag: int, wrong: int) -> None:
+        made = Made()
+        made.add(LagSeen, SHARE, start, lag)
+        assert found(Lag(), made) == ["INV-17"] * wrong
+
+    def test_finished_offsets_behind_the_start_are_counted_right(self) -> None:
+        batches = ((4, 5, STATE_ACKNOWLEDGED, 1), (6, 6, STATE_AVAILABLE, 1), (8, 8, STATE_ARCHIVED, 5))
+        assert not found(Lag(), Made().rests(3, *batches, end=9, finished=3))
+        assert found(Lag(), Made().rests(3, *batches, end=9, finished=2)) == ["INV-17"]
+
+    def test_what_was_drained_has_no_lag(self) -> None:
+        made = Made().begins("drain").group(2, {"A": 2})
+        assert not found(Lag(), made.rests(3))
+        assert found(Lag(), made.rests(3, end=4)) == ["INV-17"]
+
+    def test_what_was_not_drained_may_have_some(self) -> None:
+        made = Made().group(2, {"A": 2}).begins("drain").group(3, {})
+        assert not found(Lag(), made.rests(3, end=4))
+
+
+class TestDrained:
+    def drained(self) -> Made:
+        return Made().begins("drain").group(2, {"A": 2}).begins("rest")
+
+    @pytest.mark.rule("INV-1")
+    def test_a_record_that_is_left_is_found(self) -> None:
+        assert not found(Drained(), self.drained().rests(3))
+        assert found(Drained(), self.drained().rests(2, end=3)) == ["INV-1"]
+
+    @pytest.mark.rule("INV-9")
+    def test_a_start_offset_that_stays_behind_finished_records_is_found(self) -> None:
+        assert found(Drained(), self.drained().rests(2, (2, 2, STATE_ACKNOWLEDGED, 1), end=3)) == ["INV-9"]
+
+    @pytest.mark.rule("INV-19")
+    def test_a_partition_that_was_never_initialised_is_found(self) -> None:
+        made = self.drained().rests(0)
+        made.final = replace(made.final, served={SHARE._replace(partition=1): made.state(0)})
+        assert found(Drained(), made) == ["INV-19"]
+
+    def test_a_topic_that_is_gone_is_not_missed(self) -> None:
+        made = self.drained().rests(0)
+        made.final = replace(made.final, served={SHARE._replace(partition=1): made.state(0)}, logs={})
+        assert not found(Drained(), made)
+
+    def test_a_group_that_nobody_emptied_may_rest_anywhere(self) -> None:
+        assert not found(Drained(), Made().begins("drain").rests(2, end=3))
