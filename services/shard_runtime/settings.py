@@ -194,7 +194,9 @@ def _from_environment(
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), 1, 0.5)
-    return f"Unknown setting: {what}." + (f" Did you mean {close[0]}?" if close else "")
+    return f"Unknown setting: {what}. " + (
+        f"Did you mean {close[0]}?" if close else "All settings are listed in docs/reference/settings.md."
+    )
 
 
 _ORDERED: Final = (  # GC-140, PL-1001: least ≤ value ≤ greatest

@@ -92,6 +92,9 @@ def _run_up(options: UpOptions, output: str) -> int:
             return
         if reason:
             click.echo(f"Error: {reason}", err=True)
+        elif output == "text":
+            place = "the store" if options.store is not None else options.data.absolute()
+            click.echo(f"Stopped; data kept in {place}.")
         status = 1 if reason else 0
 
     run(body)

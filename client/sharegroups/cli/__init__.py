@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -10,6 +11,8 @@ def run() -> None:
 
     Exit status 130 after Ctrl-C, also while the command is still starting.
     """
+    # gRPC reads it when it is imported; its own lines (a port is taken) only precede the error that says what to do.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from sharegroups.cli.interrupts import leaving_at_once  # noqa: PLC0415 - inside the try, for Ctrl-C
 

@@ -92,8 +92,8 @@ async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
                     "unreachable",
                     f"store: no connection within {wait_ms} ms: {cause.rstrip('.')}. "
                     "Expected a Redis 7+ or Valkey server there. "
-                    "Start one (`valkey-server --appendonly yes --appendfsync always`), correct --store, or leave "
-                    "--store out: `sharegroups up` then starts its own",
+                    "Start one (`valkey-server --appendonly yes --appendfsync always`), or correct store.url; with "
+                    "`sharegroups up` that is --store, and left out it starts a store of its own",
                 )
             ]
         ) from None
@@ -102,8 +102,8 @@ async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
 def _credentials(error: StoreAccessError) -> Finding:
     return Finding(
         "credentials",
-        f"store: {error}. Correct --store: redis://USER:PASSWORD@HOST:PORT, or redis://:PASSWORD@HOST:PORT for the "
-        "default user; write characters such as @, / and # as %40, %2F and %23",
+        f"store: {error}. Correct store.url (`sharegroups up`: --store): redis://USER:PASSWORD@HOST:PORT, or "
+        "redis://:PASSWORD@HOST:PORT for the default user; write characters such as @, / and # as %40, %2F and %23",
     )
 
 
@@ -151,7 +151,8 @@ def _check_role(facts: _Facts, _replicas: int) -> Finding | None:
     master = f"{facts.replication.get('master_host', '?')}:{facts.replication.get('master_port', '?')}"
     return Finding(
         "role",
-        f"store {facts.node}: it is a {found}, expected a master: point --store at {master}, or use redis+sentinel://",
+        f"store {facts.node}: it is a {found}, expected a master: point store.url (`sharegroups up`: --store) at "
+        f"{master}, or use redis+sentinel://",
     )
 
 
@@ -221,7 +222,7 @@ async def _check_cluster(store: Store, expected: str) -> list[Finding]:
     return [
         Finding(
             "cluster-id",
-            f"store {node}: it belongs to cluster {found.decode()}, expected {expected}: correct --store, or "
-            "give this process a data directory of its own with --data",
+            f"store {node}: it belongs to cluster {found.decode()}, expected {expected}: correct store.url, or give "
+            "this process a data.dir of its own (`sharegroups up`: --store, --data)",
         )
     ]

@@ -45,7 +45,7 @@ def print_outcome(console: Console, name: str, outcome: Outcome) -> None:
     table.add_row("rejected (cannot be parsed)", str(ledger.rejected))
     table.add_row("finished after redelivery", str(ledger.redelivered))
     table.add_row("records by delivery count", counts)
-    table.add_row("workers", ", ".join(f"{n}: {done}" for n, done in sorted(ledger.by_worker.items())))
+    table.add_row("deliveries by worker", ", ".join(f"{n}: {done}" for n, done in sorted(ledger.by_worker.items())))
     if outcome.killed_worker:
         table.add_row("killed with SIGKILL mid-batch", f"worker {outcome.killed_worker}")
     table.add_row("time and rate", f"{outcome.seconds:.1f} s, {rate:.0f} records/s")
