@@ -71,6 +71,20 @@ def test_an_empty_first_assignment_is_reconciled_too() -> None:
     assert state(m) is MemberState.STABLE
 
 
+@pytest.mark.rule("CL-11", "OP-19")
+def test_the_interval_of_each_answer_says_when_the_next_heartbeat_leaves() -> None:
+    m = member()
+    m.poll(0)
+    m.succeeded(beat(m, 0), 1, 600, frozenset())
+    assert m.reconcile({})
+    m.succeeded(beat(m, 5), 1, 595, None)
+    assert (state(m), m.next_deadline()) == (MemberState.STABLE, 600)
+    m.succeeded(beat(m, 600), 2, 5000, frozenset({P0}))
+    assert m.reconcile({T: "t"})
+    m.succeeded(beat(m, 605), 2, 5000, None)
+    assert m.next_deadline() == 5605
+
+
 @pytest.mark.rule("CL-3", "CL-5")
 def test_unresolved_topics_stay_pending_while_the_rest_is_used() -> None:
     m = stable()
