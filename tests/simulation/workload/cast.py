@@ -82,10 +82,6 @@ class Cast:
         """Whether the work still goes on."""
         return self.world.phase == "work"
 
-    def group(self, name: str) -> GroupRules:
-        """A group by name."""
-        return next(group for group in self.groups if group.name == name)
-
     async def topic(self, name: str) -> bool:
         """Wait until a topic exists; False when the work was over before. Who comes first has all of them created."""
         if not self.begun:
