@@ -40,14 +40,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "forget-rollback",
-        "after a state write that failed its records stay pending for ever",
+        "what a read-back shows was not stored stays pending for ever",
         ("INV-19", "INV-1", "INV-6", "INV-9", "INV-17"),
         (
             Edit(
                 "partition_leader.core.write_results",
-                "        _want_read_back(state, write.operations)\n"
-                "    else:\n        state.roll_back(write.operations)\n",
-                "        _want_read_back(state, write.operations)\n",
+                "        settle(state.window, operation, stored)\n    state.roll_back(operations)\n",
+                "        settle(state.window, operation, stored)\n",
             ),
         ),
     ),
