@@ -77,10 +77,8 @@ class Delivered:
     delivery: Delivery
     batches: list[DecodedBatch]
     slices: list[Slice]
-    records: int = 0
-
-    def __post_init__(self) -> None:
-        self.records = sum(part.stop - part.start for part in self.slices)
+    #: How many records the slices hold.
+    records: int
 
     @property
     def key(self) -> TopicIdPartition:

@@ -188,6 +188,7 @@ def _renewed(ack: PendingAck) -> Delivered:
     old = ack.delivered
     ranges = offsets_with(ack.batches, ACK_RENEW)
     extents = [Extent(batch.base_offset, batch.size) for batch in old.batches]
+    slices = restrict(old.slices, extents, ranges)
     return Delivered(
         topic=old.topic,
         id_partition=old.id_partition,
@@ -195,5 +196,6 @@ def _renewed(ack: PendingAck) -> Delivered:
         generation=old.generation,
         delivery=Delivery(ranges),
         batches=old.batches,
-        slices=restrict(old.slices, extents, ranges),
+        slices=slices,
+        records=sum(piece.stop - piece.start for piece in slices),
     )

@@ -103,8 +103,11 @@ class AckOutbox:
 
     def take(self, renewals: bool) -> list[PendingAck]:
         """Those that may travel together now; overlapping ones wait for the next request, and of very many the rest."""
-        if not self._pending:
-            return []
+        if len(self._pending) == 1:
+            ack = self._pending[0]
+            if (ack.not_before_ms and ack.not_before_ms > _now_ms()) or (ack.renews and not renewals):
+                return []
+            return [self._pending.popleft()]
         now_ms, room = _now_ms(), _RANGES_MAX
         ready: dict[TopicIdPartition, list[PendingAck]] = {}
         kept: list[PendingAck] = []

@@ -94,16 +94,20 @@ class ConsumerEngine:
         self.send_acknowledged(flush=False)
         if not self.subscription:
             raise IllegalStateError("Consumer is not subscribed to any topics.")
-        machinery = self._start()
+        machinery = self._machinery or self._start()
         now_s = asyncio.get_running_loop().time()
         machinery.metrics.polled(now_s)
         if self._membership.poll(int(now_s * 1000)):
             machinery.heartbeats.wake()
-        return await self.wait_records(timeout_s)
+        return await self._wait_records(timeout_s)
 
     async def wait_records(self, timeout_s: float | None) -> Messages | None:
         """Wait for records; empty at the timeout. None when results of acknowledgements want their callback first."""
-        machinery = self._start()
+        self._membership.poll(int(asyncio.get_running_loop().time() * 1000))
+        return await self._wait_records(timeout_s)
+
+    async def _wait_records(self, timeout_s: float | None) -> Messages | None:
+        machinery = self._machinery or self._start()
         fetcher = machinery.fetcher
         clock = asyncio.get_running_loop().time
         now_s = clock()
@@ -119,7 +123,6 @@ class ConsumerEngine:
             if self.ledger.has_results:
                 return None
             now_ms = int(now_s * 1000)
-            self._membership.poll(now_ms)
             fetcher.send_fetches(now_ms)
             remaining = self._keep_alive_s if deadline is None else deadline - now_s
             if remaining <= 0:
@@ -128,6 +131,7 @@ class ConsumerEngine:
             await fetcher.wait(min(remaining, self._keep_alive_s), now_ms)
             began_s, now_s = now_s, clock()
             machinery.metrics.idle_s += now_s - began_s
+            self._membership.poll(int(now_s * 1000))
 
     async def commit(self, timeout_s: float | None) -> CommitResult:
         """CL-24 without the callbacks. None means default.api.timeout.ms, below 0 no end."""
@@ -143,8 +147,9 @@ class ConsumerEngine:
 
     def send_acknowledged(self, flush: bool = True) -> None:
         """Send what is acknowledged, in implicit mode everything of the last poll (CL-21, CL-25). Inside the loop."""
-        if acks := self.ledger.take(accept_rest=not self.ledger.explicit):
-            self.ledger.send(acks, self._config["default.api.timeout.ms"], flush=flush)
+        ledger = self.ledger
+        if acks := ledger.take(accept_rest=not ledger.explicit):
+            ledger.send(acks, self._config["default.api.timeout.ms"], flush=flush)
 
     def wakeup(self) -> None:
         """Make a waiting call, or the next one, raise WakeupError (CL-29). Inside the loop once polling began."""

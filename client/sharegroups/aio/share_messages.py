@@ -90,16 +90,12 @@ def delivered(
     extents = [Extent(batch.base_offset, batch.count, batch.is_control) for batch in records]
     selection = select(acquired, extents)
     slices = selection.slices
-    used = sorted({piece.batch for piece in slices})
-    if len(used) < len(extents):  # a leader rarely sends a batch of which nothing was acquired
-        order = {batch: number for number, batch in enumerate(used)}
+    used = {piece.batch for piece in slices}
+    if len(used) == len(extents):
+        batches = list(map(wire.decode, records))
+    else:  # a leader rarely sends a batch of which nothing was acquired
+        order = {batch: number for number, batch in enumerate(sorted(used))}
         slices = [piece._replace(batch=order[piece.batch]) for piece in slices]
-    return Delivered(
-        topic=topic,
-        id_partition=partition,
-        session=session,
-        generation=generation,
-        delivery=Delivery(selection.ranges, selection.gaps),
-        batches=[wire.decode(records[batch]) for batch in used],
-        slices=slices,
-    )
+        batches = [wire.decode(records[batch]) for batch in order]
+    delivery = Delivery(selection.ranges, selection.gaps)
+    return Delivered(topic, partition, session, generation, delivery, batches, slices, selection.records)
