@@ -189,9 +189,14 @@ def _logging(loop_scribe: Scribe, keep: bool) -> Iterator[None]:
 
 @contextmanager
 def _resting_collector() -> Iterator[None]:
-    """No collection but the one at the end, and what is older than the run is not looked at then."""
+    """No collection but the one at the end, and what is older than the run is not looked at then.
+
+    What the run before was still holding at its own end goes first: once frozen, nobody would look at it again.
+    """
     was = gc.isenabled()
     gc.disable()
+    with _unheard():
+        gc.collect()
     gc.freeze()
     try:
         yield

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -156,6 +157,19 @@ def test_nothing_of_a_dead_life_ever_runs_not_even_its_clean_up() -> None:
         assert said == []
 
     determinism.run(1, main)
+
+
+def test_a_run_collects_what_the_one_before_still_held_at_its_end() -> None:
+    class Held:
+        async def main(self) -> None:
+            self.me = self
+
+    held = Held()
+    gone = weakref.ref(held)
+    determinism.run(1, held.main)
+    del held
+    determinism.run(2, Held().main)
+    assert gone() is None
 
 
 def test_a_loop_that_spins_without_time_going_on_is_ended() -> None:
