@@ -86,8 +86,8 @@ MUTANTS: Final = (
             ),
         ),
     ),
-    # Using the ids of a flush with unknown outcome for other records is harmless here: the store takes no id twice, so the
-    # shard is given up and replayed. What remains is to believe that such a flush is there.
+    # Using the ids of a flush with unknown outcome for other records is harmless here: the store takes no id twice, so
+    # the shard is given up and replayed. What remains is to believe that such a flush is there.
     Mutant(
         "believe-lost-flush",
         "a flush that a read-back does not find counts as written",
@@ -96,7 +96,8 @@ MUTANTS: Final = (
             Edit(
                 "shard_runtime.redis.flush",
                 "        self._phase = Phase.NEW\n        return None\n",
-                "        self._noops.append(self._next_noop())\n        self._phase = Phase.NOOP\n        return None\n",
+                "        self._noops.append(self._next_noop())\n"
+                "        self._phase = Phase.NOOP\n        return None\n",
             ),
         ),
     ),
