@@ -48,6 +48,11 @@ METHODS: dict[str, Method[Any, Any]] = {
 }
 
 Batches = list[tuple[int, int, int, int]]
+_COORDINATOR_ERRORS = {
+    errors.CoordinatorLoadInProgressError.code,
+    errors.CoordinatorNotAvailableError.code,
+    errors.NotCoordinatorError.code,
+}
 
 
 class State(NamedTuple):
@@ -183,14 +188,17 @@ class Wire:
     async def heartbeat(
         self, group: str, member: str, epoch: int, topics: list[str] | None = None
     ) -> ShareGroupHeartbeatResponse:
-        """One ShareGroupHeartbeat."""
+        """One ShareGroupHeartbeat, sent again while the group's coordinator is changing or cannot write, as clients do."""
         request = ShareGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
         if topics is not None:
             request.subscribed_topic_names.CopyFrom(StringList(values=topics))
-        answer: ShareGroupHeartbeatResponse = await self.call(
-            "ShareGroupHeartbeat", request, await self.coordinator(group)
-        )
-        return answer
+        async for _ in attempts():
+            answer: ShareGroupHeartbeatResponse = await self.call(
+                "ShareGroupHeartbeat", request, await self.coordinator(group)
+            )
+            if answer.error_code not in _COORDINATOR_ERRORS:
+                return answer
+        raise AssertionError(f"no coordinator takes heartbeats of {group}: {answer.error_message}")
 
     async def until_assigned(
         self, group: str, member: str, epoch: int, wanted: Mapping[bytes, list[int]] | None = None
