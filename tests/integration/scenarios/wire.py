@@ -188,7 +188,7 @@ class Wire:
     async def heartbeat(
         self, group: str, member: str, epoch: int, topics: list[str] | None = None
     ) -> ShareGroupHeartbeatResponse:
-        """One ShareGroupHeartbeat, sent again while the group's coordinator is changing or cannot write, as clients do."""
+        """One ShareGroupHeartbeat, sent again as clients do while the coordinator is changing or cannot write."""
         request = ShareGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
         if topics is not None:
             request.subscribed_topic_names.CopyFrom(StringList(values=topics))
