@@ -192,7 +192,7 @@ class Messages(Sequence[Message]):
     ) -> None:
         self._delivered = tuple(delivered)
         self._decode = (key_deserializer, value_deserializer)
-        self._count = sum(part.records for part in self._delivered)
+        self._count = sum([part.records for part in self._delivered])
         self._made: list[Message] | None = None
 
     def count(self, value: Any = None) -> int:

@@ -126,7 +126,7 @@ class AckLedger:
                 part.delivery.acknowledge_rest()
             if batches := part.delivery.take():
                 acks.append(PendingAck(part, batches, 0))
-        self._handed = [part for part in self._handed if not part.delivery.finished]
+        self._handed = [] if accept_rest else [part for part in self._handed if not part.delivery.finished]
         return acks
 
     @staticmethod
@@ -138,7 +138,7 @@ class AckLedger:
             ack.deadline_ms = _NEVER_MS if timeout_ms is None else now_ms + timeout_ms
             session = ack.delivered.session
             assert isinstance(session, ShareSession)
-            session.enqueue(ack)
+            session.outbox.add(ack)
             if flush:
                 session.flush()
 

@@ -17,7 +17,7 @@ from sharegroups.aio.ack_outbox import PendingAck, by_partition
 from sharegroups.aio.member import Member
 from sharegroups.core.acknowledgements import AckBatch, Delivery
 from sharegroups.core.fetch_session import SessionStep
-from sharegroups.core.record_batch import Acquired, Extent, select
+from sharegroups.core.record_batch import Acquired, Extent, Slice, select
 from sharegroups.messages import Delivered, SessionHandle
 
 if TYPE_CHECKING:
@@ -86,6 +86,15 @@ def delivered(
 ) -> Delivered:
     """The acquired records of one partition of an answer; only batches of which something was acquired are decoded."""
     records = part.records
+    if len(records) == 1 and len(part.acquired_records) == 1:
+        (batch,), (taken,) = records, part.acquired_records
+        base, first, last = batch.base_offset, taken.first_offset, taken.last_offset
+        if base <= first and last < base + batch.count and not batch.is_control:  # nothing to cut
+            slices = [Slice(0, first - base, last + 1 - base, taken.delivery_count)]
+            delivery = Delivery([(first, last)])
+            return Delivered(
+                topic, partition, session, generation, delivery, [wire.decode(batch)], slices, last + 1 - first
+            )
     acquired = [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records]
     extents = [Extent(batch.base_offset, batch.count, batch.is_control) for batch in records]
     selection = select(acquired, extents)

@@ -45,36 +45,12 @@ class SessionOwner(AckOwner, Protocol):
         ...
 
 
-class _Fetch:
-    """One ShareFetch on its way: the acknowledgements it carries and the session step it stands for."""
-
-    __slots__ = ("_session", "expected_s", "over", "sent", "started_ms", "step", "timeout_s")
-
-    def __init__(self, session: ShareSession, wait_s: float, timeout_s: float, started_ms: int) -> None:
-        self._session = session
-        self.timeout_s = wait_s + timeout_s
-        self.expected_s = wait_s + SILENCE_S
-        self.started_ms = started_ms
-        self.sent: list[PendingAck] = []
-        self.step = SessionStep(0, None, session.generation, [], [])
-        #: Set at the end, when somebody waits for it.
-        self.over: asyncio.Future[None] | None = None
-
-    def make(self, number: int) -> ShareStreamRequest:
-        """See streams.Exchange."""
-        return self._session.make_fetch(self, number)
-
-    def answered(self, response: ShareStreamResponse) -> None:
-        """See streams.Exchange."""
-        self._session.fetch_ended(self, response.fetch)
-
-    def failed(self, error: Exception) -> None:
-        """See streams.Exchange."""
-        self._session.fetch_ended(self, error)
-
-
 class ShareSession:
-    """One leader's session. `wanted` is what it should hold; `fetch` and `acknowledge` start requests."""
+    """One leader's session. `wanted` is what it should hold; `fetch` and `flush` start requests. What is put into the
+    `outbox` leaves with the next ShareFetch, or with `flush`.
+
+    Since only one ShareFetch is in flight, the session itself is what its stream knows of it (streams.Exchange).
+    """
 
     def __init__(
         self, node_id: int, member: Member, cluster: Cluster, owner: SessionOwner, metrics: ConsumerMetrics
@@ -96,10 +72,15 @@ class ShareSession:
         self._opening = asyncio.Lock()
         self._flushed = Signal()
         self._acknowledging: asyncio.Task[None] | None = None
-        self._fetch: _Fetch | None = None
         self._opening_fetch: asyncio.Task[None] | None = None
-        self._fetch_wait_s: float = member.config["fetch.max.wait.ms"] / 1000
-        self._timeout_s = cluster.timeout_s
+        wait_s: float = member.config["fetch.max.wait.ms"] / 1000
+        self.timeout_s = wait_s + cluster.timeout_s
+        self.expected_s = wait_s + SILENCE_S
+        # Of the ShareFetch in flight: what it acknowledges, its step, when it began; and who waits for its end.
+        self._sent: list[PendingAck] = []
+        self._step = SessionStep(0, None, self._session.generation, [], [])
+        self._started_ms = 0
+        self._over: asyncio.Future[None] | None = None
         self._closed = False
 
     @property
@@ -118,16 +99,13 @@ class ShareSession:
 
     def fetch(self, now_ms: int) -> None:
         """Send a ShareFetch, with the pending acknowledgements on it (CL-21)."""
-        self.fetching = True
-        fetch = self._fetch = _Fetch(self, self._fetch_wait_s, self._timeout_s, now_ms)
+        self.fetching, self._started_ms = True, now_ms
+        if self._step.generation != self._session.generation:
+            self._step = SessionStep(0, None, self._session.generation, [], [])
         if self._stream is None or self._stream.is_lost:
-            self._opening_fetch = asyncio.create_task(self._open_and_fetch(fetch))
+            self._opening_fetch = asyncio.create_task(self._open_and_fetch())
         else:
-            self._stream.send(fetch)
-
-    def enqueue(self, ack: PendingAck) -> None:
-        """Add acknowledgements; they leave with the next ShareFetch, or with `flush`."""
-        self.outbox.add(ack)
+            self._stream.send(self)
 
     def flush(self) -> None:
         """Send the pending acknowledgements now, whatever the fetch does (P-5)."""
@@ -167,11 +145,11 @@ class ShareSession:
 
     # Fetching.
 
-    async def _open_and_fetch(self, fetch: _Fetch) -> None:
+    async def _open_and_fetch(self) -> None:
         try:
-            (await self._open_stream()).send(fetch)
+            (await self._open_stream()).send(self)
         except TransportError as error:
-            fetch.failed(error)
+            self.failed(error)
         except BaseException:
             self.fetching = False
             self._owner.wake()
@@ -179,31 +157,44 @@ class ShareSession:
         finally:
             self._opening_fetch = None
 
-    def make_fetch(self, fetch: _Fetch, number: int) -> ShareStreamRequest:
-        """The message of a fetch whose turn it is to be written; it acknowledges what waits."""
-        self.outbox.drop_dead(self._session.generation)
-        fetch.sent = self.outbox.take(renewals=False)
-        fetch.step = self._session.fetch_step(self.wanted)
-        self._template.max_records = self._template.batch_size = self._member.max_records
-        return share_messages.fetch_request(self._template, number, fetch.step, fetch.sent, self.wanted)
+    def make(self, number: int) -> ShareStreamRequest:
+        """The ShareFetch, when it is its turn to be written; it acknowledges what waits (streams.Exchange)."""
+        outbox, template = self.outbox, self._template
+        outbox.drop_dead(self._session.generation)
+        self._sent = outbox.take(renewals=False)
+        step = self._step = self._session.fetch_step(self.wanted)
+        template.max_records = template.batch_size = self._member.max_records
+        return share_messages.fetch_request(template, number, step, self._sent, self.wanted)
 
-    def fetch_ended(self, fetch: _Fetch, outcome: ShareFetchResponse | Exception) -> None:
-        """The answer came, or never will. Raises an outcome that nobody foresaw."""
-        self.fetching = False
-        if fetch.over is not None and not fetch.over.done():
-            fetch.over.set_result(None)
+    def answered(self, response: ShareStreamResponse) -> None:
+        """The answer of the ShareFetch (streams.Exchange)."""
+        sent = self._end_fetch()
         try:
-            if isinstance(outcome, ShareFetchResponse):
-                self._metrics.fetch_latency_ms.add(self._now_ms() - fetch.started_ms)
-                self._fetch_answered(fetch.step, fetch.sent, outcome)
-            elif self._closed:
-                self.outbox.fail(fetch.sent, self._was_closed())
-            elif isinstance(outcome, TransportError):
-                self._lost(fetch.step.generation, outcome, fetch.sent)
-            else:
-                raise outcome
+            self._metrics.fetch_latency_ms.add(self._now_ms() - self._started_ms)
+            self._fetch_answered(self._step, sent, response.fetch)
         finally:
             self._owner.wake()
+
+    def failed(self, error: Exception) -> None:
+        """The ShareFetch will have no answer (streams.Exchange). Raises what nobody foresaw."""
+        sent = self._end_fetch()
+        try:
+            if self._closed:
+                self.outbox.fail(sent, self._was_closed())
+            elif isinstance(error, TransportError):
+                self._lost(self._step.generation, error, sent)
+            else:
+                raise error
+        finally:
+            self._owner.wake()
+
+    def _end_fetch(self) -> list[PendingAck]:
+        """What it had acknowledged."""
+        self.fetching = False
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+        sent, self._sent = self._sent, []
+        return sent
 
     def _fetch_answered(self, step: SessionStep, sent: list[PendingAck], response: ShareFetchResponse) -> None:
         if error := error_for(response.error_code, response.error_message):
@@ -253,7 +244,7 @@ class ShareSession:
             if part.id_partition not in self.wanted:
                 self.release(part)
             elif part.records == 0:
-                self.enqueue(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
+                self.outbox.add(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
             else:
                 kept.append(part)
         if kept:
@@ -262,7 +253,7 @@ class ShareSession:
     def release(self, part: Delivered) -> None:
         """Give records back that the user has never seen."""
         part.delivery.acknowledge_rest(ACK_RELEASE)
-        self.enqueue(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
+        self.outbox.add(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
         self.flush()
 
     # Acknowledging.
@@ -328,10 +319,10 @@ class ShareSession:
             return self._stream
 
     async def _close_session(self) -> None:
-        if self.fetching and self._fetch is not None and self._fetch.sent:
+        if self.fetching and self._sent:
             # The end of the session would take away the outcome of what this fetch acknowledges (CL-26, PL-505).
-            self._fetch.over = asyncio.get_running_loop().create_future()
-            await self._fetch.over
+            self._over = asyncio.get_running_loop().create_future()
+            await self._over
         if self._acknowledging is not None:
             await asyncio.gather(self._acknowledging, return_exceptions=True)
         while self._session.is_established:

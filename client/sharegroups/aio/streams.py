@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -120,7 +120,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         if self._lost is not None:
             raise self._lost
         self._queue.append(exchange)
-        self._wake_writer()
+        if self._queued is not None and not self._queued.done():
+            self._queued.set_result(None)
 
     async def request(
         self, make: Callable[[int], RequestT], timeout_s: float, expected_s: float | None = None
@@ -148,10 +149,6 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
             task.cancel()
         await asyncio.gather(*self._tasks, *([self._abort] if self._abort else []), return_exceptions=True)
         await self._stream.close()
-
-    def _wake_writer(self) -> None:
-        if self._queued is not None and not self._queued.done():
-            self._queued.set_result(None)
 
     async def _write(self) -> None:
         """Write what is queued, one message at a time, until the stream ends."""
@@ -189,7 +186,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
     async def _read(self) -> None:
         try:
             while (message := await self._stream.read()) is not None:
-                sent = self._sent.pop(_number(message), None)
+                answer: Any = message  # the Message type does not know its fields
+                sent = self._sent.pop(answer.correlation_id, None)
                 if sent is not None:
                     _tell(sent.exchange.answered, message)
             self._end(TransportError(TransportStatus.UNAVAILABLE, self._address, "the peer closed the stream"))
@@ -240,7 +238,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         sent, self._sent = self._sent, {}
         waiting = [one.exchange for one in sent.values()] + list(self._queue)
         self._queue.clear()
-        self._wake_writer()
+        if self._queued is not None and not self._queued.done():
+            self._queued.set_result(None)
         if waiting:
             asyncio.get_running_loop().call_soon(_tell_all, waiting, error)
 
@@ -285,8 +284,3 @@ def _tell(hears: Callable[[ToldT], None], told: ToldT) -> None:
 
 def _until(sent: _Sent[RequestT, ResponseT]) -> float:
     return sent.until_s
-
-
-def _number(message: Message) -> int:
-    number: int = getattr(message, "correlation_id")  # noqa: B009 - the Message type does not know its fields
-    return number

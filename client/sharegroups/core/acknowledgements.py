@@ -158,7 +158,10 @@ def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, 
 
 def has_renewal(batches: Iterable[AckBatch]) -> bool:
     """Whether a request with these batches must carry `is_renew_ack` (CL-27)."""
-    return any(ACK_RENEW in batch.types for batch in batches)
+    for _, _, types in batches:  # noqa: SIM110 - nearly always one batch: no generator for it
+        if ACK_RENEW in types:
+            return True
+    return False
 
 
 def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int]]:

@@ -46,12 +46,6 @@ class Selection(NamedTuple):
 
 def select(acquired: Sequence[Acquired], extents: Sequence[Extent]) -> Selection:
     """Cut the acquired ranges along the batches. Both inputs are ascending and do not overlap."""
-    if len(acquired) == 1 and len(extents) == 1:
-        first, last, delivery_count = acquired[0]
-        base, size, is_control = extents[0]
-        if base <= first and last < base + size and not is_control:  # a stretch of one batch, as most answers are
-            piece = Slice(0, first - base, last + 1 - base, delivery_count)
-            return Selection([piece], [], [(first, last)], last + 1 - first)
     slices: list[Slice] = []
     gaps: list[tuple[int, int]] = []
     ranges: list[tuple[int, int]] = []
