@@ -14,12 +14,12 @@ PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
 # What is typed and linted, as far as it exists.
 TYPED := $(wildcard protos client services pipeline tools benchmarks tests hatch_build.py)
 # The newest committed image of the protocol; every change is compared with it.
-RELEASED := $(lastword $(sort $(wildcard protos/released/*.json)))
+RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup protos style types test sim mutants up demo bench report docs format release-protos clean
-.PHONY: image-base image image-check manifests
+.PHONY: image-base image image-pipeline image-pipeline-check image-check chaos manifests
 
 help: ## Say what the words mean.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -69,15 +69,17 @@ mutants: setup ## Plant bugs, one at a time, and count the seeds until the simul
 up: setup ## Run a cluster on this machine: embedded store and all roles.
 	$(BIN)/sharegroups up
 
-demo: setup ## Play the whole story on this machine; ends with a table that accounts for every record.
-	$(BIN)/sharegroups demo
+demo: setup ## Play the whole story on this machine; ends with a table that accounts for every record. DEMO_ARGS='--input FILE'
+	$(BIN)/sharegroups demo --keep $(KEEP) $(DEMO_ARGS)
 
 bench: setup ## Run the benchmarks; each prints one JSON line.
 	$(PY) -m benchmarks $(BENCH_ARGS)
 
-report: setup ## Write a page about share groups into OUT, of what lies in DATA, after taking in what is in STORE (a URL).
-	$(if $(STORE),$(BIN)/sharegroups metrics ingest --store '$(STORE)' --data '$(or $(DATA),metrics-data)')
-	$(BIN)/sharegroups metrics report --data '$(or $(DATA),metrics-data)' --out '$(or $(OUT),report.html)'
+# What the demo keeps, for `report`; the next demo replaces it.
+KEEP ?= build/demo
+report: setup ## Write a page about the demo that runs or ran last; or about a STORE=url, its history in DATA. OUT=report.html
+	@$(PY) -m tools.report --out '$(or $(OUT),report.html)' \
+	  $(if $(STORE),--store '$(STORE)' --data '$(or $(DATA),metrics-data)',$(if $(DATA),--data '$(DATA)',--demo '$(KEEP)'))
 
 docs: setup ## Write the generated pages of docs/ anew.
 	$(PY) tools/conformance.py --write
@@ -86,12 +88,28 @@ docs: setup ## Write the generated pages of docs/ anew.
 image-base: ## Make a base image from Debian's packages, where the official one cannot be pulled; needs root.
 	deploy/docker/base.sh
 
+# The driver's libraries; a stamp of their own, because nothing else needs them.
+CHAOS_READY := $(VENV)/.chaos
+$(CHAOS_READY): $(INSTALLED)
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[chaos]'
+	@touch $@
+
 IMAGE ?= sharegroups:dev
 image: setup ## Build the image of all roles: IMAGE=name:tag, IMAGE_BASE=base, UPGRADE=1 for the newest wheels.
-	PYTHON=$(PY) deploy/docker/image.sh $(IMAGE)
+	PYTHON=$(PY) deploy/docker/image.sh $(IMAGE) services
 
-image-check: image ## Try that image in containers: health, read-only root, records through all roles.
-	IMAGE_UNDER_TEST=$(IMAGE) $(PY) -m pytest tests/image
+PIPELINE_IMAGE ?= sharegroups-pipeline:dev
+image-pipeline: setup ## Build the image of the Spark job: PIPELINE_IMAGE=name:tag, IMAGE_BASE=base, UPGRADE=1.
+	PYTHON=$(PY) deploy/docker/image.sh $(PIPELINE_IMAGE) pipeline
+
+image-pipeline-check: image-pipeline ## Try that image beside a store: it ingests each entry once, and reports.
+	PIPELINE_IMAGE_UNDER_TEST=$(PIPELINE_IMAGE) $(PY) -m pytest tests/image/test_pipeline_image.py
+
+image-check: image $(CHAOS_READY) ## Try that image in containers: health, read-only root, records through all roles.
+	IMAGE_UNDER_TEST=$(IMAGE) $(PY) -m pytest tests/image tests/chaos/drivers/test_containers.py
+
+chaos: image $(CHAOS_READY) ## Kill, pause and cut clusters in containers, and judge: CHAOS_ARGS='--only recovery --seed 1'.
+	CHAOS_IMAGE=$(IMAGE) $(PY) -m tests.chaos $(CHAOS_ARGS)
 
 manifests: setup ## Check the Kubernetes overlays and render them into build/manifests; IMAGE=name@sha256:… for production.
 	$(PY) -m pytest -q tests/packaging/test_manifests*.py

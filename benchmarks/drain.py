@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from benchmarks.goals import FOREIGN_CPU_MAX
 from benchmarks.machine import Meter, Usage
-from benchmarks.processes import BenchmarkError, Board, Process
+from benchmarks.processes import BenchmarkError, Board, Crew, Process
 
 BATCH: Final = 500
 SPARE_BATCHES: Final = 2  # for each consumer
@@ -66,6 +66,7 @@ class System(Protocol):
     """One system under test, started afresh for each run. Everything it starts ends with `close`."""
 
     name: str
+    crew: Crew  # every process of the run
 
     def start(self, task: Task, folder: Path, board: Path) -> None:
         """Start the server, make the topic and start all workers."""
@@ -109,6 +110,7 @@ def prepared(system: System, task: Task) -> Iterator[tuple[Board, Phase]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True)))
         board = stack.enter_context(Board(folder / "board", task.shape.consumers))
         stack.callback(system.close)
+        stack.enter_context(_dismissed(system.crew))
         system.start(task, folder, folder / "board")
         for process in (system.producer, *system.consumers):
             process.expect("ready", _READY_S)
@@ -118,6 +120,15 @@ def prepared(system: System, task: Task) -> Iterator[tuple[Board, Phase]]:
         for consumer in system.consumers:
             consumer.expect("held", _READY_S)
         yield board, _produce(system, task)
+
+
+@contextmanager
+def _dismissed(crew: Crew) -> Iterator[None]:
+    try:
+        yield
+    except BenchmarkError:
+        crew.dismiss()
+        raise
 
 
 def run(system: System, task: Task) -> dict[str, Any]:
@@ -164,11 +175,11 @@ def _consume(system: System, task: Task, board: Board) -> Phase:
     gate = time.monotonic()
     for consumer in system.consumers:
         consumer.tell("go")
-    _await(board, task.records, task.limit_s)
+    _await(system.crew, board, task.records, task.limit_s)
     usage = meter.read()
     slots = board.slots()
     # The clock has stopped. Every record must come, and once.
-    _await(board, task.produced, _READY_S)
+    _await(system.crew, board, task.produced, _READY_S)
     board.end()
     for consumer in system.consumers:
         consumer.expect("done", _READY_S)
@@ -182,10 +193,12 @@ def _consume(system: System, task: Task, board: Board) -> Phase:
     return Phase(sum(records for *_, records in slots), wall_s, usage, sum(cycles for _, cycles, _ in slots))
 
 
-def _await(board: Board, records: int, limit_s: float) -> None:
-    """Wait until so many are acknowledged, or until the limit; who asks looks at the board himself."""
+def _await(crew: Crew, board: Board, records: int, limit_s: float) -> None:
+    """Wait until so many are acknowledged, or until the limit; who asks looks at the board himself. Raises
+    BenchmarkError when a process of the crew dies."""
     until = time.monotonic() + limit_s
     while sum(found for *_, found in board.slots()) < records and time.monotonic() < until:
+        crew.look()
         time.sleep(_POLL_S)
 
 

@@ -18,7 +18,7 @@ from grpc import aio
 
 from benchmarks.goals import FOREIGN_CPU_MAX
 from benchmarks.machine import Meter
-from benchmarks.processes import hear, run_loop, say, worker
+from benchmarks.processes import Crew, Process, hear, run_loop, say, worker
 
 REPLY_BYTES: Final = (52_000, 20)
 HOP_BYTES: Final = 60
@@ -30,13 +30,17 @@ _READY_S: Final = 20.0
 
 def run(reply_bytes: int, seconds: float) -> dict[str, Any]:
     """One run of about `seconds`. Raises BenchmarkError."""
-    processes = []
+    crew, processes = Crew(), list[Process]()
     try:
-        processes.append(second := worker("echo B", "echo", "second", {}))
+        processes.append(second := worker("echo B", "echo", "second", {}, crew))
         address = second.expect("address", _READY_S)["address"]
-        processes.append(first := worker("echo A", "echo", "first", {"next": address, "reply_bytes": reply_bytes}))
+        processes.append(
+            first := worker("echo A", "echo", "first", {"next": address, "reply_bytes": reply_bytes}, crew)
+        )
         address = first.expect("address", _READY_S)["address"]
-        processes.append(client := worker("echo client", "echo", "client", {"address": address, "seconds": seconds}))
+        processes.append(
+            client := worker("echo client", "echo", "client", {"address": address, "seconds": seconds}, crew)
+        )
         client.expect("ready", _READY_S)
         meter = Meter({"client": client.pid, "A": first.pid, "B": second.pid})
         client.tell("go")

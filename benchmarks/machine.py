@@ -27,6 +27,14 @@ def _stat_fields(pid: int) -> list[str]:
     return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
 
 
+def is_running(pid: int) -> bool:
+    """Whether the process exists and has not ended; one that nobody has waited for yet has ended too."""
+    try:
+        return _stat_fields(pid)[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def busy_seconds() -> float:
     """CPU time that all processors of the machine have spent on anything but idling and waiting for I/O."""
     line = (_PROC / "stat").read_text(encoding="utf-8").split("\n", 1)[0]

@@ -30,7 +30,7 @@ def run(system: drain.System, shape: drain.Shape, seconds: float) -> dict[str, A
         gate = time.monotonic()
         for consumer in system.consumers:
             consumer.tell("go")
-        time.sleep(seconds)
+        system.crew.rest(seconds)
         slots = board.slots()
         wall_s = time.monotonic() - gate
         usage = meter.read()

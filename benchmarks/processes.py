@@ -12,29 +12,86 @@ import contextlib
 import json
 import mmap
 import queue
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine, Sequence
+import time
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
+from benchmarks.machine import is_running
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 STOP_WAIT_S: Final = 20.0
+#: How often who waits looks whether everybody lives.
+LOOK_S: Final = 0.1
+_TAIL_BYTES: Final = 2_000
 
 
 class BenchmarkError(Exception):
     """A run cannot be counted: a process died, was late, or lost records."""
 
 
-class Process:
-    """A child process whose lines are read as they come; its error output is kept for the message when it fails."""
+class Crew:
+    """The processes of one run. Whoever waits for one of them looks after all, so that a death ends the run at once."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self) -> None:
+        self._members: list[Process] = []
+        self._descendants: list[tuple[str, int, Process]] = []
+        self._look_at = 0.0
+
+    def add(self, process: Process) -> None:
+        """Look after `process`. Servers come first: when one of them dies, workers fail by it."""
+        self._members.append(process)
+        self._members.sort(key=lambda member: not member.is_server)
+
+    def add_descendants(self, pids: Mapping[str, int], of: Process) -> None:
+        """Look after processes that a member has started; what is said about them stands in its error output."""
+        self._descendants += [(name, pid, of) for name, pid in pids.items() if pid != of.pid]
+
+    def check(self) -> None:
+        """Raise BenchmarkError when a server has ended, or a worker has failed."""
+        for member in self._members:
+            member.check()
+        for name, pid, of in self._descendants:
+            if not is_running(pid):
+                raise of.failure(f"has lost its {name} (pid {pid})")
+
+    def look(self) -> None:
+        """`check`, but not more often than every LOOK_S: for loops that poll. Raises BenchmarkError."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self.check()
+
+    def dismiss(self) -> None:
+        """Kill the workers: the run has failed, and what they would still try for a minute helps nobody."""
+        for member in self._members:
+            if not member.is_server:
+                member.kill()
+
+    def rest(self, seconds: float) -> None:
+        """Let time pass. Raises BenchmarkError as `check` does."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_S))
+            self.check()
+
+
+class Process:
+    """A child process whose lines are read as they come; its error output is kept for the message when it fails.
+
+    `crew` are the others of the run, looked after while this one is waited for. A server never ends by itself.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], crew: Crew | None = None, is_server: bool = False) -> None:
         self.name = name
+        self.is_server = is_server
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._child = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
@@ -42,6 +99,8 @@ class Process:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self._crew = crew or Crew()
+        self._crew.add(self)
 
     def _read(self) -> None:
         assert self._child.stdout is not None
@@ -55,20 +114,41 @@ class Process:
         return self._child.pid
 
     def expect(self, word: str, timeout_s: float) -> dict[str, Any]:
-        """The next JSON line, which must hold the key `word`. Raises BenchmarkError."""
-        try:
-            line = self._lines.get(timeout=timeout_s)
-        except queue.Empty:
-            raise self._failure(f"did not say {word!r} within {timeout_s:g} s") from None
+        """The next JSON line, which must hold the key `word`. Raises BenchmarkError, also when another of the crew has
+        died."""
+        line = self._line(word, timeout_s)
         if line is None:
-            raise self._failure(f"ended with status {self._child.wait()} instead of saying {word!r}")
+            self._child.wait()
+            self._crew.check()
+            raise self.failure(f"{self._ending()} instead of saying {word!r}")
         try:
             said = json.loads(line)
         except ValueError:
             said = None
         if not isinstance(said, dict) or word not in said:
-            raise self._failure(f"said {line.strip()!r}; expected a JSON object with the key {word!r}")
+            raise self.failure(f"said {line.strip()!r}; expected a JSON object with the key {word!r}")
         return said
+
+    def _line(self, word: str, timeout_s: float) -> str | None:
+        until = time.monotonic() + timeout_s
+        while (left := until - time.monotonic()) > 0:
+            try:
+                return self._lines.get(timeout=min(left, LOOK_S))
+            except queue.Empty:
+                self._crew.check()
+        raise self.failure(f"did not say {word!r} within {timeout_s:g} s")
+
+    def check(self) -> None:
+        """Raise BenchmarkError when it has failed, or has ended though it is a server."""
+        status = self._child.poll()
+        if status is not None and (status != 0 or self.is_server):
+            raise self.failure(self._ending())
+
+    def _ending(self) -> str:
+        status = self._child.returncode
+        if status < 0:
+            return f"was ended by {signal.Signals(-status).name}"
+        return f"ended with status {status}"
 
     def tell(self, word: str) -> None:
         """Write one line to it. Raises BenchmarkError when it is gone."""
@@ -77,7 +157,12 @@ class Process:
             self._child.stdin.write(word + "\n")
             self._child.stdin.flush()
         except BrokenPipeError:
-            raise self._failure(f"was gone when it should hear {word!r}") from None
+            self._crew.check()
+            raise self.failure(f"was gone when it should hear {word!r}") from None
+
+    def kill(self) -> None:
+        """End it at once; `stop` still has to wait for it."""
+        self._child.kill()
 
     def stop(self, terminate: bool = False) -> None:
         """End it: at the end of its input, or by SIGTERM; by SIGKILL when that takes too long."""
@@ -96,17 +181,18 @@ class Process:
             self._child.stdout.close()
         self._errors.close()
 
-    def _failure(self, what: str) -> BenchmarkError:
+    def failure(self, what: str) -> BenchmarkError:
+        """The error that says `what` of it, with the end of its error output."""
         self._errors.seek(0)
-        tail = self._errors.read()[-2000:].decode(errors="replace").strip()
+        tail = self._errors.read()[-_TAIL_BYTES:].decode(errors="replace").strip()
         return BenchmarkError(
             f"{self.name} (pid {self.pid}) {what}; its error output ends with:\n{tail or '(nothing)'}"
         )
 
 
-def worker(name: str, module: str, role: str, settings: dict[str, Any]) -> Process:
+def worker(name: str, module: str, role: str, settings: dict[str, Any], crew: Crew | None = None) -> Process:
     """Start one worker of `benchmarks.<module>`."""
-    return Process(name, [sys.executable, "-m", f"benchmarks.{module}", role, json.dumps(settings)])
+    return Process(name, [sys.executable, "-m", f"benchmarks.{module}", role, json.dumps(settings)], crew)
 
 
 # The worker's end of the pipes.

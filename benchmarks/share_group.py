@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.drain import BATCH, Task
 from benchmarks.machine import process_tree
-from benchmarks.processes import BenchmarkError, Board, Process, hear, run_loop, say, worker
+from benchmarks.processes import BenchmarkError, Board, Crew, Process, hear, run_loop, say, worker
 
 if TYPE_CHECKING:
     from sharegroups import KafkaError, Message, TopicIdPartition
@@ -34,6 +34,7 @@ class ShareGroup:
     name = "sharegroups"
 
     def __init__(self, command: Sequence[str] = (sys.executable, "-m", "share_node", "up")) -> None:
+        self.crew = Crew()
         self._command = tuple(command)
         self._node: Process | None = None
         self._workers: list[Process] = []
@@ -59,13 +60,16 @@ class ShareGroup:
     def start_node(self, task: Task, folder: Path) -> str:
         """Start the node and read where its clients find it. Raises BenchmarkError."""
         options = ["--data", str(folder / "data"), "--port", "0", "--output", "json", "--fsync", task.fsync]
-        self._node = Process(f"{self.name} node", [*self._command, *options])
+        self._node = Process(f"{self.name} node", [*self._command, *options], self.crew, is_server=True)
         self._bootstrap = str(self._node.expect("bootstrap", _START_S)["bootstrap"])
         self._servers = _named(process_tree(self._node.pid))
+        self.crew.add_descendants(self._servers, self._node)
         return self._bootstrap
 
     def _worker(self, role: str, settings: dict[str, Any]) -> Process:
-        process = worker(f"{self.name} {role}", "share_group", role, settings | {"bootstrap": self._bootstrap})
+        process = worker(
+            f"{self.name} {role}", "share_group", role, settings | {"bootstrap": self._bootstrap}, self.crew
+        )
         self._workers.append(process)
         return process
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import redis
 
 from benchmarks.drain import BATCH, Task
-from benchmarks.processes import BenchmarkError, Board, Process, hear, say, worker
+from benchmarks.processes import BenchmarkError, Board, Crew, Process, hear, say, worker
 
 GROUP: Final = "bench"
 _START_S: Final = 10.0
@@ -31,6 +31,7 @@ class ValkeyGroup:
     name = "valkey-group"
 
     def __init__(self) -> None:
+        self.crew = Crew()
         self._processes: list[Process] = []
         self._server: Process | None = None
         self._consumers: list[Process] = []
@@ -54,7 +55,7 @@ class ValkeyGroup:
             self._consumers.append(self._worker("consumer", consume))
 
     def _worker(self, role: str, settings: dict[str, Any]) -> Process:
-        process = worker(f"{self.name} {role}", "valkey_group", role, settings)
+        process = worker(f"{self.name} {role}", "valkey_group", role, settings, self.crew)
         self._processes.append(process)
         return process
 
@@ -68,8 +69,9 @@ class ValkeyGroup:
                 "save": "", "maxmemory-policy": "noeviction", "logfile": str(folder / "valkey.log"), "daemonize": "no",
             }  # fmt: skip
             arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-            self._server = Process(f"{self.name} server", [str(get_binary_path()), *arguments])
+            self._server = Process(f"{self.name} server", [str(get_binary_path()), *arguments], is_server=True)
             if _answers(port):
+                self.crew.add(self._server)
                 return port
             self._server.stop(terminate=True)
         raise BenchmarkError("the Valkey server of the baseline did not start on five free ports, one after the other")

@@ -57,11 +57,14 @@ class _Handover(Generic[T]):
         self._task.add_done_callback(self._release)
 
     def cancel(self, then: Callable[[], object] | None) -> None:
-        """Nobody waits any more: end the coroutine, then run `then`. Comes behind `begin`, in the loop."""
-        assert self._task is not None
+        """Nobody waits any more: end the coroutine, or run `then` when it had ended by itself. In the loop."""
+        if self._task is None:
+            self._work.close()  # the caller was interrupted before it could hand it over
+            return
         self._task.cancel()
         if then is not None:
-            self._task.add_done_callback(lambda _: then())
+            # A cancelled coroutine has brought nothing; what there is by now may be the next call's.
+            self._task.add_done_callback(lambda task: None if task.cancelled() else then())
 
     def result(self) -> T:
         """What the coroutine returned or raised, once `over` was released."""
@@ -89,12 +92,13 @@ class LoopThread:
     def call(self, work: Coroutine[Any, Any, T], interrupted: Callable[[], object] | None = None) -> T:
         """Run a coroutine in the loop and wait for it.
 
-        When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled, and once it has ended
-        `interrupted` runs in the loop: it takes back what the coroutine may have brought and nobody will see.
+        When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled; if it has ended by then,
+        `interrupted` runs in the loop, before any later call: it takes back what the coroutine has brought and nobody
+        will see.
         """
         handover = _Handover(self._loop, work)
-        self._loop.call_soon_threadsafe(handover.begin)
         try:
+            self._loop.call_soon_threadsafe(handover.begin)
             handover.over.acquire()
         except BaseException:
             self.post(lambda: handover.cancel(interrupted))

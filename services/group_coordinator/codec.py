@@ -20,6 +20,7 @@ from kip932.records.v1 import group_log_pb2 as pb
 RECORD_VERSION: Final = 0
 #: Bit of `cause` that marks a cold copy (CM-18).
 CAUSE_COLD: Final = 64
+_NO_EPOCH: Final = -1
 UNKNOWN_NAME: Final = "<UNKNOWN>"
 
 
@@ -143,6 +144,7 @@ def _write_state(message: pb.GroupRecord, value: r.StateMetadata) -> None:
                 **names,
                 partitions=[index for index, _ in entries],
                 start_offsets=[entry.start_offset for _, entry in entries],
+                state_epochs=[_NO_EPOCH if entry.state_epoch is None else entry.state_epoch for _, entry in entries],
             )
         if topic.initialized:
             state.initialized_topics.add(**names, partitions=topic.initialized)
@@ -158,7 +160,11 @@ def _read_state(key: pb.GroupRecord.Key, value: pb.ShareGroupStatePartitionMetad
         )
     for info in value.initializing_topics:
         offsets = list(info.start_offsets) or [-1] * len(info.partitions)
-        entries = {index: Initializing(offset) for index, offset in zip(info.partitions, offsets, strict=True)}
+        epochs = list(info.state_epochs) or [_NO_EPOCH] * len(info.partitions)
+        entries = {
+            index: Initializing(offset, None if epoch == _NO_EPOCH else epoch)
+            for index, offset, epoch in zip(info.partitions, offsets, epochs, strict=True)
+        }
         known = topics.get(info.topic_id)
         initialized = known.initialized if known is not None else ()
         topics[info.topic_id] = TopicState(info.topic_id, info.topic_name, info.first_count, entries, initialized)

@@ -6,11 +6,20 @@ the logs and owner records of shards are `record_log`'s.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from shard_runtime.record_log import ShardKind
+
+NO_ENTRY: Final = ""
+"""The digest before the first entry of the metadata log."""
+
+
+def metadata_digest(payload: bytes) -> str:
+    """Which entry of the metadata log this is, as the store's functions tell it too: SHA-1 in hexadecimal (CM-20)."""
+    return hashlib.sha1(payload, usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +64,10 @@ class ClusterStore(Protocol):
         """Take the entry out, if it is still this incarnation's."""
         ...
 
-    async def append_metadata(self, version: int, payload: bytes) -> bool:
-        """Append entry `1-<version>` to the metadata log; False when that version exists (CM-20). Durable on True."""
+    async def append_metadata(self, version: int, payload: bytes, before: str) -> bool:
+        """Append entry `1-<version>` to the metadata log right behind the entry whose `metadata_digest` is `before`.
+
+        False when the log does not end with that one (CM-20). Durable on True."""
         ...
 
     async def read_metadata(self, after_version: int, count: int) -> list[tuple[int, bytes]]:

@@ -70,6 +70,7 @@ class Positions:
         self._entries = 0
         self._start = 0
         self._last = StreamId(0, 0)
+        self._unknown = False
 
     @property
     def live_keys(self) -> int:
@@ -90,9 +91,15 @@ class Positions:
         self._entries += 1
         self._last = entry
 
+    def note_unknown(self, entry: StreamId) -> None:
+        """Count an entry of a later build. What it holds cannot be written again here, so nothing is compacted."""
+        self.note(entry, None)
+        self._unknown = True
+
     def due(self) -> bool:
-        """Whether the stream has grown past max(entries_min, entries_per_key × live keys)."""
-        return self.entries > max(self._limits.entries_min, self._limits.entries_per_key * len(self._newest))
+        """Whether the stream has grown past max(entries_min, entries_per_key × live keys), and all of it is known."""
+        limits = self._limits
+        return not self._unknown and self.entries > max(limits.entries_min, limits.entries_per_key * len(self._newest))
 
     def stale(self) -> list[Sequence[Hashable]]:
         """Keys to rewrite, oldest first, in slices: those whose newest copy lies in the older half of the stream.

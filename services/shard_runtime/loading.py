@@ -72,7 +72,7 @@ def _replay_entry(
         ) from error
     if record is None:
         result.unknown += 1
-        holding.positions.note(entry.id, None)
+        holding.positions.note_unknown(entry.id)
         return
     holding.shard.replay(record)
     holding.positions.note(entry.id, holding.shard.anchor(record))

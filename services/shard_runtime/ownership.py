@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from shard_runtime.record_log import (
     ClaimRequest,
     LogError,
     RecordLog,
+    Renewal,
     ShardId,
     ShardKind,
 )
@@ -83,7 +84,7 @@ class Ownership:
         self._claims_sent: set[asyncio.Task[None]] = set()
         self._forgetting: dict[ShardId, asyncio.Task[None]] = {}
         self._claiming = 0
-        self._renewing = False
+        self._renewing: set[ShardId] = set()
         self._renewed_ms = 0
         self._wake = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
@@ -149,9 +150,8 @@ class Ownership:
 
     def _tick(self) -> None:
         self._look_at_store()
-        if not self._renewing and self._renewals_due():
-            self._renewing = True
-            self._spawn(self._renew())
+        if self._renewals_due():
+            self._start_renewals()
         if not self._leaving:
             self._reconcile()
         self._order_loads()
@@ -161,11 +161,7 @@ class Ownership:
             self._spawn(self._put_hints(hints))
 
     def _renewals_due(self) -> bool:
-        now_ms = self._clock.now_ms()
-        if now_ms - self._renewed_ms < self._options.tick_ms * 9 // 10 or not self._leases:
-            return False
-        self._renewed_ms = now_ms
-        return True
+        return bool(self._leases) and self._clock.now_ms() - self._renewed_ms >= self._options.tick_ms * 9 // 10
 
     def _look_at_store(self) -> None:
         """Drop what the log found lost; count an interruption when the store goes away, and when it is back."""
@@ -216,15 +212,26 @@ class Ownership:
 
     # ---- renew
 
-    async def _renew(self) -> None:
-        renewals = self.core.renewals(self._log.tail_checked)
+    def _start_renewals(self) -> None:
+        """One call for the shards of each store node, which its history names: a node that does not answer must not
+        cost the leases on others."""
+        groups: defaultdict[str, list[Renewal]] = defaultdict(list)
+        for renewal in self.core.renewals(self._log.tail_checked):
+            if renewal.shard not in self._renewing:
+                groups[self._log.history_of(renewal.shard)].append(renewal)
+        for group in groups.values():
+            self._renewed_ms = self._clock.now_ms()
+            self._renewing.update(renewal.shard for renewal in group)
+            self._spawn(self._renew(group))
+
+    async def _renew(self, renewals: Sequence[Renewal]) -> None:
         try:
-            answers = await self._log.renew(renewals) if renewals else []
+            answers = await self._log.renew(renewals)
         except LogError as error:
             log.warning("leases not renewed", shards=len(renewals), why=str(error))
             return
         finally:
-            self._renewing = False
+            self._renewing.difference_update(renewal.shard for renewal in renewals)
         now_ms = self._clock.now_ms()
         for renewal, answer in zip(renewals, answers, strict=True):
             outcome = self.core.renewed(renewal, answer, now_ms)

@@ -32,7 +32,9 @@ NODE_ROLES: Setting[tuple[str, ...]] = listing(
 )
 LISTEN_HOST = string("listen.host", "127.0.0.1", "Address to listen on.")
 LISTEN_PORT = integer("listen.port", 0, "Port to listen on; 0 for any free one.", low=0, high=65_535)
-ADVERTISED_HOST = string("advertised.host", "", "Host that others reach this node by; default listen.host.")
+ADVERTISED_HOST = string(
+    "advertised.host", "", "Host that others reach this node by; default listen.host, unless that is 0.0.0.0 or ::."
+)
 ADVERTISED_PORT = integer("advertised.port", 0, "Port that others reach this node by; 0 for the one listened on.",
                           low=0, high=65_535)  # fmt: skip
 ALLOW_PLAINTEXT = boolean("allow.plaintext", False, "Whether to listen without TLS beyond loopback (CM-60).")

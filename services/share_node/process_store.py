@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,16 @@ from shard_runtime.redis.cluster_store import StoreClusterStore
 from shard_runtime.redis.connection import StoreSettings
 from shard_runtime.redis.log import StoreRecordLog
 from shard_runtime.redis.topology import open_store
-from shard_runtime.rpc.server import refuse_plaintext
-from shard_runtime.settings import ALLOW_PLAINTEXT, DATA_DIR, LISTEN_HOST, STORE_REPLICAS, STORE_URL, Settings
+from shard_runtime.rpc.server import ListenError, refuse_plaintext
+from shard_runtime.settings import (
+    ADVERTISED_HOST,
+    ALLOW_PLAINTEXT,
+    DATA_DIR,
+    LISTEN_HOST,
+    STORE_REPLICAS,
+    STORE_URL,
+    Settings,
+)
 from share_node.data_directory import DataDirectory
 
 #: The file of a data directory that holds the id of its cluster.
@@ -44,11 +53,29 @@ class StoreClient:
 def refuse_unusable(settings: Settings) -> None:
     """What the settings alone show to be impossible, for telling it before anything is locked, asked or made.
 
-    Raises ValueError for a store URL that makes no sense, ListenError for an address that needs TLS.
+    Raises ValueError for a store URL that makes no sense, ListenError for an address that needs TLS, or that nobody
+    could call.
     """
     if settings[STORE_URL]:
         open_store(settings[STORE_URL])
     refuse_plaintext(settings[LISTEN_HOST], settings[ALLOW_PLAINTEXT])
+    _refuse_unspecified(settings)
+
+
+def _refuse_unspecified(settings: Settings) -> None:
+    """0.0.0.0 and :: stand for all addresses of a machine: clients sent there would call themselves (CM-1)."""
+    setting = ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
+    host = settings[setting]
+    try:
+        unspecified = ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return
+    if unspecified:
+        raise ListenError(
+            f"{setting.name} is {host}, and clients and other nodes would be told to call this node there; expected a "
+            f"name or address that they reach it by. Try {ADVERTISED_HOST.name}=NAME, or the variable "
+            f"{ADVERTISED_HOST.environment}; 127.0.0.1 when they all run on this machine."
+        )
 
 
 async def open_clients(

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+import share_node.grpc_library  # noqa: F401 - before anything imports grpc
 from shard_runtime.clock import SystemClock
 from shard_runtime.logs import configure_logs
 from shard_runtime.record_log import LogError

@@ -94,7 +94,15 @@ def accept_is_final(events: Sequence[Event]) -> Iterator[str]:
 
 
 def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
-    """INV-5, INV-6: a place is finished by one delivery only; a NONE came from a member it had been delivered to."""
+    """INV-5, INV-6: a place is finished by one delivery only; a NONE came from a member it had been delivered to.
+
+    A NONE for a place below the start offset is a no-op and proves nothing, so the second one is a violation only when
+    the start offset was not seen to pass the place, or had not passed it when that answer was there already.
+    """
+    looks: dict[tuple[str, int], list[Observed]] = defaultdict(list)
+    for event in events:
+        if isinstance(event, Observed):
+            looks[event.topic, event.partition].append(event)
     delivered: dict[Place, set[str]] = defaultdict(set)
     finals: dict[Place, Acknowledged] = {}
     for event in events:
@@ -107,8 +115,19 @@ def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
             first = finals.get(at)
             if event.type in FINAL_TYPES and first is None:
                 finals[at] = event
-            elif first is not None and event.type in FINAL_TYPES and event.type != first.type:
+            elif (
+                first is not None
+                and event.type in FINAL_TYPES
+                and event.type != first.type
+                and not _below_start(event, looks[at[:2]])
+            ):
                 yield f"INV-5: {at} was finished twice: {first.type} by {first.worker}, {event.type} by {event.worker}"
+
+
+def _below_start(ack: Acknowledged, looks: Sequence[Observed]) -> bool:
+    """Whether the start offset may have passed the place before the answer was given."""
+    passed = any(look.start_offset > ack.offset for look in looks)
+    return passed and not any(look.start_offset <= ack.offset and look.asked_ms >= ack.at_ms for look in looks)
 
 
 def start_offset_moves_forward(events: Sequence[Event]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import random
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -32,8 +32,8 @@ def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
     begun: list[Experiment] = []
     with ExitStack() as stack:
 
-        def start(second: str = "") -> Experiment:
-            begun.append(stack.enter_context(Experiment(folder, seed, second)))
+        def start(second: str = "", up_options: Sequence[str] = ()) -> Experiment:
+            begun.append(stack.enter_context(Experiment(folder, seed, second, up_options)))
             return begun[-1]
 
         yield start

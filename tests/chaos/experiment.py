@@ -10,19 +10,18 @@ import contextlib
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from kip932.errors import KafkaError
 from sharegroups import Admin, NewTopic
 from tests.chaos.checker import judge
-from tests.chaos.history import Acknowledged, Event, Fault, HistoryWriter, Observed, Produced, now_ms, read_history
+from tests.chaos.history import Acknowledged, Event, Fault, HistoryWriter, Produced, now_ms, read_history
+from tests.chaos.observer import Observer
 from tests.chaos.processes import ClusterProcesses
-from tests.chaos.workers import REQUEST_TIMEOUT_MS, WorkerOptions
+from tests.chaos.workers import WorkerOptions
 
 TOPIC: Final = "work"
 GROUP: Final = "crew"
@@ -30,7 +29,6 @@ PARTITIONS: Final = 4
 CONSUMERS: Final = 4
 RATE: Final = 150
 DRAIN_S: Final = 20.0
-OBSERVE_S: Final = 0.4
 
 #: Short locks and sessions, so that what a fault leaves behind is due within the bounds of an experiment.
 SETTINGS: Final = {
@@ -56,64 +54,15 @@ class Recovery(NamedTuple):
     slowest_ms: int
 
 
-class Observer:
-    """Looks at start offsets and lags from outside, again and again."""
-
-    def __init__(self, bootstrap: str, history: Path) -> None:
-        self._settings = {
-            "bootstrap.servers": bootstrap,
-            "request.timeout.ms": REQUEST_TIMEOUT_MS,
-            "default.api.timeout.ms": 3_000,
-        }
-        self._history = HistoryWriter(history)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._drained = threading.Event()
-        self._draining = False
-        self._thread.start()
-
-    def wait_drained(self, timeout_s: float) -> bool:
-        """Whether every partition had lag 0 at one look within the time."""
-        self._drained.clear()
-        self._draining = True
-        return self._drained.wait(timeout_s)
-
-    def close(self) -> None:
-        """End it."""
-        self._stop.set()
-        self._thread.join(15)
-        self._history.close()
-
-    def _run(self) -> None:
-        with Admin(self._settings) as admin:
-            while not self._stop.wait(OBSERVE_S):
-                with contextlib.suppress(KafkaError):
-                    self._look(admin)
-
-    def _look(self, admin: Admin) -> None:
-        draining = self._draining
-        offsets = admin.list_share_group_offsets({GROUP: None})[GROUP]
-        if isinstance(offsets, KafkaError):
-            return
-        seen = [
-            Observed(at.topic, at.partition, found.start_offset, found.lag, now_ms())
-            for at, found in offsets.items()
-            if found is not None and found.lag is not None
-        ]
-        self._history.write(seen)
-        if draining and len(seen) == PARTITIONS and all(event.lag == 0 for event in seen):
-            self._drained.set()
-
-
 class Experiment:
     """A running cluster with its workers; `with` it, make faults, then call `judge`."""
 
-    def __init__(self, folder: Path, seed: int, second: str = "") -> None:
+    def __init__(self, folder: Path, seed: int, second: str = "", up_options: Sequence[str] = ()) -> None:
         self.folder = folder
         self.seed = seed
         self.rng = random.Random(seed)
         self.passed = False
-        self.cluster = ClusterProcesses(folder, SETTINGS)
+        self.cluster = ClusterProcesses(folder, SETTINGS, up_options)
         self._second = second
         self._faults = HistoryWriter(folder / "faults.jsonl")
         self._workers: list[subprocess.Popen[bytes]] = []
@@ -129,7 +78,7 @@ class Experiment:
             assert not any(errors.values()), errors
             names = ["producer", *(f"consumer{number}" for number in range(CONSUMERS))]
             self._workers = [self._work(name) for name in names]
-            self._observer = Observer(self.cluster.bootstrap, self.folder / "observer.jsonl")
+            self._observer = Observer(self.cluster.bootstrap, self.folder / "observer.jsonl", GROUP, PARTITIONS)
             self._until(lambda: _has(self.folder, Acknowledged), "first acknowledged record", 15.0)
         except BaseException:
             self._end()
@@ -158,6 +107,23 @@ class Experiment:
         self.cluster.kill_everything()
         self.cluster.start()
         self._tell("ready again", "everything")
+
+    def restart_everything(self) -> None:
+        """Stop everything but the workers in good order, and start again on the same data."""
+        self._tell("SIGTERM", "everything")
+        self.cluster.stop()
+        self.cluster.start()
+        self._tell("ready again", "everything")
+
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL a consumer; another takes its place."""
+        worker = self._workers[1 + number]
+        self._tell("SIGKILL", f"consumer{number}")
+        worker.kill()
+        worker.wait()
+        if worker.stdin is not None:
+            worker.stdin.close()
+        self._workers[1 + number] = self._work(f"consumer{number + CONSUMERS}")
 
     def pause(self, target: str, least_s: float, most_s: float) -> None:
         """SIGSTOP one process for a while."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 
 def now_ms() -> int:
@@ -65,12 +65,32 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An observation of a share-partition from outside: its start offset and lag."""
+    """An observation of a share-partition from outside: its start offset and lag, asked for at `asked_ms`."""
 
     topic: str
     partition: int
     start_offset: int
     lag: int
+    at_ms: int
+    asked_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A call that failed for good, after the client's own retries: a produce, a poll, a close."""
+
+    worker: str
+    call: str
+    error: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker that has ended; `status` is its exit status, −1 when it had to be killed because it stayed."""
+
+    worker: str
+    status: int
     at_ms: int
 
 
@@ -83,8 +103,8 @@ class Fault:
     at_ms: int
 
 
-Event = Produced | Delivered | Acknowledged | Observed | Fault
-_TYPES: dict[str, type[Any]] = {t.__name__: t for t in (Produced, Delivered, Acknowledged, Observed, Fault)}
+Event = Produced | Delivered | Acknowledged | Observed | Failed | Ended | Fault
+_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 class HistoryWriter:
@@ -110,10 +130,17 @@ def read_history(paths: Iterable[Path]) -> list[Event]:
     return sorted(events, key=lambda event: event.at_ms)
 
 
+def parse_line(line: str) -> Event | None:
+    """The event of one line; None for a line that a SIGKILL cut short."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return None
+    event: Event = _TYPES[fields.pop("event")](**fields)
+    return event
+
+
 def _read(path: Path) -> Iterator[Event]:
     for line in path.read_text().splitlines():
-        try:
-            fields = json.loads(line)
-        except ValueError:
-            continue  # the line a SIGKILL cut short
-        yield _TYPES[fields.pop("event")](**fields)
+        if (event := parse_line(line)) is not None:
+            yield event

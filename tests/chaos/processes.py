@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -76,9 +76,10 @@ def descendants(of: int) -> dict[int, list[str]]:
 class ClusterProcesses:
     """`up --processes` on one data directory, and role processes of the experiment's own beside it."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str], up_options: Sequence[str] = ()) -> None:
         self.folder = folder
         self.bootstrap = ""
+        self._up_options = list(up_options)
         self._settings = dict(settings)
         self._store_url = ""
         self._up: subprocess.Popen[str] | None = None
@@ -90,7 +91,7 @@ class ClusterProcesses:
         port = self.bootstrap.rpartition(":")[2] or str(_free_port())
         assignments = [f"--set={name}={value}" for name, value in self._settings.items()]
         command = ["share_node", "up", "--data", str(self.folder / "data"), "--port", port, "--output", "json"]
-        self._up = self._run([*command, "--processes", *assignments], "cluster.log")
+        self._up = self._run([*command, "--processes", *self._up_options, *assignments], "cluster.log")
         ready: dict[str, Any] = json.loads(_first_line(self._up))
         self.bootstrap, self._store_url = ready["bootstrap"], ready["store"]
 

@@ -21,7 +21,7 @@ def acked(
 
 
 def observed(start: int, lag: int, at_ms: int = 100) -> Observed:
-    return Observed("t", 0, start, lag, at_ms)
+    return Observed("t", 0, start, lag, at_ms, at_ms - 1)
 
 
 def test_a_clean_history_passes() -> None:
@@ -50,6 +50,19 @@ def test_a_clean_history_passes() -> None:
             [produced(0), delivered(0), acked(0), delivered(0, worker="w2"), acked(0, worker="w2", kind="REJECT")],
             id="finished twice",
         ),
+        pytest.param(
+            "INV-5",
+            [
+                produced(0),
+                delivered(0),
+                acked(0),
+                delivered(0, worker="w2"),
+                acked(0, worker="w2", kind="REJECT"),
+                observed(0, 1, 30),
+                observed(1, 0),
+            ],
+            id="finished twice above the start offset",
+        ),
         pytest.param("INV-9", [observed(5, 0), observed(4, 0, at_ms=101)], id="start offset fell"),
         pytest.param("INV-9", [produced(0), observed(1, 0)], id="skipped"),
         pytest.param("INV-19", [observed(5, 3)], id="not drained"),
@@ -69,5 +82,19 @@ def test_a_paused_worker_telling_late_of_an_old_delivery_is_no_violation() -> No
         acked(0, worker="w2", count=2),
         late,
         observed(1, 0, 9_999),
+    ]
+    assert judge(events) == []
+
+
+@pytest.mark.rule("INV-5", "INV-6")
+def test_an_answer_about_a_place_below_the_start_offset_proves_nothing() -> None:
+    events: list[Event] = [
+        produced(0),
+        delivered(0),
+        delivered(0, worker="w2", count=2, at_ms=15),
+        acked(0, worker="w2", kind="REJECT", count=2),
+        observed(1, 0, 30),
+        acked(0, at_ms=40),
+        observed(1, 0),
     ]
     assert judge(events) == []

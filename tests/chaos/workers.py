@@ -1,7 +1,8 @@
-"""The processes that use the cluster while faults happen: `python -m tests.chaos.workers producer|consumer JSON`.
+"""The processes that use the cluster while faults happen: `python -m tests.chaos.workers KIND JSON`.
 
-Each writes what it saw into a history file of its own, and leaves in good order when its standard input closes. What
-the client says is written as it is; nothing here repeats or repairs.
+KIND is producer, consumer, or churner: a consumer that leaves and joins again all the time. Each writes what it saw
+into a history file of its own, and leaves in good order when its standard input closes or SIGTERM comes. What the
+client says is written as it is; nothing here repeats or repairs.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import signal
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -24,7 +26,7 @@ from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT
 from sharegroups import AcknowledgeType, DeliveryReport, Message, Producer, ShareConsumer, WakeupError
 from sharegroups.messages import TopicIdPartition
-from tests.chaos.history import Acknowledged, Delivered, HistoryWriter, Produced, now_ms
+from tests.chaos.history import Acknowledged, Delivered, Failed, HistoryWriter, Produced, now_ms
 
 #: Low, so that a paused owner is given up within the bounds of an experiment.
 REQUEST_TIMEOUT_MS = 2_000
@@ -33,7 +35,8 @@ UNKNOWN = "UNKNOWN"
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What a worker is told. `rate`: records a second of the producer."""
+    """What a worker is told. `rate`: records a second of the producer; `records`: after how many it has produced all, 0
+    for as long as it runs; `accept_only`: consumers accept everything."""
 
     bootstrap: str
     topic: str
@@ -43,6 +46,8 @@ class WorkerOptions:
     seed: int
     rate: int
     history: str
+    records: int = 0
+    accept_only: bool = False
 
     def as_json(self) -> str:
         """For a command line."""
@@ -57,15 +62,25 @@ class Arrival(NamedTuple):
 
 
 class TimedTransport(GrpcTransport):
-    """Notes at the wire when each acquired record was asked for and when it came."""
+    """Notes at the wire when each acquired record was asked for and when it came.
 
-    def __init__(self) -> None:
+    `reach`: where an address that nodes advertise is reached from here, where that differs.
+    """
+
+    def __init__(self, reach: Mapping[str, str] | None = None) -> None:
         super().__init__()
+        self._reach = dict(reach or {})
         self._arrivals: defaultdict[tuple[bytes, int, int], list[Arrival]] = defaultdict(list)
+
+    async def call(
+        self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+    ) -> ResponseT:
+        """As gRPC's."""
+        return await super().call(self._reach.get(address, address), method, request, timeout_s)
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
         """As gRPC's; share streams are listened to."""
-        stream = await super().open_stream(address, method)
+        stream = await super().open_stream(self._reach.get(address, address), method)
         if method.request_type is not ShareStreamRequest:
             return stream
         return cast(ClientStream[RequestT, ResponseT], _TimedStream(cast(_ShareStream, stream), self._arrived))
@@ -135,11 +150,14 @@ class AckBook:
         return kind
 
     def settled(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
-        """The client's callback."""
+        """The client's callback. It tells of offsets without a record too, which the client acknowledged by itself: a
+        store that may have lost its tail leaves a million of them (CM-47)."""
         events = []
         for partition, places in offsets.items():
             for offset in sorted(places):
-                sent = self._open[partition.topic, partition.partition, offset].pop(0)
+                if (at := (partition.topic, partition.partition, offset)) not in self._open:
+                    continue
+                sent = self._open[at].pop(0)
                 events.append(
                     Acknowledged(
                         self._worker, partition.topic, partition.partition, offset, sent.type, sent.delivery_count,
@@ -165,12 +183,13 @@ def choice(rng: random.Random) -> Callable[[], AcknowledgeType]:
 class ConsumerWorker:
     """Polls, acknowledges explicitly, and commits in each of the three ways in turn by chance."""
 
-    def __init__(self, options: WorkerOptions, transport: TimedTransport) -> None:
+    def __init__(self, options: WorkerOptions, transport: TimedTransport, life: int = 0) -> None:
         self._name = options.name
         self._transport = transport
         self._history = HistoryWriter(Path(options.history))
-        self._rng = random.Random(f"{options.seed}-{options.name}")
-        self._book = AckBook(options.name, self._history, choice(self._rng))
+        self._rng = random.Random(f"{options.seed}-{options.name}-{life}")
+        choose = choice(self._rng) if not options.accept_only else lambda: AcknowledgeType.ACCEPT
+        self._book = AckBook(options.name, self._history, choose)
         self.consumer = ShareConsumer(
             {
                 "bootstrap.servers": options.bootstrap,
@@ -194,12 +213,16 @@ class ConsumerWorker:
             except WakeupError:
                 break
             except KafkaError as error:
-                print(f"{now_ms()} {self._name} poll: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                self._tell("poll", error)
         try:
             self.consumer.close(5)
         except KafkaError as error:
-            print(f"{now_ms()} {self._name} close: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            self._tell("close", error)
         self._history.close()
+
+    def _tell(self, call: str, error: KafkaError) -> None:
+        print(f"{now_ms()} {self._name} {call}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        self._history.write([Failed(self._name, call, error.name, now_ms())])
 
     def _turn(self) -> None:
         messages = self.consumer.poll(0.5)
@@ -228,6 +251,19 @@ def consume(options: WorkerOptions) -> None:
     worker.run(stop)
 
 
+def churn(options: WorkerOptions) -> None:
+    """A consumer that leaves and joins again every few hundred milliseconds, each time as another member."""
+    stop, life = _told_to_stop(lambda: None), 0
+    rng = random.Random(f"{options.seed}-{options.name}")
+    while not stop.is_set():
+        worker, leave = ConsumerWorker(options, TimedTransport(), life), threading.Event()
+        timer = threading.Timer(rng.uniform(0.2, 0.9), leave.set)
+        timer.start()
+        worker.run(leave)
+        timer.join()
+        life += 1
+
+
 def produce(options: WorkerOptions) -> None:
     """A producer's life: different values at a bounded rate; what is not confirmed is not told."""
     stop = _told_to_stop(lambda: None)
@@ -239,11 +275,12 @@ def produce(options: WorkerOptions) -> None:
             history.write([Produced(report.topic(), report.partition(), report.offset(), value, now_ms())])
         else:
             print(f"{now_ms()} {value} not confirmed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            history.write([Failed(options.name, "produce", error.name, now_ms())])
 
     settings = {"bootstrap.servers": options.bootstrap, "request.timeout.ms": REQUEST_TIMEOUT_MS}
     with Producer(settings) as producer:
         number, began = 0, time.monotonic()
-        while not stop.is_set():
+        while not stop.is_set() and (not options.records or number < options.records):
             producer.produce(
                 options.topic, f"v{number}".encode(), partition=number % options.partitions, on_delivery=delivered
             )
@@ -251,27 +288,30 @@ def produce(options: WorkerOptions) -> None:
             producer.poll(0)
             stop.wait(max(0.0, began + number / options.rate - time.monotonic()))
         producer.flush(10)
+        stop.wait()
     history.close()
 
 
 def _told_to_stop(on_stop: Callable[[], None]) -> threading.Event:
     stop = threading.Event()
 
-    def listen() -> None:
-        sys.stdin.read()
+    def after(told: Callable[[], object]) -> None:
+        told()
         stop.set()
         with contextlib.suppress(Exception):
             on_stop()
 
-    threading.Thread(target=listen, daemon=True).start()
+    for told in (sys.stdin.read, lambda: signal.sigwait({signal.SIGTERM})):
+        threading.Thread(target=after, args=(told,), daemon=True).start()
     return stop
 
 
-_LIVES: dict[str, Callable[[WorkerOptions], None]] = {"producer": produce, "consumer": consume}
+_LIVES: dict[str, Callable[[WorkerOptions], None]] = {"producer": produce, "consumer": consume, "churner": churn}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one worker."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread is: one of its own waits for it
     kind, text = arguments
     fields: dict[str, Any] = json.loads(text)
     _LIVES[kind](WorkerOptions(**fields))

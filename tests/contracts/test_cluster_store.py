@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from shard_runtime.cluster_store import NodeRecord
+from shard_runtime.cluster_store import NO_ENTRY, NodeRecord, metadata_digest
 from shard_runtime.record_log import LogError, ShardKind, StoreUnavailableError
 from shard_runtime.redis import scripts
 
@@ -16,6 +16,7 @@ from .world import CLUSTER, GROUP, World, in_time
 
 pytestmark = pytest.mark.asyncio
 TTL_MS = 60_000
+ONE, TWO = metadata_digest(b"one"), metadata_digest(b"two")
 
 
 def node(incarnation: int, state: str = "live") -> NodeRecord:
@@ -64,10 +65,10 @@ async def test_a_renewal_answers_the_live_nodes_and_a_leaver_is_gone(world: Worl
 @pytest.mark.rule("CM-20")
 async def test_a_metadata_version_is_written_once(world: World) -> None:
     store = await world.cluster_store()
-    assert await store.append_metadata(1, b"one")
-    assert not await store.append_metadata(1, b"other")
-    assert await store.append_metadata(1, b"one")  # the same change, repeated
-    assert await store.append_metadata(2, b"two")
+    assert await store.append_metadata(1, b"one", NO_ENTRY)
+    assert not await store.append_metadata(1, b"other", NO_ENTRY)
+    assert await store.append_metadata(1, b"one", NO_ENTRY)  # the same change, repeated
+    assert await store.append_metadata(2, b"two", ONE)
     assert await store.read_metadata(0, 10) == [(1, b"one"), (2, b"two")]
     assert await store.read_metadata(1, 10) == [(2, b"two")]
     await store.trim_metadata(2)
@@ -79,7 +80,7 @@ async def test_a_metadata_version_is_written_once(world: World) -> None:
 async def test_a_metadata_change_whose_reply_was_lost_is_in_the_log_once(world: World, kind: str) -> None:
     store = await world.cluster_store("a")
     fault = await world.store.order("a", scripts.METADATA_APPEND.digest, kind)
-    assert await store.append_metadata(1, b"one")
+    assert await store.append_metadata(1, b"one", NO_ENTRY)
     assert fault.struck.is_set()
     assert await store.read_metadata(0, 10) == [(1, b"one")]
 
@@ -87,15 +88,33 @@ async def test_a_metadata_change_whose_reply_was_lost_is_in_the_log_once(world: 
 @pytest.mark.rule("CM-20")
 async def test_a_metadata_version_is_written_only_right_behind_the_one_before(world: World) -> None:
     store = await world.cluster_store()
-    assert not await store.append_metadata(2, b"two")
-    assert await store.append_metadata(1, b"one")
-    assert not await store.append_metadata(3, b"three")  # as when a fail-over has lost the second
+    assert not await store.append_metadata(2, b"two", ONE)
+    assert not await store.append_metadata(1, b"one", ONE)
+    assert await store.append_metadata(1, b"one", NO_ENTRY)
+    assert not await store.append_metadata(2, b"two", NO_ENTRY)
+    assert not await store.append_metadata(3, b"three", TWO)  # as when a fail-over has lost the second
     assert await store.read_metadata(0, 10) == [(1, b"one")]
-    assert await store.append_metadata(2, b"two")
-    assert await store.append_metadata(3, b"three")
+    assert await store.append_metadata(2, b"two", ONE)
+    assert await store.append_metadata(3, b"three", TWO)
     await store.trim_metadata(3)
-    assert await store.append_metadata(4, b"four")
+    assert await store.append_metadata(4, b"four", metadata_digest(b"three"))
     assert await store.read_metadata(0, 10) == [(3, b"three"), (4, b"four")]
+
+
+@pytest.mark.rule("CM-20", "SR-22")
+async def test_a_metadata_version_is_not_written_behind_another_entry_of_the_version_before(
+    replicated: World,
+) -> None:
+    """A fail-over lost the entry that a change was computed from, and another of the same version took its place."""
+    a, b = await replicated.cluster_store("a"), await replicated.cluster_store("b")
+    assert await a.append_metadata(1, b"one", NO_ENTRY)
+    await replicated.store.freeze_replica()
+    assert await a.append_metadata(2, b"two", ONE)
+    await replicated.store.fail_over()
+    assert await in_time(partial(b.append_metadata, 2, b"other", ONE))
+    assert not await in_time(partial(a.append_metadata, 3, b"three", TWO))
+    assert await in_time(partial(b.read_metadata, 0, 10)) == [(1, b"one"), (2, b"other")]
+    assert await b.append_metadata(3, b"three", metadata_digest(b"other"))
 
 
 @pytest.mark.rule("CM-20", "SR-21")
@@ -104,11 +123,11 @@ async def test_a_metadata_change_that_too_few_replicas_have_is_not_answered_true
     store = await synced.cluster_store()
     await synced.store.freeze_replica()
     with pytest.raises(StoreUnavailableError, match="may be in force"):
-        await store.append_metadata(1, b"one")
+        await store.append_metadata(1, b"one", NO_ENTRY)
     with pytest.raises(StoreUnavailableError, match="not on 1 replicas as yet"):
         await store.confirm_metadata(1, b"one")
     await synced.store.thaw_replica()
-    assert await in_time(partial(store.append_metadata, 1, b"one"))
+    assert await in_time(partial(store.append_metadata, 1, b"one", NO_ENTRY))
     assert await store.confirm_metadata(1, b"one")
     assert not await store.confirm_metadata(1, b"other")
     assert not await store.confirm_metadata(2, b"two")

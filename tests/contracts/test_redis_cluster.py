@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from shard_runtime.clock import SystemClock
+from shard_runtime.cluster_store import NO_ENTRY, metadata_digest
 from shard_runtime.record_log import Appended, Entry, Held, ShardId, ShardKind, StreamId, TailLostError
 from shard_runtime.redis.cluster_store import StoreClusterStore
 from shard_runtime.redis.connection import Store
@@ -72,7 +73,7 @@ async def test_cluster_wide_keys_work_on_their_nodes(world: World, nodes: Cluste
     store = StoreClusterStore(by_url(nodes), world.settings)
     try:
         assert await store.init_cluster(CLUSTER) == CLUSTER
-        assert await store.append_metadata(1, b"one")
+        assert await store.append_metadata(1, b"one", NO_ENTRY)
         await store.put_hints(ShardKind.TOPIC, {"t:0": (1, 2)})
         assert await store.hints(ShardKind.TOPIC) == {"t:0": (1, 2)}
     finally:
@@ -203,9 +204,9 @@ async def test_shards_go_on_while_the_node_of_the_cluster_id_restarts(world: Wor
 async def test_a_metadata_change_follows_its_node(world: World, nodes: ClusterNodes, planned: bool) -> None:
     world.settings = replace(world.settings, min_insync_replicas=1)
     store = await world.cluster_store()
-    assert await store.append_metadata(1, b"one")
+    assert await store.append_metadata(1, b"one", NO_ENTRY)
     await (nodes.hand_over([nodes.pair_of(META_LOG)]) if planned else nodes.crash(nodes.pair_of(META_LOG)))
-    assert await store.append_metadata(2, b"two")
+    assert await store.append_metadata(2, b"two", metadata_digest(b"one"))
     assert await store.read_metadata(0, 10) == [(1, b"one"), (2, b"two")]
 
 

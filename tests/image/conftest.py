@@ -12,3 +12,12 @@ def image() -> str:
     if not name or shutil.which("docker") is None:
         pytest.skip("needs Docker: make image-check builds the image and tries it")
     return name
+
+
+@pytest.fixture(scope="session")
+def pipeline_image() -> str:
+    """The image of the Spark job; `make image-pipeline-check` names it."""
+    name = os.environ.get("PIPELINE_IMAGE_UNDER_TEST", "")
+    if not name or shutil.which("docker") is None:
+        pytest.skip("needs Docker: make image-pipeline-check builds the image of the pipeline and tries it")
+    return name

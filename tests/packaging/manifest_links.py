@@ -22,6 +22,8 @@ from .manifests import (
     workloads,
 )
 
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+PIPELINE: Final = "pipeline"
 DIGEST: Final = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
 
@@ -143,17 +145,27 @@ def network_faults(docs: list[Doc]) -> list[str]:
 
 
 def image_faults(docs: list[Doc], *, by_digest: bool) -> list[str]:
-    """Pods of different images; in production an image that is not named by its digest."""
-    images = {container["image"] for doc in workloads(docs) for container in containers_of(doc)}
-    found = [f"there are several images: {sorted(images)}"] if len(images) != 1 else []
+    """Pods of the services of different images, the pipeline of theirs; in production an image without its digest."""
+    images: dict[bool, set[str]] = {True: set(), False: set()}
+    for doc in workloads(docs):
+        images[_labels(doc).get(COMPONENT_LABEL) == PIPELINE].update(each["image"] for each in containers_of(doc))
+    services, pipeline = images[False], images[True]
+    found = [f"there are several images: {sorted(each)}" for each in images.values() if len(each) > 1]
+    found += [f"the pipeline runs {image}, which is the services'" for image in sorted(services & pipeline)]
     if by_digest:
-        found += [f"image {image} is not named by a digest" for image in sorted(images) if not DIGEST.fullmatch(image)]
+        named = sorted(services | pipeline)
+        found += [f"image {image} is not named by a digest" for image in named if not DIGEST.fullmatch(image)]
     return found
 
 
 def faults(docs: list[Doc], overlay: str) -> list[str]:
     """Everything that is wrong with an overlay's documents."""
     assert (KUBERNETES / "overlays" / overlay).is_dir()
+    return faults_of(docs, by_digest=overlay == "production")
+
+
+def faults_of(docs: list[Doc], *, by_digest: bool) -> list[str]:
+    """Everything that is wrong with the documents of a cluster."""
     return [
         *schema_faults(docs),
         *settings_faults(docs),
@@ -162,5 +174,5 @@ def faults(docs: list[Doc], overlay: str) -> list[str]:
         *selector_faults(docs),
         *reference_faults(docs),
         *network_faults(docs),
-        *image_faults(docs, by_digest=overlay == "production"),
+        *image_faults(docs, by_digest=by_digest),
     ]

@@ -42,7 +42,7 @@ RELEASES: Final = ("1.30", "1.37")
 #: Kinds that the validator has no schema for; tests look at their shape themselves.
 CUSTOM_KINDS: Final = frozenset({"PodMonitor", "PrometheusRule", "ScaledObject"})
 #: Secrets that whoever applies the production overlay makes.
-GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-tls"})
+GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-tls", "sharegroups-pipeline-store"})
 ROLE_LABEL: Final = "sharegroups/role"
 PROBES: Final = {"startupProbe": STARTUP, "livenessProbe": LIVENESS, "readinessProbe": READINESS}
 #: Beyond preStop and drain, for handing the shards over.

@@ -1,7 +1,8 @@
-"""The image's recipe without Docker: what the classic builder takes, who runs it, and pins that fit pyproject.toml."""
+"""The images' recipes without Docker: what the classic builder takes, who runs them, pins that fit pyproject.toml."""
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,53 +12,84 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCKER = ROOT / "deploy" / "docker"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("server", "cli", "speed")
+EXTRA = PROJECT["optional-dependencies"]
+#: By recipe: the extras that are installed, and the file of their pins.
+RECIPES = {
+    "Dockerfile": (("server", "cli", "speed"), "constraints.txt"),
+    "pipeline.Dockerfile": (("cli", "metrics"), "pipeline-constraints.txt"),
+}
+every_recipe = pytest.mark.parametrize("recipe", RECIPES)
 
 
-def instructions() -> list[str]:
-    """The Dockerfile's instructions, continued lines joined."""
-    text = (DOCKER / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+def instructions(recipe: str) -> list[str]:
+    """The recipe's instructions, continued lines joined."""
+    text = (DOCKER / recipe).read_text(encoding="utf-8").replace("\\\n", " ")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def pins() -> dict[str, str]:
+def last_stage(recipe: str) -> list[str]:
+    lines = instructions(recipe)
+    return lines[max(number for number, line in enumerate(lines) if line.startswith("FROM ")) :]
+
+
+def pins(recipe: str) -> dict[str, str]:
     """Version by name."""
-    lines = (DOCKER / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    lines = (DOCKER / RECIPES[recipe][1]).read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if not line.startswith("#")]
     return {canonicalize_name(name): version for name, version in pairs}
 
 
-def test_every_stage_starts_from_the_base_that_was_given() -> None:
-    assert [line.split()[1] for line in instructions() if line.startswith("FROM ")] == ["${BASE}", "${BASE}"]
-    (default,) = [line for line in instructions() if line.startswith("ARG BASE=")]
+@every_recipe
+def test_every_stage_starts_from_the_base_that_was_given(recipe: str) -> None:
+    lines = instructions(recipe)
+    assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${BASE}", "${BASE}"]
+    (default,) = [line for line in lines if line.startswith("ARG BASE=")]
     assert re.fullmatch(r"ARG BASE=python:\d+\.\d+\.\d+-slim-\w+", default), "the default names an exact version"
 
 
-def test_the_classic_builder_takes_it() -> None:
-    text = "\n".join(instructions())
+def test_all_images_have_one_base() -> None:
+    defaults = {line for recipe in RECIPES for line in instructions(recipe) if line.startswith("ARG BASE=")}
+    assert len(defaults) == 1
+
+
+@every_recipe
+def test_the_classic_builder_takes_it(recipe: str) -> None:
+    text = "\n".join(instructions(recipe))
     for word in ("--chmod", "--link", "--mount", "<<"):
         assert word not in text
 
 
-def test_it_does_not_run_as_root_and_says_how_it_is() -> None:
-    last_stage = instructions()[max(n for n, line in enumerate(instructions()) if line.startswith("FROM ")) :]
-    (user,) = [line for line in last_stage if line.startswith("USER ")]
+@every_recipe
+def test_it_does_not_run_as_root(recipe: str) -> None:
+    (user,) = [line for line in last_stage(recipe) if line.startswith("USER ")]
     assert re.fullmatch(r"USER [1-9]\d*:[1-9]\d*", user), "a number, so that Kubernetes can tell that it is not root"
-    assert any(line.startswith("HEALTHCHECK ") and "share_node.health" in line for line in last_stage)
 
 
-def test_what_is_installed_are_these_extras() -> None:
-    (installed,) = re.findall(r"'sharegroups\[(.*?)\]'", "\n".join(instructions()))
-    assert installed == ",".join(EXTRAS)
-    assert f'"$wheel[{installed}]"' in (DOCKER / "image.sh").read_text(encoding="utf-8")
+def test_the_services_say_how_they_are() -> None:
+    lines = last_stage("Dockerfile")
+    assert any(line.startswith("HEALTHCHECK ") and "share_node.health" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [*PROJECT["dependencies"], *(line for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra])],
-)
-def test_what_the_project_needs_is_pinned_within_its_range(line: str) -> None:
+@every_recipe
+def test_what_is_installed_are_these_extras(recipe: str) -> None:
+    """Which `image.sh` takes from there."""
+    (installed,) = re.findall(r"'sharegroups\[(.*?)\]'", "\n".join(instructions(recipe)))
+    assert installed == ",".join(RECIPES[recipe][0])
+    script = (DOCKER / "image.sh").read_text(encoding="utf-8")
+    assert f"recipe=$here/{recipe} constraints=$here/{RECIPES[recipe][1]}" in script
+
+
+def needs() -> Iterator[tuple[str, str]]:
+    """Each recipe with each line of what the project needs there."""
+    for recipe, (extras, _) in RECIPES.items():
+        for line in (*PROJECT["dependencies"], *(line for extra in extras for line in EXTRA[extra])):
+            yield recipe, line
+
+
+@pytest.mark.parametrize(("recipe", "line"), list(needs()))
+def test_what_the_project_needs_is_pinned_within_its_range(recipe: str, line: str) -> None:
     needed = Requirement(line)
-    pinned = pins().get(canonicalize_name(needed.name))
-    assert pinned is not None, f"{needed.name} has no pin; run: UPGRADE=1 make image"
-    assert needed.specifier.contains(pinned), f"{needed.name}=={pinned} is not {needed.specifier}; UPGRADE=1 make image"
+    pinned = pins(recipe).get(canonicalize_name(needed.name))
+    again = "UPGRADE=1 make image" + ("" if recipe == "Dockerfile" else "-pipeline")
+    assert pinned is not None, f"{needed.name} has no pin; run: {again}"
+    assert needed.specifier.contains(pinned), f"{needed.name}=={pinned} is not {needed.specifier}; run: {again}"

@@ -13,7 +13,18 @@ from shard_runtime.metrics import RuntimeMetrics
 from shard_runtime.placement import ROLES
 
 from .manifest_links import faults
-from .manifests import CUSTOM_KINDS, KUBERNETES, Doc, containers_of, of_kind, render, role_sets, template_of, workloads
+from .manifests import (
+    CUSTOM_KINDS,
+    KUBERNETES,
+    Doc,
+    containers_of,
+    environment_of,
+    of_kind,
+    render,
+    role_sets,
+    template_of,
+    workloads,
+)
 
 OVERLAYS = sorted(path.name for path in (KUBERNETES / "overlays").iterdir())
 #: Words of PromQL that are no metrics.
@@ -67,6 +78,15 @@ def test_production_never_makes_a_cluster_by_itself() -> None:
     assert all("initContainers" not in template_of(doc)["spec"] for doc in role_sets(docs))
 
 
+@pytest.mark.parametrize(("overlay", "word"), [("dev", "earliest"), ("production", "latest")])
+def test_every_overlay_says_where_new_groups_begin(overlay: str, word: str) -> None:
+    """Rather than to leave it to a default that many do not know."""
+    docs = render(overlay)
+    for doc in role_sets(docs):
+        seen = [environment_of(container, doc["metadata"], docs) for container in containers_of(doc)]
+        assert {each["SHAREGROUPS_GROUP_SHARE_AUTO_OFFSET_RESET"] for each in seen} == {word}
+
+
 def test_no_secret_lies_in_the_production_overlay() -> None:
     assert of_kind(render("production"), "Secret") == []
 
@@ -75,7 +95,8 @@ def test_no_secret_lies_in_the_production_overlay() -> None:
 
 
 def _one(kind: str) -> Doc:
-    (doc,) = of_kind(render("production"), kind)
+    """The one of the services; rules about their history have a test of their own."""
+    (doc,) = (doc for doc in of_kind(render("production"), kind) if doc["metadata"]["name"] == "sharegroups")
     assert doc["apiVersion"] == "monitoring.coreos.com/v1"
     return doc
 

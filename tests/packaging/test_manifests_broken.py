@@ -44,9 +44,13 @@ def role(docs: list[Doc]) -> Doc:
     return container
 
 
+def settings_map(docs: list[Doc]) -> Doc:
+    (found,) = [doc for doc in of_kind(docs, "ConfigMap") if any(key.startswith("SHAREGROUPS_") for key in doc["data"])]
+    return found
+
+
 def settings(docs: list[Doc]) -> Doc:
-    (found,) = of_kind(docs, "ConfigMap")
-    data: Doc = found["data"]
+    data: Doc = settings_map(docs)["data"]
     return data
 
 
@@ -191,7 +195,7 @@ def test_selectors_that_do_not_meet_their_pods(do: Break, expected: str) -> None
 @pytest.mark.parametrize(
     ("check", "do", "expected"),
     [
-        (reference_faults, lambda docs: docs.remove(of_kind(docs, "ConfigMap")[0]), "there is no ConfigMap"),
+        (reference_faults, lambda docs: docs.remove(settings_map(docs)), "there is no ConfigMap"),
         (
             reference_faults,
             lambda docs: pod(docs)["volumes"][0].update(secret={"secretName": "tls"}),

@@ -22,7 +22,8 @@ Ts = TypeVarTuple("Ts")
 WALL_START_MS: Final = 1_790_000_000_123
 #: Callbacks in one instant of virtual time behind which a run counts as spinning.
 _INSTANT_MAX: Final = 200_000
-_PRUNE_AT: Final = 256
+#: Ended tasks that are kept at most before they are looked through: they hold memory that others could use.
+_PRUNE_AT: Final = 32
 
 _serials = itertools.count(1)
 
@@ -182,14 +183,14 @@ class SimTimer(asyncio.TimerHandle):
 
     __slots__ = ("life", "serial")
 
-    def __init__(self, when: float, callback: Callable[..., object], args: Any, context: Context | None) -> None:
+    def __init__(self, when: float, callback: Callable[..., object], args: Any, context: Context, serial: int) -> None:
         self._when = when
         self._callback = callback
         self._args = args
-        self._context = context if context is not None else copy_context()
+        self._context = context
         self._cancelled = False
-        self.life = self._context.get(LIFE)
-        self.serial = next(_serials)
+        self.life = context.get(LIFE)
+        self.serial = serial
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -218,8 +219,10 @@ class _NotKept(SimHandle):
 
 
 _NOT_KEPT: Final = _NotKept()
-#: What waits in the loop or is parked: a handle, or (callback, arguments, context, life).
-Due: TypeAlias = "SimHandle | SimTimer | tuple[Callable[..., object], tuple[Any, ...], Context, Life | None]"
+#: A callback that cannot be cancelled, with its arguments, context and life.
+_Callback: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], Context, Life | None]
+#: What waits in the loop or is parked.
+Due: TypeAlias = SimHandle | SimTimer | _Callback
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -228,7 +231,9 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now_s = 0.0
-        self._timers: list[tuple[float, int, SimTimer]] = []
+        #: Virtual milliseconds since the start; a timer for millisecond n does not run at n - 1.
+        self.now_ms = 0
+        self._timers: list[tuple[float, int, SimTimer | _Callback]] = []
         #: Every life there was, that of the world first: whatever belongs to no process.
         self.lives: list[Life] = []
         self._world = Life(self, "world", 0)
@@ -237,12 +242,10 @@ class SimLoop(asyncio.BaseEventLoop):
         """Virtual seconds since the start."""
         return self._now_s
 
-    @property
-    def now_ms(self) -> int:
-        """Virtual milliseconds since the start; a timer for millisecond n does not run at n - 1."""
-        return int(self._now_s * 1000 + 1e-6)
-
     # ---- what asyncio calls
+
+    #: Every task and future asks for it: never, as fast as it can be said.
+    get_debug = staticmethod(bool)
 
     def create_future(self) -> SimFuture:
         """A future."""
@@ -276,18 +279,33 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimTimer:
         """Run a callback `delay` seconds from now."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        return self._timer(self._now_s + delay, callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimTimer:
         """Run a callback at a time."""
-        timer = SimTimer(when, callback, args, context)
+        return self._timer(when, callback, args, context)
+
+    def _timer(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> SimTimer:
+        serial = next(_serials)
+        timer = SimTimer(when, callback, args, copy_context() if context is None else context, serial)
         if when > self._now_s:
-            heappush(self._timers, (when, timer.serial, timer))
+            heappush(self._timers, (when, serial, timer))
         else:
             self._ready.append(timer)  # type: ignore[attr-defined]
         return timer
+
+    def carry(self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
+        """As `call_at`, for what is on its way and cannot be called back: messages, of which there are many."""
+        due = (callback, args, context, context.get(LIFE))
+        if when > self._now_s:
+            heappush(self._timers, (when, next(_serials), due))
+        else:
+            next(_serials)
+            self._ready.append(due)  # type: ignore[attr-defined]
 
     def _process_events(self, event_list: object) -> None:
         """There are no files."""
@@ -328,11 +346,15 @@ class SimLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         """Go on to the next timer."""
         timers, ready = self._timers, self._ready  # type: ignore[attr-defined]
-        while timers and timers[0][2]._cancelled:
-            heappop(timers)
-        if not timers:
+        while timers:
+            now_s, _, due = heappop(timers)
+            if type(due) is tuple or not due._cancelled:  # type: ignore[union-attr]
+                break
+        else:
             raise RuntimeError("the loop would wait for ever: no timer is set and nothing is ready")
-        self._now_s = now_s = timers[0][0]
+        ready.append(due)
+        self._now_s = now_s
+        self.now_ms = int(now_s * 1000 + 1e-6)
         while timers and timers[0][0] == now_s:
             ready.append(heappop(timers)[2])
 

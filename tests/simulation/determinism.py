@@ -6,6 +6,7 @@ written to logs, and the garbage collector rests, so that no finaliser runs at a
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import random
@@ -105,7 +106,7 @@ def run(seed: int, main: Callable[[], Coroutine[Any, Any, T]], log_lines: list[s
     loop_scribe = _scribe = Scribe(loop, log_lines)
     loop.set_exception_handler(loop_scribe.exception)
     logging = _logging(loop_scribe, log_lines is not None)
-    with seeded(seed, loop), logging, _resting_collector(), _quiet_end(), wired():
+    with seeded(seed, loop), logging, _unlisted_tasks(), _resting_collector(), _quiet_end(), wired():
         try:
             return loop.run_until_complete(main())
         finally:
@@ -188,12 +189,26 @@ def _logging(loop_scribe: Scribe, keep: bool) -> Iterator[None]:
 
 
 @contextmanager
+def _unlisted_tasks() -> Iterator[None]:
+    """asyncio keeps a list of all tasks, weakly and dearly, for debuggers. Here every life knows its own."""
+    everyone = getattr(asyncio.tasks, "_all_tasks", None)  # elsewhere in later versions, and cheaper
+    if everyone is None:
+        yield
+        return
+    with mock.patch.object(everyone, "add", hash):  # a task is numbered when it is first hashed: when it is made
+        yield
+
+
+@contextmanager
 def _resting_collector() -> Iterator[None]:
     """No collection but the one at the end, and what is older than the run is not looked at then.
 
-    What the run before was still holding at its own end goes first: once frozen, nobody would look at it again.
+    What the run before was still holding at its own end goes first: once frozen, nobody would look at it again. Where
+    the collector rests anyway, in a worker that has frozen what it began with, the one at this run's end takes both.
     """
-    was = gc.isenabled()
+    if not gc.isenabled():
+        yield
+        return
     gc.disable()
     with _unheard():
         gc.collect()
@@ -202,8 +217,7 @@ def _resting_collector() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-        if was:
-            gc.enable()
+        gc.enable()
 
 
 @contextmanager

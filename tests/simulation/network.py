@@ -237,7 +237,7 @@ class SimNetwork:
             else:
                 deliver()
 
-        self.loop.call_at(due_s, arrive, context=self._nowhere)
+        self.loop.carry(due_s, arrive, (), self._nowhere)
         return due_s
 
     def loses(self) -> bool:

@@ -97,7 +97,7 @@ class SimStorage:
         hold = self._holds.get(client)
         if hold is not None and hold.stage is stage and self._rng.random() < hold.rate:
             ms += self._rng.random() * hold.up_to_ms
-        self._loop.call_later(ms / 1000, on, context=self._nowhere)
+        self._loop.carry(self._loop.time() + ms / 1000, on, (), self._nowhere)
 
     def _unless_lost(self, client: str, on: Event, lost: Event) -> None:
         rate = self._lossy.get(client)
@@ -121,7 +121,7 @@ class SimStorage:
         """What the store sends by itself, to replicas and subscribers."""
         low, high = self.delay_ms
         delay_s = (low + self._rng.random() * (high - low)) / 1000
-        self._loop.call_later(delay_s, arrive, context=self._nowhere)
+        self._loop.carry(self._loop.time() + delay_s, arrive, (), self._nowhere)
 
     # ---- faults of one process's way to the store
 

@@ -15,7 +15,7 @@ from kip932.errors import KafkaError, RequestTimedOutError
 from kip932.ids import ACK_RENEW
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.share_session import ShareSession
-from sharegroups.core.acknowledgements import Delivery, offsets_with
+from sharegroups.core.acknowledgements import Delivery, offsets_with, record_ranges
 from sharegroups.core.record_batch import Extent, restrict
 from sharegroups.errors import IllegalStateError
 from sharegroups.messages import Delivered, TopicIdPartition
@@ -147,8 +147,8 @@ class AckLedger:
         partition = ack.delivered.key
         if isinstance(ack.commit, Commit):
             ack.commit.settle(partition, error)
-        if self.callback is not None and not ack.unseen:
-            ranges = [(batch.first, batch.last) for batch in ack.batches]
+        # A hole in the log may span a million offsets (CM-47), none of which the application was given.
+        if self.callback is not None and not ack.unseen and (ranges := record_ranges(ack.batches)):
             self._results.append(AckResult(partition, ranges, error))
         return _renewed(ack) if ack.renews and error is None else None
 

@@ -61,6 +61,8 @@ class PendingAck:
     unseen: bool = False
     #: Retried acknowledgements wait until then.
     not_before_ms: int = 0
+    #: What an earlier try was answered, which may have taken effect all the same.
+    unsure: KafkaError | None = None
     renews: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -198,10 +200,13 @@ class AckOutbox:
                     self._backoff.next_ms() if delay_ms is None else delay_ms
                 )  # one for all: they failed together
                 self._try_again(ack, error, delay_ms)
+            elif isinstance(error, InvalidRecordStateError) and ack.unsure is not None:
+                self._owner.settled(ack, ack.unsure)  # the records may be gone because the earlier try took effect
             else:
                 self._owner.settled(ack, error)
 
     def _try_again(self, ack: PendingAck, error: KafkaError, delay_ms: int) -> None:
+        ack.unsure = error
         ack.not_before_ms = _now_ms() + delay_ms
         if ack.not_before_ms > ack.deadline_ms:
             text = f"the acknowledgements were not taken in time; the last answer was: {error}"

@@ -156,7 +156,7 @@ class Cluster:
         self._refresh.set()
 
     async def wait_refreshed(self) -> None:
-        """Fetch metadata soon and return after the round that began after this call."""
+        """Fetch metadata soon and return when a round has ended; one that was under way at this call counts."""
         target = self._rounds + 1
         self._refresh.set()
         async with self._refreshed:

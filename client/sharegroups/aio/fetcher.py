@@ -171,10 +171,18 @@ class Fetcher:
         self._buffer.clear()
         self._assignment = frozenset()
         sessions = list(self._sessions.values())
-        await asyncio.gather(*(session.close(timeout_s) for session in sessions), *self._closing)
+        await asyncio.gather(*(session.close(timeout_s) for session in sessions), self._finish_closing(timeout_s))
         self._sessions.clear()
 
     # Steps.
+
+    async def _finish_closing(self, timeout_s: float) -> None:
+        """Sessions that were being closed already get no more time than the others."""
+        if self._closing:
+            _, late = await asyncio.wait(self._closing, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     def _recovered(self) -> None:
         for session in self._sessions.values():

@@ -114,7 +114,10 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(stream.close() for stream in self._streams.values()))
-        self.fail_all(NetworkError("the producer was closed before the record was delivered"))
+        closed = NetworkError("the producer was closed before the record was delivered")
+        for group in self.buffer.in_flight():  # of tasks that were cancelled before they began
+            self._failed(group, closed, None)
+        self.fail_all(closed)
         for line in self._undelivered.rest():
             log.error(line)
 

@@ -127,12 +127,18 @@ class ShareSession:
             stream.abandon(f"no answer, and node {self.node_id} does not lead these partitions any more")
 
     async def close(self, timeout_s: float) -> None:
-        """Send what is pending, close the session with epoch −1, end the stream (CL-28, CL-37). Never raises."""
+        """Send what is pending, close the session with epoch −1, end the stream (CL-28, CL-37). Raises only when it is
+        cancelled, with the stream ended all the same."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._close_session()
         except (TimeoutError, TransportError):
             pass  # the end of the stream closes the session too (PL-520)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Stop what is under way, settle what has no outcome, end the stream."""
         self._closed = True
         tasks = [task for task in (self._opening_fetch, self._acknowledging) if task is not None]
         for task in tasks:
@@ -295,6 +301,9 @@ class ShareSession:
         except TransportError as error:
             self._lost(step.generation, error, sent)
             return
+        except asyncio.CancelledError:
+            self.outbox.fail(sent, self._was_closed())  # the time to close is over; their fate is not known (CL-26)
+            raise
         if refusal := error_for(response.error_code, response.error_message):
             self._refused(step, sent, refusal)
             return

@@ -156,6 +156,22 @@ def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, 
     return found
 
 
+def record_ranges(batches: Iterable[AckBatch]) -> list[tuple[int, int]]:
+    """The offsets of records that `batches` speak of, as ranges: all but those without a record (CL-26)."""
+    found: list[tuple[int, int]] = []
+    for first, last, types in batches:
+        if ACK_GAP not in types:
+            found.append((first, last))
+            continue
+        offset = first
+        for is_gap, run in groupby(types, key=ACK_GAP.__eq__):
+            end = offset + sum(1 for _ in run)
+            if not is_gap:
+                found.append((offset, end - 1))
+            offset = end
+    return found
+
+
 def has_renewal(batches: Iterable[AckBatch]) -> bool:
     """Whether a request with these batches must carry `is_renew_ack` (CL-27)."""
     for _, _, types in batches:  # noqa: SIM110 - nearly always one batch: no generator for it

@@ -32,13 +32,14 @@ class SessionStep(NamedTuple):
 class FetchSession:
     """Epochs and membership of one share session. `wanted` maps partitions to topic names, in fetch order."""
 
-    __slots__ = ("_epoch", "_established", "_known", "_session_id", "generation")
+    __slots__ = ("_epoch", "_established", "_known", "_last_known", "_session_id", "generation")
 
     def __init__(self) -> None:
         self._epoch = _OPEN
         self._session_id: int | None = None
         self._established = False
         self._known: dict[TopicIdPartition, None] = {}
+        self._last_known: dict[TopicIdPartition, None] = {}
         self.generation = 0
 
     @property
@@ -53,8 +54,9 @@ class FetchSession:
 
     @property
     def known(self) -> tuple[TopicIdPartition, ...]:
-        """The partitions that the leader holds in the session, as of the last request."""
-        return tuple(self._known)
+        """The partitions that the leader holds in the session, as of the last request; behind the session's end what it
+        held, for requests under way concern them still."""
+        return tuple(self._known or self._last_known)
 
     def fetch_step(self, wanted: Mapping[TopicIdPartition, str]) -> SessionStep:
         """The next ShareFetch: all partitions when it opens the session, otherwise only what changed (CL-30); of very
@@ -107,5 +109,6 @@ class FetchSession:
         self._epoch = _OPEN
         self._session_id = None
         self._established = False
+        self._last_known = self._known or self._last_known
         self._known = {}
         self.generation += 1

@@ -186,6 +186,10 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             groups.append(lane.in_flight)
         return groups
 
+    def in_flight(self) -> list[Group[RecordT, WatcherT]]:
+        """What `take` gave out and nobody has answered for yet."""
+        return [lane.in_flight for lane in self._lanes.values() if lane.in_flight is not None]
+
     def delivered(self, group: Group[RecordT, WatcherT]) -> None:
         """The leader answered for every batch of the group, or it was given up: its memory is free again."""
         lane = self._lanes[group.partition]

@@ -5,6 +5,7 @@ and a tumbling window of event time. A lower bound says so in its name (`_lb`).
 """
 
 from .groups import convergence, group_windows, share_partition_counts
+from .lag import lag_seconds, with_log_ends
 from .progress import latest_state, progress
 from .quality import gaps, quality, shard_skew
 from .replaying import poison, replay_windows
@@ -15,6 +16,7 @@ __all__ = [
     "fill_windows",
     "gaps",
     "group_windows",
+    "lag_seconds",
     "latest_state",
     "poison",
     "progress",
@@ -23,4 +25,5 @@ __all__ = [
     "shard_skew",
     "share_partition_counts",
     "stalls",
+    "with_log_ends",
 ]

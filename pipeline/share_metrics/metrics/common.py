@@ -45,6 +45,20 @@ def timed(rows: DataFrame) -> DataFrame:
     return once.withColumn("event_time", F.max("ts").over(seen)).withColumn("losses", F.sum(lost).over(seen))
 
 
+def since(rows: DataFrame, begin: Column) -> DataFrame:
+    """Share-state rows from a time on, and before it what says where each share-partition stood then (PM-32).
+
+    That is its last snapshot and what follows it, however long ago: else what a share-partition did after an idle time
+    would be compared with nothing. Rows without a time, as gaps, always count.
+    """
+    late = F.col("ts").isNull() | (F.col("ts") >= begin)
+    old = rows.where(~late)
+    snapshots = old.where("record_type = 'snapshot'").groupBy(*KEY)
+    stood = snapshots.agg(F.max(F.struct(*ORDER)).alias("stood"))
+    kept = old.join(stood, [*KEY]).where(F.struct(*ORDER) >= F.col("stood")).select(*rows.columns)
+    return rows.where(late).unionByName(kept)
+
+
 def windowed(rows: DataFrame, window_s: int) -> DataFrame:
     """Rows with `window`, the start of the tumbling window that their event time lies in."""
     return rows.withColumn("window", F.window("event_time", f"{window_s} seconds").start)
@@ -58,3 +72,8 @@ def newest(column: str) -> Column:
 def ratio(part: Column, whole: Column) -> Column:
     """part / whole, null where there is nothing to compare with."""
     return F.when(whole != 0, part / whole)
+
+
+def at_least_0(value: Column) -> Column:
+    """The value, 0 where it is negative, and null where it is null: Spark's `greatest` would make that 0 too."""
+    return F.when(value.isNotNull(), F.greatest(value, F.lit(0)))

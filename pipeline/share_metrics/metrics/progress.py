@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from .common import COLD, KEY, before, in_order, newest, ratio, so_far, timed, windowed
+from .common import COLD, KEY, at_least_0, before, in_order, newest, ratio, so_far, timed, windowed
 
 
 def latest_state(rows: DataFrame) -> DataFrame:
@@ -38,8 +38,8 @@ def progress(rows: DataFrame, window_s: int = 60) -> DataFrame:
         (F.col("spso_delta") / window_s).alias("spso_rate"),
         (finished / window_s).alias("finished_rate"),
         (F.col("writes") / window_s).alias("write_rate"),
-        F.greatest(lag, F.lit(0)).alias("lag"),
-        F.greatest(F.col("speo") - F.col("spso"), F.lit(0)).alias("in_flight_width"),
+        at_least_0(lag).alias("lag"),
+        at_least_0(F.col("speo") - F.col("spso")).alias("in_flight_width"),
         ratio(F.col("redelivered_lb"), F.col("finished_known")).alias("redelivery_ratio"),
         ratio(F.col("updates"), F.col("snapshots")).alias("update_snapshot_ratio"),
         ratio(F.col("cold_snapshots"), F.col("snapshots") + F.col("cold_snapshots")).alias("cold_share"),

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 
 from share_metrics.reader.schemas import CLAIM, GAP, MALFORMED, NOOP, NOT_RECORDS, UNKNOWN
 
-from .common import KEY
+from .common import KEY, ratio
 
 _GAP: Final = "from_id string, to_id string, lost bigint, reason string"
 
@@ -59,5 +59,6 @@ def shard_skew(rows: DataFrame) -> DataFrame:
         F.transform("sorted", lambda entries, index: entries * (index + 1)), F.lit(0).cast("bigint"), lambda a, b: a + b
     )
     total = F.aggregate("sorted", F.lit(0).cast("bigint"), lambda a, b: a + b)
-    gini = 2 * ranked / (count * total) - (count + 1) / count
+    # `ratio`: of no streams at all there is no skew, and Spark would fail at the division.
+    gini = 2 * ratio(ranked, count * total) - ratio(count + 1, count)
     return streams.crossJoin(totals.select("skew", gini.alias("gini")))

@@ -96,7 +96,8 @@ class Store:
     def pipeline(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
         """Replies to (key, command) pairs, in order; pairs of one node travel together.
 
-        A key that has moved to another node is asked for there (PM-14). Raises StoreUnreachableError, StoreReplyError.
+        A key that has moved to another node, or is moving, is asked for there (PM-14). Raises StoreUnreachableError,
+        StoreReplyError.
         """
         replies: list[Any] = [None] * len(commands)
         open_ = list(range(len(commands)))
@@ -108,6 +109,8 @@ class Store:
             for node, indexes in self._by_node(commands, open_).items():
                 found = self._run(node, [commands[index][1] for index in indexes])
                 for index, reply in zip(indexes, found, strict=True):
+                    if type(reply) is AskError:  # of which MovedError is a kind
+                        reply = self._asked(f"{reply.host}:{reply.port}", commands[index][1])  # noqa: PLW2901
                     if isinstance(reply, MovedError | AskError | TryAgainError | ClusterDownError):
                         moved.append(index)
                     elif isinstance(reply, Exception):
@@ -139,6 +142,10 @@ class Store:
         except (RedisError, OSError) as error:
             self._slots.clear()
             raise StoreUnreachableError(f"the store at {node or self._parts.path} does not answer: {error}") from error
+
+    def _asked(self, node: str, words: Command) -> Any:
+        """The reply of the node that a slot is moving to, which answers for a key it has already."""
+        return self._run(node, [("ASKING",), words])[1]
 
     def _client(self, node: str) -> redis.Redis:
         if node not in self._nodes:

@@ -12,6 +12,7 @@ from .schemas import Kind
 from .store import Store
 
 _META_LOG: Final = "{meta}:log"
+_CLUSTER_ID: Final = "{meta}:cluster"
 _CONFIG_KEYS: Final = {Kind.SHARE_STATE: "sgs:config", Kind.GROUP: "gc:config"}
 _TAGS: Final = {Kind.SHARE_STATE: "sgs", Kind.GROUP: "gc"}
 _PAGE: Final = 500
@@ -45,6 +46,12 @@ def _shards(store: Store, key: str) -> int:
     if found is None:
         raise NoClusterError(f"the store has no key {key}, so no cluster was made in it; is it the right store?")
     return int(found)
+
+
+def cluster_id(store: Store) -> str:
+    """The id that the cluster was given when it was made; "" in a store that has none. Raises as `Store.call` does."""
+    found = store.call(_CLUSTER_ID, "GET", _CLUSTER_ID)
+    return found.decode() if found else ""
 
 
 def topics(store: Store) -> list[Topic]:

@@ -1,7 +1,7 @@
 """One HTML page that says how share groups fare (PM-37): `collect` asks Spark, `page` writes, `svg` draws."""
 
-from .collect import collect
-from .model import Report
+from .collect import Logs, collect
+from .model import Report, totals
 from .page import render
 
-__all__ = ["Report", "collect", "render"]
+__all__ = ["Logs", "Report", "collect", "render", "totals"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
@@ -12,18 +12,21 @@ from share_metrics.metrics import (
     fill_windows,
     gaps,
     group_windows,
+    lag_seconds,
     poison,
     progress,
     quality,
     replay_windows,
     shard_skew,
     stalls,
+    with_log_ends,
 )
-from share_metrics.metrics.common import KEY
+from share_metrics.metrics.common import KEY, since
+from share_metrics.metrics.newest import topic_names
 
 from .model import SHOWN_MAX, PartitionLine, Point, Report
 
-#: How far before the report's time rows are read, so that a replay finds a snapshot to start from (PM-32).
+#: How far before the report's time all rows are read; of what is older, where share-partitions stood (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 _ROWS_MAX: Final = 200
 _SUMMED: Final = (
@@ -32,14 +35,24 @@ _SUMMED: Final = (
 )  # fmt: skip
 
 
-def collect(states: DataFrame, groups: DataFrame, begin: datetime, end: datetime, window_s: int = 60) -> Report:
+class Logs(NamedTuple):
+    """What is known of topics' logs: rows of the kind `log_meta`, and samples of `log_ends` (PM-18)."""
+
+    batches: DataFrame
+    ends: DataFrame
+
+
+def collect(  # noqa: PLR0917 - what a report is made of
+    states: DataFrame, groups: DataFrame, begin: datetime, end: datetime, window_s: int = 60, logs: Logs | None = None
+) -> Report:
     """The report from `begin` to `end` (exclusive), from rows of the kinds `share_state` and `group`.
 
+    With `logs` lag has seconds too, and is known where leaders did not write it.
     Share-partitions show what they did then; idle windows are filled. Rows without a time, as gaps, always count.
     """
-    states, groups = _between(states, begin - READ_BACK, end), _between(groups, begin - READ_BACK, end)
+    states, groups = since(_before(states, end), F.lit(begin - READ_BACK)), _before(groups, end)
     names = _names(groups)
-    windows = progress(states, window_s).localCheckpoint()
+    windows = _lagging(progress(states, window_s), logs, window_s).localCheckpoint()
     filled = fill_windows(windows, window_s).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
@@ -61,15 +74,18 @@ def collect(states: DataFrame, groups: DataFrame, begin: datetime, end: datetime
     )
 
 
-def _between(rows: DataFrame, begin: datetime, end: datetime) -> DataFrame:
-    return rows.where(F.col("ts").isNull() | ((F.col("ts") >= F.lit(begin)) & (F.col("ts") < F.lit(end))))
+def _lagging(windows: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
+    if logs is None:
+        return windows.withColumn("lag_seconds", F.lit(None).cast("double"))
+    return lag_seconds(with_log_ends(windows, logs.ends, window_s), logs.batches, window_s)
+
+
+def _before(rows: DataFrame, end: datetime) -> DataFrame:
+    return rows.where(F.col("ts").isNull() | (F.col("ts") < F.lit(end)))
 
 
 def _names(groups: DataFrame) -> dict[str, str]:
-    """Topic names by id, from the newest record of each that has one (PM-19)."""
-    told = groups.where("record_type = 'state'").select("epoch", "seq", F.explode("initialized").alias("topic"))
-    named = told.groupBy("topic.topic_id").agg(F.max_by("topic.topic_name", F.struct("epoch", "seq")).alias("name"))
-    return {row["topic_id"]: row["name"] for row in named.collect()}
+    return {row["topic_id"]: row["topic_name"] for row in topic_names(groups).collect()}
 
 
 def _lines(windows: DataFrame, filled: DataFrame, names: dict[str, str]) -> list[PartitionLine]:
@@ -77,6 +93,7 @@ def _lines(windows: DataFrame, filled: DataFrame, names: dict[str, str]) -> list
         *(F.sum(name).alias(name) for name in _SUMMED),
         F.max_by("spso", "window").alias("spso"),
         F.max_by("lag", F.when(F.col("lag").isNotNull(), F.col("window"))).alias("lag"),
+        F.max_by("lag_seconds", "window").alias("lag_seconds"),
     )
     ordered = [row.asDict() for row in totals.orderBy(F.desc_nulls_last("lag"), *KEY).collect()]
     worst = {tuple(row[name] for name in KEY) for row in ordered[:SHOWN_MAX]}
@@ -105,6 +122,7 @@ def _line(row: dict[str, Any], names: dict[str, str], points: tuple[Point, ...])
         row["state_epoch_resets"],
         row["anomalies"],
         points,
+        row["lag_seconds"],
     )
 
 

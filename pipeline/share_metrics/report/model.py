@@ -11,6 +11,8 @@ SHOWN_MAX: Final = 20
 
 Row = Mapping[str, Any]
 
+_TOTALS: Final = ("finished", "accepted", "released", "rejected", "timed_out", "limited", "redelivered_lb")
+
 
 class Point(NamedTuple):
     """One window of a share-partition; None where nothing is known."""
@@ -38,6 +40,7 @@ class PartitionLine:
     resets: int
     anomalies: int
     points: tuple[Point, ...] = ()
+    lag_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +72,10 @@ class Report:
         doubtful = sum(row["quarantined"] + row["unknown"] for row in self.quality)
         odd = sum(line.anomalies for line in self.partitions)
         return "amber" if self.stalls or self.poison or self.incomplete or doubtful or odd else "green"
+
+
+def totals(report: Report) -> dict[str, int]:
+    """Sums over all share-partitions, lag included; what nobody recorded counts as 0. Names end in `_lb` as above."""
+    counted = {name: sum(getattr(line, name) or 0 for line in report.partitions) for name in (*_TOTALS, "lag")}
+    found = {"poison": len(report.poison), "stalls": len(report.stalls), "lost": report.lost}
+    return {"share_partitions": len(report.partitions)} | counted | found

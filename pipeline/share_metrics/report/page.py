@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
-from .model import SHOWN_MAX, PartitionLine, Report
-from .svg import chart
+from .model import SHOWN_MAX, PartitionLine, Report, totals
+from .svg import bar, chart
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2127;--dim:#5c6670;--paper:#fff;--line:#d8dee4;--mark:#1f6feb}
 @media(prefers-color-scheme:dark){:root{--ink:#e6eaee;--dim:#9aa4ae;--paper:#14181c;--line:#333b43;--mark:#6ea8fe}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)}
-body{margin:0 auto;max-width:70rem;padding:1rem}
+body{margin:0 auto;max-width:70rem;padding:1rem;overflow-wrap:anywhere}
 h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}h3{font-size:1rem;margin:1rem 0 0}
 .dim,.none,caption{color:var(--dim)}caption{text-align:left}
 .light{display:inline-block;padding:.1rem .7rem;border-radius:1rem;color:#fff;font-weight:600}
@@ -24,6 +24,10 @@ th:first-child,td:first-child{text-align:left}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(16rem,1fr));gap:.5rem 1.5rem}
 svg{width:100%;height:auto}svg text{font-size:10px;fill:var(--dim)}
 svg polyline{fill:none;stroke:var(--mark);stroke-width:1.5}svg .axis{stroke:var(--line)}
+.mix td:nth-child(2){min-width:10rem;width:99%}.mix svg{height:.9rem;display:block}
+.key{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .6rem;border-radius:.2rem}
+.k0{fill:#2da44e;background:#2da44e}.k1{fill:#1f6feb;background:#1f6feb}.k2{fill:#cf222e;background:#cf222e}
+.k3{fill:#d4a72c;background:#d4a72c}.k4{fill:#8250df;background:#8250df}
 """
 _WORDS: Final = {
     "red": "Something stands still, or entries were lost.",
@@ -31,8 +35,8 @@ _WORDS: Final = {
     "green": "Nothing stands still, nothing was lost, nothing odd was found.",
 }
 _LINE_HEAD: Final = (
-    "share-partition", "start offset", "lag", "finished", "accepted", "released", "rejected", "timed out", "over limit",
-    "redelivered ≥", "ratio ≥", "resets", "anomalies",
+    "share-partition", "start offset", "lag", "lag in s", "finished", "accepted", "released", "rejected", "timed out",
+    "over limit", "redelivered ≥", "ratio ≥", "resets", "anomalies",
 )  # fmt: skip
 _QUALITY: Final = ("stream", "entries", "claims", "noops", "quarantined", "unknown", "gaps", "lost")
 
@@ -51,6 +55,8 @@ def render(report: Report) -> str:
         _fold(f"{len(folded)} more share-partitions", _partitions(folded)) if folded else "",
         "<h2>Lag and progress</h2>",
         *(_charts(line) for line in shown),
+        "<h2>Acknowledgements</h2>",
+        _mix(shown),
         "<h2>Poison candidates</h2>",
         _table(("offset", "share-partition", "state", "deliveries", "first seen", "last seen", "released"),
                ((row["offset"], row["name"], row["delivery_state"], row["delivery_count"], row["first_seen"],
@@ -77,14 +83,17 @@ def render(report: Report) -> str:
 
 
 def _summary(report: Report) -> str:
-    lag = sum(line.lag or 0 for line in report.partitions)
-    finished = sum(line.finished for line in report.partitions)
+    sums = totals(report)
     stalled = len({row["name"] for row in report.stalls})
-    facts = (
-        f"{len(report.partitions):,} share-partitions, {finished:,} records finished, lag {lag:,}, "
-        f"{stalled:,} standing still, {len(report.poison):,} poison candidates, {report.lost:,} entries lost."
+    done = (
+        f"{sums['share_partitions']:,} share-partitions, {sums['finished']:,} records finished, lag {sums['lag']:,}: "
+        f"{sums['accepted']:,} accepted, {sums['released']:,} released, {sums['rejected']:,} rejected, "
+        f"{sums['timed_out']:,} timed out, {sums['limited']:,} over the limit; "
+        f"at least {sums['redelivered_lb']:,} finished after redelivery."
     )
-    return f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p><p>{facts}</p>'
+    odd = f"{stalled:,} standing still, {sums['poison']:,} poison candidates, {sums['lost']:,} entries lost."
+    words = f"<p>{done}</p><p>{odd}</p>"
+    return f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p>{words}'
 
 
 def _partitions(lines: Sequence[PartitionLine]) -> str:
@@ -92,7 +101,7 @@ def _partitions(lines: Sequence[PartitionLine]) -> str:
         _LINE_HEAD,
         (
             (
-                line.name, line.spso, line.lag, line.finished, line.accepted, line.released, line.rejected,
+                line.name, line.spso, line.lag, line.lag_s, line.finished, line.accepted, line.released, line.rejected,
                 line.timed_out, line.limited, line.redelivered_lb, line.redelivery_ratio, line.resets, line.anomalies,
             )
             for line in lines
@@ -104,6 +113,22 @@ def _charts(line: PartitionLine) -> str:
     lag = chart("lag", [(point.time_s, point.lag) for point in line.points]) if line.points else ""
     done = chart("finished", [(point.time_s, point.finished) for point in line.points]) if line.points else ""
     return f'<h3>{escape(line.name)}</h3><div class="charts">{lag}{done}</div>'
+
+
+def _mix(lines: Sequence[PartitionLine]) -> str:
+    """A bar for each share-partition, and the words for its colours."""
+    kinds = ("accepted", "released", "rejected", "timed out", "over limit")
+    key = "".join(f'<span class="key k{number}"></span>{kind} ' for number, kind in enumerate(kinds))
+    bars = "".join(
+        f"<tr><td>{escape(line.name)}</td><td>{bar(counts)}</td><td>{_cell(line.redelivery_ratio)}</td></tr>"
+        for line in lines
+        if sum(counts := [line.accepted or 0, line.released or 0, line.rejected or 0, line.timed_out or 0,
+                          line.limited or 0])
+    )  # fmt: skip
+    if not bars:
+        return '<p class="none">None.</p>'
+    head = "<tr><th>share-partition</th><th>records by type of acknowledgement</th><th>redelivered ≥</th></tr>"
+    return f'<p class="dim">{key}</p><div class="wide"><table class="mix"><thead>{head}</thead>{bars}</table></div>'
 
 
 def _quality(report: Report) -> str:

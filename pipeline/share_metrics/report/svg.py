@@ -30,6 +30,22 @@ def chart(label: str, points: Sequence[tuple[int, float | None]]) -> str:
     )
 
 
+def bar(counts: Sequence[int]) -> str:
+    """One bar that shows how a total is made up, of which there is some; part n has the class `k<n>`."""
+    total = sum(counts)
+    parts, x = [], 0.0
+    for number, count in enumerate(counts):
+        width = count * _WIDTH / total
+        if count:
+            parts.append(f'<rect class="k{number}" x="{x:.1f}" y="0" width="{width:.1f}" height="10"/>')
+        x += width
+    words = " + ".join(f"{count:,}" for count in counts)
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} 10" preserveAspectRatio="none" role="img" aria-label="{words}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
 def _lines(points: Sequence[tuple[int, float | None]], top: float) -> list[str]:
     begin, span = points[0][0], max(points[-1][0] - points[0][0], 1)
     lines: list[list[str]] = [[]]

@@ -14,26 +14,28 @@ from .source import RedisStreams
 
 
 def build_session(name: str, master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session in UTC with the source `redis_streams`, on the loopback only. Raises NoJavaError.
+    """A session in UTC with the source `redis_streams`. Raises NoJavaError.
 
-    `settings` override what is set here.
+    On this machine (`local[…]`) it talks over the loopback only; for a cluster of `master` it takes the address that
+    SPARK_LOCAL_IP or the machine's name says (PM-71). `settings` override what is set here.
     """
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers run another Python, without this package
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    local = _LOOPBACK if master.startswith("local") else {}
+    if local:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**_SETTINGS, **(settings or {})}.items():
+    for key, value in {**_SETTINGS, **local, **(settings or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.dataSource.register(RedisStreams)
     return session
 
 
+_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

@@ -13,6 +13,7 @@ from group_coordinator.core import records
 from group_coordinator.core.assignor import Assignor, AssignorError, GroupSpec, MemberSpec, check_targets
 from group_coordinator.core.commands import Effect, Heartbeat, HeartbeatReply, InitializeState
 from group_coordinator.core.group import NO_LIFECYCLE, Group, replayed
+from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.member import Member
 from group_coordinator.core.records import Record, Tombstone
 from group_coordinator.core.standing import Standing, StandingMemo
@@ -54,6 +55,13 @@ class Draft:
         """GE := GE + 1 (GC-24e, GC-29)."""
         group = self.group
         self.write(records.GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, len(group.members)))
+
+    def order_initialization(self, states: Lifecycle, attempt: int, fenced_rounds: int = 0) -> None:
+        """Order what `attempt` asks for: one call per state epoch (GC-73)."""
+        self.effects.extend(
+            InitializeState(self.group.group_id, attempt, epoch, partitions, fenced_rounds)
+            for epoch, partitions in states.requests(attempt).items()
+        )
 
 
 def admitted(group: Group | None, command: Heartbeat, settings: Settings) -> Member | None:
@@ -212,9 +220,9 @@ def _order_initialization(draft: Draft, wanted: list[tuple[Topic, tuple[int, ...
     """GC-71: the entries go into this heartbeat's own batch; the call follows once it is durable (GC-24i)."""
     group = draft.group
     attempt = context.next_attempt(context.now_ms)
-    lifecycle = (group.lifecycle or NO_LIFECYCLE).start(wanted, context.now_ms, attempt)
+    lifecycle = (group.lifecycle or NO_LIFECYCLE).start(wanted, group.epoch, context.now_ms, attempt)
     draft.write(records.StateMetadata(group.group_id, lifecycle))
-    draft.effects.append(InitializeState(group.group_id, attempt, group.epoch, lifecycle.requests(attempt)))
+    draft.order_initialization(lifecycle, attempt)
 
 
 def _interval_ms(group: Group, member: Member, standing: Standing, context: Context) -> int:

@@ -1,8 +1,9 @@
 """Which share-partitions of a group are initialising, initialised, or being deleted: the STATE record's value.
 
     absent ──start──▶ initialising ──finished──▶ initialised ──sent_back / alter──▶ initialising
-       ▲                   │ failed                   │
-       └───────────────────┴──────── without ─────────┘          deleting is kept per topic
+       ▲                 │ ▲ │                        │
+       │                 └─┘ │ failed, restart        │          deleting is kept per topic
+       └─────────────────────┴────── without ─────────┘
 
 A frozen value; every change returns a new one, and the same one when nothing changed. A partition is in at most one
 list. It never asks anybody for anything: it only says what would have to be asked (GC-63, GC-70…GC-82).
@@ -24,9 +25,14 @@ START_OF_LOG: Final = 0
 
 
 class Initializing(NamedTuple):
-    """A partition whose initialisation was asked for. Only `start_offset` is persisted (GC-73, GC-76a)."""
+    """A partition whose initialisation was asked for, and what with (GC-73); `since_ms` and `attempt` are in-memory
+    only (GC-76a).
+
+    `state_epoch` None: written by a build that did not keep it; the next request takes the group epoch.
+    """
 
     start_offset: int
+    state_epoch: int | None
     since_ms: int = LONG_AGO
     attempt: int = 0
 
@@ -67,8 +73,13 @@ class Lifecycle:
         known.update(state.initialized)
         return tuple(index for index in range(topic.partitions) if index not in known)
 
-    def start(self, wanted: Iterable[tuple[Topic, tuple[int, ...]]], now_ms: int, attempt: int) -> Lifecycle:
-        """Put partitions into initialising; a retry keeps its start offset, their topic leaves deleting (GC-71)."""
+    def start(
+        self, wanted: Iterable[tuple[Topic, tuple[int, ...]]], epoch: int, now_ms: int, attempt: int
+    ) -> Lifecycle:
+        """Put partitions into initialising under state epoch `epoch`; their topic leaves deleting (GC-71).
+
+        A retry keeps its start offset and state epoch: should the state be there already, it stays as it is (SC-33).
+        """
         topics = dict(self.topics)
         deleting = dict(self.deleting)
         for topic, indexes in wanted:
@@ -76,15 +87,18 @@ class Lifecycle:
             entries = dict(state.initializing)
             for index in indexes:
                 old = entries.get(index)
-                start_offset = old.start_offset if old else state.first_start_offset(index)
-                entries[index] = Initializing(start_offset, now_ms, attempt)
+                asked = old if old is not None else Initializing(state.first_start_offset(index), epoch)
+                asked_epoch = epoch if asked.state_epoch is None else asked.state_epoch
+                entries[index] = Initializing(asked.start_offset, asked_epoch, now_ms, attempt)
             topics[topic.topic_id] = replace(state, initializing=dict(sorted(entries.items())))
             deleting.pop(topic.topic_id, None)
         return Lifecycle(topics, deleting)
 
-    def restart(self, partitions: Collection[TopicIdPartition], old: int, now_ms: int, attempt: int) -> Lifecycle:
-        """Entries of attempt `old` are asked for anew under `attempt`, with the same start offsets (GC-76)."""
-        return self._change(partitions, old, lambda entry: Initializing(entry.start_offset, now_ms, attempt))
+    def restart(
+        self, partitions: Collection[TopicIdPartition], old: int, epoch: int, now_ms: int, attempt: int
+    ) -> Lifecycle:
+        """Entries of attempt `old` are asked for anew under `attempt`, at the higher state epoch `epoch` (GC-76)."""
+        return self._change(partitions, old, lambda entry: Initializing(entry.start_offset, epoch, now_ms, attempt))
 
     def finished(self, partitions: Collection[TopicIdPartition], attempt: int) -> Lifecycle:
         """Initialising → initialised, for entries of this attempt only (GC-75, GC-76a)."""
@@ -99,27 +113,24 @@ class Lifecycle:
         return result
 
     def failed(self, partitions: Collection[TopicIdPartition], attempt: int) -> Lifecycle:
-        """Initialising → absent, for entries of this attempt only (GC-76, GC-76a).
+        """Entries of this attempt are due at once (GC-76, GC-76a).
 
-        An entry whose start offset is not −1 stays, due at once: absent, it would be asked for again with −1, and
-        records from before its initialisation would be skipped (GC-73).
+        They stay, with what they were asked for with: an attempt before this one may have succeeded unheard, and
+        another state epoch would reset what was done since.
         """
-        return self._change(
-            partitions,
-            attempt,
-            lambda entry: (
-                None if entry.start_offset == START_BY_RESET else entry._replace(since_ms=LONG_AGO, attempt=0)
-            ),
-        )
+        return self._change(partitions, attempt, lambda entry: entry._replace(since_ms=LONG_AGO, attempt=0))
 
-    def sent_back(self, partitions: Collection[TopicIdPartition], now_ms: int, attempt: int) -> Lifecycle:
+    def sent_back(self, partitions: Collection[TopicIdPartition], epoch: int, now_ms: int, attempt: int) -> Lifecycle:
         """Initialised → initialising from offset 0: the share coordinator has lost their state (GC-82)."""
         result = self
         for topic_id, indexes in _by_topic(partitions).items():
             state = result.topics.get(topic_id)
             lost = indexes.intersection(state.initialized) if state else frozenset[int]()
             if state is not None and lost:
-                entries = {**state.initializing, **dict.fromkeys(lost, Initializing(START_OF_LOG, now_ms, attempt))}
+                entries = {
+                    **state.initializing,
+                    **dict.fromkeys(lost, Initializing(START_OF_LOG, epoch, now_ms, attempt)),
+                }
                 left = tuple(index for index in state.initialized if index not in lost)
                 result = result._with(replace(state, initializing=dict(sorted(entries.items())), initialized=left))
         return result
@@ -133,20 +144,22 @@ class Lifecycle:
             {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topic_ids},
         )
 
-    def requests(self, attempt: int) -> tuple[tuple[TopicIdPartition, int], ...]:
-        """(partition, start offset) of every entry that `attempt` asks for."""
-        return tuple(
-            (TopicIdPartition(topic_id, index), entry.start_offset)
-            for topic_id, topic in sorted(self.topics.items())
-            for index, entry in topic.initializing.items()
-            if entry.attempt == attempt
-        )
+    def requests(self, attempt: int) -> Mapping[int, tuple[tuple[TopicIdPartition, int], ...]]:
+        """State epoch → (partition, start offset) of every entry that `attempt` asks for (GC-73)."""
+        found: dict[int, list[tuple[TopicIdPartition, int]]] = {}
+        for topic_id, topic in sorted(self.topics.items()):
+            for index, entry in topic.initializing.items():
+                if entry.attempt == attempt and entry.state_epoch is not None:
+                    found.setdefault(entry.state_epoch, []).append(
+                        (TopicIdPartition(topic_id, index), entry.start_offset)
+                    )
+        return {epoch: tuple(partitions) for epoch, partitions in sorted(found.items())}
 
     def _change(
         self,
         partitions: Collection[TopicIdPartition],
         attempt: int,
-        change: Callable[[Initializing], Initializing | None],
+        change: Callable[[Initializing], Initializing],
     ) -> Lifecycle:
         result = self
         for topic_id, indexes in _by_topic(partitions).items():
@@ -154,7 +167,7 @@ class Lifecycle:
             if state is None or not (mine := _of_attempt(state, indexes, attempt)):
                 continue
             changed = {i: change(entry) if i in mine else entry for i, entry in state.initializing.items()}
-            result = result._with(replace(state, initializing={i: e for i, e in changed.items() if e is not None}))
+            result = result._with(replace(state, initializing=changed))
         return result
 
     def _with(self, state: TopicState) -> Lifecycle:

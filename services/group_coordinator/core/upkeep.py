@@ -13,7 +13,6 @@ from group_coordinator.core.commands import (
     CheckSummaries,
     DeleteState,
     InitializationFinished,
-    InitializeState,
     Repair,
 )
 from group_coordinator.core.group import Group
@@ -27,7 +26,7 @@ FENCED_ROUNDS_MAX: Final = 3
 
 
 def finished(group: Group, outcome: InitializationFinished, context: Context) -> Draft:
-    """Successes become initialised, failures absent, fenced ones are asked for again at a higher epoch (OP-17).
+    """Successes become initialised, failures due at once, fenced ones are asked for again at a higher epoch (OP-17).
 
     Only entries of the outcome's own attempt are touched (GC-76a), so a late or repeated outcome writes nothing.
     """
@@ -36,12 +35,11 @@ def finished(group: Group, outcome: InitializationFinished, context: Context) ->
     failed = outcome.failed if again else outcome.failed + outcome.fenced
     states = group.states.finished(outcome.succeeded, outcome.attempt).failed(failed, outcome.attempt)
     attempt = context.next_attempt(context.now_ms) if again else 0
-    retried = states.restart(again, outcome.attempt, context.now_ms, attempt) if again else states
+    epoch = max(group.epoch, outcome.stored_epoch) + 1
+    retried = states.restart(again, outcome.attempt, epoch, context.now_ms, attempt) if again else states
     if retried is not states:
-        epoch = max(group.epoch, outcome.stored_epoch) + 1
         draft.write(records.GroupMetadata(group.group_id, epoch, group.metadata_hash, len(group.members)))
-        rounds = outcome.fenced_rounds + 1
-        draft.effects.append(InitializeState(group.group_id, attempt, epoch, retried.requests(attempt), rounds))
+        draft.order_initialization(retried, attempt, outcome.fenced_rounds + 1)
     _write_states(draft, retried)
     return draft
 
@@ -79,10 +77,9 @@ def repaired(group: Group, repair: Repair, context: Context) -> Draft:
         return draft
     attempt = context.next_attempt(context.now_ms)
     lost = [partition for partition in repair.lost if context.view.by_id(partition.topic_id) is not None]
-    states = group.states.sent_back(lost, context.now_ms, attempt)
+    states = group.states.sent_back(lost, group.epoch, context.now_ms, attempt)
     _write_states(draft, states)
-    if draft.records:
-        draft.effects.append(InitializeState(group.group_id, attempt, group.epoch, states.requests(attempt)))
+    draft.order_initialization(states, attempt)
     return draft
 
 

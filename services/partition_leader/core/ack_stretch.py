@@ -41,27 +41,24 @@ def gather(window: Window, acks: Sequence[AckBatch], at: int) -> AckStretch | No
     if end - first >= _WIDTH_PER_ACK * (len(acks) - at):
         return None
     types = batch.marked_codes(first, end)
-    taken = records = 0
-    previous = first - 1
+    taken, previous = 0, first - 1
     for low, last, given in islice(acks, at, None):
         if not previous < low <= last <= end:
             break
-        size = last - low + 1
-        if size == 1:
+        if low == last:
             types[low - first] = given[0]
         elif len(given) == 1:
-            types[low - first : last - first + 1] = bytes(given) * size
-        elif len(given) == size:
+            types[low - first : last - first + 1] = bytes(given) * (last - low + 1)
+        elif len(given) == last - low + 1:
             types[low - first : last - first + 1] = given
         else:
             break
         previous = last
         taken += 1
-        records += size
     if taken < 2:
         return None
     del types[previous - first + 1 :]
-    return AckStretch(batch, first, types, taken, records)
+    return AckStretch(batch, first, types, taken, types.translate(IS_TOUCHED).count(True))
 
 
 def is_held(stretch: AckStretch, member: str) -> bool:

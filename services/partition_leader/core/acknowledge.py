@@ -6,8 +6,7 @@ waits for its write. Whole batches and whole arrays change at once; single recor
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from kip932.errors import InvalidRecordStateError, InvalidRequestError
@@ -32,6 +31,7 @@ from partition_leader.core.effects import (
 from partition_leader.core.events import AckBatch, Acknowledge
 from partition_leader.core.in_flight import Window
 from partition_leader.core.operations import Operation, refusal_of, revert
+from partition_leader.core.spans import stretches
 from partition_leader.core.transitions import BEGIN, PENDING, TYPE_CODES, acknowledged_state, released_state
 
 
@@ -178,14 +178,13 @@ class Acknowledgement:
         if ACK_RELEASE in types and batch.max_count >= operation.limit:
             self._limit_releases(types, codes, batch, first)
         if operation.dlq_enabled:
-            for low, high in _stretches(types, _REJECTED):
-                operation.dead_letters.append(((first + low, first + high), DLQ_CLIENT_REJECT))
+            rejected = stretches(types.translate(_IS_REJECT), first)
+            operation.dead_letters += [(span, DLQ_CLIENT_REJECT) for span in rejected]
         self._window.assign(batch, first, codes)
         if ACK_RENEW in types:
-            for low, high in _stretches(types, _RENEWED):
-                self._renew(batch, first + low, first + high)
-        below = first - 1
-        written = [(first + low, below + end) for low, end in map(re.Match.span, _WRITTEN.finditer(types))]
+            for span in stretches(types.translate(_IS_RENEW), first):
+                self._renew(batch, *span)
+        written = stretches(types.translate(_IS_WRITTEN), first)
         if written:
             self._span(*written[0])
             operation.spans += written[1:]
@@ -220,16 +219,11 @@ class Acknowledgement:
             spans.append((first, last))
 
 
-def _stretches(types: bytes | bytearray, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, int]]:
-    """(first, last) index of each stretch of `wanted`."""
-    for low, end in map(re.Match.span, wanted.finditer(types)):
-        yield low, end - 1
+def _is_in(*types: int) -> bytes:
+    """A table that sends these acknowledge types to 1, all other bytes to 0."""
+    return bytes(byte in types for byte in range(256))
 
 
-def _runs_of(*types: int) -> re.Pattern[bytes]:
-    return re.compile(b"[" + re.escape(bytes(types)) + b"]+")
-
-
-_REJECTED: Final = _runs_of(ACK_REJECT)
-_RENEWED: Final = _runs_of(ACK_RENEW)
-_WRITTEN: Final = _runs_of(ACK_GAP, ACK_ACCEPT, ACK_RELEASE, ACK_REJECT)
+_IS_REJECT: Final = _is_in(ACK_REJECT)
+_IS_RENEW: Final = _is_in(ACK_RENEW)
+_IS_WRITTEN: Final = _is_in(ACK_GAP, ACK_ACCEPT, ACK_RELEASE, ACK_REJECT)

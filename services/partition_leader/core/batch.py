@@ -9,16 +9,31 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, repeat
-from operator import ne
-from typing import Final
+from operator import ne, or_
+from typing import Final, NamedTuple
 
 from kip932.ids import STATE_ACQUIRED, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
-from partition_leader.core.spans import Span, is_dense
-from partition_leader.core.transitions import CLOSING_CODES, MARK_UNTOUCHED, PENDING_CODES, STATE_OF, UNTOUCHED
+from partition_leader.core.spans import ALL, Span, borders, differing, is_dense, mask_of, masked
+from partition_leader.core.transitions import (
+    CLOSING_CODES,
+    MARK_UNTOUCHED,
+    PENDING_CODES,
+    STATE_OF,
+    TERMINAL_CODES,
+    UNTOUCHED,
+)
 
 NOBODY: Final = ""
 Run = tuple[int, int, int, int]  # first and last offset, code, delivery count
+
+
+class Written(NamedTuple):
+    """What a write says of one batch, and of the records that it finishes the greatest delivery count and their sum."""
+
+    states: list[StateBatch]
+    max_count: int
+    sum_counts: int
 
 
 class InFlightBatch:
@@ -180,27 +195,48 @@ class InFlightBatch:
             return ((first, last, self.codes[low], self.counts[low]),)
         return runs_of(first, self.codes[low:high], self.counts[low:high])
 
-    def states_to_write(self, spans: Sequence[Span]) -> list[StateBatch]:
+    def available_runs(self, first: int, last: int) -> Iterable[Run]:
+        """The same of Available records alone. Makes the batch offset-tracked."""
+        low, high = first - self.first, last - self.first + 1
+        return runs_of(first, self.track()[low:high], self.counts[low:high], _AVAILABLE)
+
+    def states_to_write(self, spans: Sequence[Span]) -> Written:
         """What a write says of ascending spans that do not touch each other: states without pending marks, Acquired
         left out, equal ones joined."""
+        if self.codes is None:
+            return self._state_to_write(spans)
         codes, start = self.codes, self.first
-        if codes is None:
-            state = STATE_OF[self.code]
-            return [StateBatch(*span, state, self.count) for span in spans] if state != STATE_ACQUIRED else []
         firsts, lasts = zip(*spans, strict=True)
         states: bytes | bytearray
+        counts: Sequence[int]
         if firsts == lasts:  # single records: each stands for itself
             places = [offset - start for offset in firsts]
-            states = bytes(map(codes.__getitem__, places)).translate(STATE_OF)
-            runs: Iterable[Run] = zip(firsts, firsts, states, map(self.counts.__getitem__, places), strict=True)
+            states = bytes([codes[at] for at in places]).translate(STATE_OF)
+            counts = [self.counts[at] for at in places]
+            runs: Iterable[Run] = zip(firsts, firsts, states, counts, strict=True)
+            if STATE_ACQUIRED in states:
+                runs = [run for run in runs if run[2] != STATE_ACQUIRED]
         elif len(spans) == 1 or is_dense(spans):
             states = self._states_in(spans)
-            runs = runs_of(firsts[0], states, self.counts[firsts[0] - start : lasts[-1] - start + 1])
+            tracked = counts = self.counts[firsts[0] - start : lasts[-1] - start + 1]
+            runs = runs_of(firsts[0], states, tracked, _NOT_ACQUIRED)
         else:
-            return [run for span in spans for run in self.states_to_write((span,))]
-        if STATE_ACQUIRED in states:
-            runs = (run for run in runs if run[2] != STATE_ACQUIRED)
-        return list(map(_new_state_batch, repeat(StateBatch), runs))
+            parts = [self.states_to_write((span,)) for span in spans]
+            found = [state for part in parts for state in part.states]
+            return Written(found, max(part.max_count for part in parts), sum(part.sum_counts for part in parts))
+        finished = list(compress(counts, states.translate(_IS_TERMINAL)))
+        found = list(map(_new_state_batch, repeat(StateBatch), runs))
+        return Written(found, max(finished, default=0), sum(finished))
+
+    def _state_to_write(self, spans: Sequence[Span]) -> Written:
+        """The same while one state stands for all."""
+        state, count = STATE_OF[self.code], self.count
+        if state == STATE_ACQUIRED:
+            return Written([], 0, 0)
+        found = [StateBatch(first, last, state, count) for first, last in spans]
+        if state not in TERMINAL_CODES:
+            return Written(found, 0, 0)
+        return Written(found, count, count * sum([last - first + 1 for first, last in spans]))
 
     def _states_in(self, spans: Sequence[Span]) -> bytearray:
         """The states from the first of the spans to the last; Acquired, which is never written, between them."""
@@ -229,19 +265,14 @@ class InFlightBatch:
         lock of what changed. By how many `closing` grew."""
         codes, members, deadlines = self.track(), self.members, self.deadlines
         closing = self.closing
-        start, low = self.first, spans[0][0]
-        base, high = low - start, spans[-1][1] - start + 1
-        old = codes[base:high]
-        changed, new = old.translate(table), old[:]
-        for first, last in spans:
-            for offset in range(first, last + 1):
-                at = offset - low
-                if changed[at] != old[at]:
-                    new[at] = changed[at]
-                    at = offset - start
-                    members[at] = NOBODY
-                    deadlines[at] = 0
-        self._replace(base, high, old, new)
+        first, last = spans[0][0], spans[-1][1]
+        low, high = first - self.first, last - self.first + 1
+        old = codes[low:high]
+        changes = masked(differing(old, old.translate(table)), mask_of(spans, first, last))
+        for at in compress(range(low, high), changes):
+            members[at] = NOBODY
+            deadlines[at] = 0
+        self._replace(low, high, old, differing(old, changes))
         return self.closing - closing
 
     def lock_runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int, str, int]]:
@@ -270,22 +301,27 @@ class InFlightBatch:
         return size - len(self.codes[:size].translate(None, CLOSING_CODES))
 
 
-def runs_of(first: int, codes: bytes | bytearray, counts: array[int]) -> Iterable[Run]:
+def runs_of(first: int, codes: bytes | bytearray, counts: array[int], only: bytes | None = None) -> Iterable[Run]:
     """(first, last, code, count) of each stretch of offset-tracked records from `first` on with equal code and delivery
-    count. Both in one number, so that the cuts are found without a step of Python per record."""
-    keys, size = counts[:], len(codes)
-    memoryview(keys).cast("B")[_TOP_BYTE :: keys.itemsize] = codes
-    if keys == keys[:1] * size:
-        return ((first, first + size - 1, codes[0], counts[0]),)
-    cuts = bytes(map(ne, keys, keys[1:]))
-    begins, ends, offsets = b"\1" + cuts, cuts + b"\1", range(first, first + size)
-    spans = compress(offsets, begins), compress(offsets, ends)
-    return zip(*spans, compress(codes, begins), compress(counts, begins), strict=True)
+    count; with `only`, a table that sends the wanted codes to ALL and others to 0, no others. Without a step of Python
+    per record while all counts are equal."""
+    size, cuts = len(codes), borders(codes)
+    if counts != counts[:1] * size:
+        cuts = bytes(map(or_, cuts, map(ne, counts, counts[1:])))
+    begins, ends = b"\1" + cuts, cuts + b"\1"
+    if only is not None:
+        wanted = codes.translate(only)
+        begins, ends = masked(begins, wanted), masked(ends, wanted)
+    offsets = range(first, first + size)
+    firsts = list(compress(offsets, begins))
+    lasts = firsts if begins == ends else compress(offsets, ends)  # single records: one number for both
+    return zip(firsts, lasts, compress(codes, begins), compress(counts, begins), strict=True)
 
 
-# A delivery count is at most an int16 (PL-104), so the top byte of its array element is free for the code.
-_TOP_BYTE: Final = 3 if array("i", [1]).tobytes()[0] else 0
 _new_state_batch = tuple.__new__  # StateBatch(…) of a tuple of its fields; this many deserve the short way
+_AVAILABLE: Final = bytes(ALL if code == STATE_AVAILABLE else 0 for code in range(256))
+_NOT_ACQUIRED: Final = bytes(0 if code == STATE_ACQUIRED else ALL for code in range(256))
+_IS_TERMINAL: Final = bytes(code in TERMINAL_CODES for code in range(256))
 _CLOSES: Final = bytes(code in CLOSING_CODES for code in range(256))
 _PENDS: Final = bytes(code in PENDING_CODES for code in range(256))
 _NO_COUNTS: Final = array("i")

@@ -6,7 +6,6 @@ records as long as nothing in the batch has failed often.
 
 from __future__ import annotations
 
-from itertools import filterfalse
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -48,13 +47,12 @@ def acquire_subset(window: Window, batch: InFlightBatch, now: Pass, cap: int | N
     low, high = max(batch.first, now.first_read), min(batch.last, now.last_acquirable)
     if low > high or not batch.available:
         return []
-    batch.track()
     if batch.max_count >= min(now.throttle_at, now.limit - 1 if now.limit > 2 else now.throttle_at):
         return _acquire_isolated(window, batch, now, cap, (low, high))
     if cap is None:
         result = [
             _new_range(AcquiredRange, (first, last, count + 1))
-            for first, last, _, count in filterfalse(_CODE, batch.runs(low, high))
+            for first, last, _, count in batch.available_runs(low, high)
         ]
     else:
         result = _first_available(batch, cap, (low, high))
@@ -141,6 +139,5 @@ def _append(ranges: list[AcquiredRange], first: int, last: int, count: int) -> N
         ranges.append(AcquiredRange(first, last, count))
 
 
-_CODE: Final = itemgetter(2)  # of a run; false for Available, and for nothing else
 _COUNT: Final = itemgetter(2)  # of an acquired range
 _new_range = tuple.__new__  # AcquiredRange(…) of a tuple of its fields; this many deserve the short way

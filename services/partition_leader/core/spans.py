@@ -1,13 +1,15 @@
-"""Arithmetic on inclusive offset spans: plain (first, last) tuples, no state."""
+"""Arithmetic on inclusive offset spans, plain (first, last) tuples, and on arrays of one byte per offset; no state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Final
 
 from kip932.state_batches import StateBatch
 
 Span = tuple[int, int]
+ALL: Final = 255  # every bit of a mask
 _DENSE: Final = 16
 
 
@@ -32,6 +34,40 @@ def normalized(spans: Iterable[Span], floor: int) -> list[Span]:
 def is_dense(spans: Sequence[Span]) -> bool:
     """Whether ascending spans are so many and so short that their whole stretch is better treated at once."""
     return len(spans) > 1 and spans[-1][1] - spans[0][0] < _DENSE * len(spans)
+
+
+def differing(left: bytes | bytearray, right: bytes | bytearray) -> bytes:
+    """left XOR right, so zero where they are equal: whole arrays at once, as long numbers."""
+    return (int.from_bytes(left, "little") ^ int.from_bytes(right, "little")).to_bytes(len(left), "little")
+
+
+def masked(values: bytes | bytearray, mask: bytes | bytearray) -> bytes:
+    """The values where the mask is ALL, zero where it is zero."""
+    return (int.from_bytes(values, "little") & int.from_bytes(mask, "little")).to_bytes(len(values), "little")
+
+
+def borders(values: bytes | bytearray) -> bytes:
+    """One byte for each value but the first: zero where it equals the one before it."""
+    return differing(values[1:], values[:-1])
+
+
+def mask_of(spans: Iterable[Span], first: int, last: int) -> bytearray:
+    """ALL where one of the spans is, for the offsets `first`…`last`."""
+    mask = bytearray(last - first + 1)
+    for low, high in spans:
+        if low == high:  # single records are many: no slices
+            mask[low - first] = ALL
+        else:
+            mask[low - first : high - first + 1] = bytes([ALL]) * (high - low + 1)
+    return mask
+
+
+def stretches(mask: bytes | bytearray, first: int) -> list[Span]:
+    """The spans of offsets, from `first` on, where the mask is set. Its bytes have one and the same value, or zero."""
+    if 0 not in mask:
+        return [(first, first + len(mask) - 1)] if mask else []
+    edges = compress(range(first, first + len(mask) + 1), borders(b"\0" + mask + b"\0"))
+    return [(begin, end - 1) for begin, end in zip(edges, edges, strict=True)]
 
 
 def append_merged(batches: list[StateBatch], first: int, last: int, state: int, count: int) -> None:

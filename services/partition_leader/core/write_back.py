@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from kip932.ids import TERMINAL_STATES
 from kip932.state_batches import StateBatch
 from partition_leader.core.advance import Progress, committed, prospective
 from partition_leader.core.effects import CAUSE_CATCH_UP, CAUSE_INIT, NO_COUNTERS, Counters, Persist, total
@@ -22,7 +21,6 @@ from partition_leader.core.spans import Span, normalized
 CATCH_UP_MS: Final = 5_000  # PL-621
 _DIRTY_SWEEP: Final = 1_024
 _LAST_OFFSET: Final = itemgetter(1)
-_DELIVERY_COUNT: Final = itemgetter(3)
 
 
 @dataclass(slots=True)
@@ -195,11 +193,8 @@ def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list
     batches: list[StateBatch] = []
     max_dc = sum_dc = 0
     for batch, parts in window.grouped(spans):
-        found = batch.states_to_write(parts)
-        finished = [run for run in found if run[2] in TERMINAL_STATES]
-        if finished:
-            max_dc = max(max_dc, *map(_DELIVERY_COUNT, finished))
-            sum_dc += sum([count * (last - first + 1) for first, last, _, count in finished])
+        found, max_count, sum_counts = batch.states_to_write(parts)
+        max_dc, sum_dc = max(max_dc, max_count), sum_dc + sum_counts
         if found and found[0].first_offset < start_offset:
             found = found[bisect_left(found, start_offset, key=_LAST_OFFSET) :]
             if found and found[0].first_offset < start_offset:

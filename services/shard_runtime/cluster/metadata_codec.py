@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
 from kip932.records.v1 import metadata_log_pb2 as pb
 from shard_runtime.cluster.metadata import (
     Acl,
@@ -23,18 +21,17 @@ from shard_runtime.cluster.metadata import (
     TopicDeleted,
 )
 
-log = structlog.get_logger(__name__)
-
 RECORD_VERSION: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataEntry:
-    """One entry of the metadata log."""
+    """One entry of the metadata log. `unknown`: how much of it a later build wrote that this one cannot read."""
 
     change_id: bytes
     changes: tuple[Change, ...] = ()
     snapshot: Snapshot | None = None
+    unknown: int = 0
 
 
 def encode_changes(changes: Iterable[Change], change_id: bytes, wall_ms: int) -> bytes:
@@ -61,11 +58,16 @@ def encode_snapshot(snapshot: Snapshot, change_id: bytes, wall_ms: int) -> bytes
 
 
 def decode(data: bytes) -> MetadataEntry:
-    """An entry. Raises google.protobuf.message.DecodeError for broken bytes; unknown changes are skipped (SC-51)."""
+    """An entry. Raises google.protobuf.message.DecodeError for broken bytes.
+
+    Unknown changes, and a record of a later version as a whole, are skipped and counted (SC-51).
+    """
     record = pb.MetadataRecord.FromString(data)
+    if record.record_version != RECORD_VERSION:
+        return MetadataEntry(record.change_id, unknown=1)
     snapshot = _read_snapshot(record.snapshot) if record.HasField("snapshot") else None
     changes = tuple(change for change in map(_read_change, record.changes) if change is not None)
-    return MetadataEntry(record.change_id, changes, snapshot)
+    return MetadataEntry(record.change_id, changes, snapshot, len(record.changes) - len(changes))
 
 
 def _topic(topic: TopicCreated) -> pb.TopicCreated:
@@ -136,7 +138,6 @@ _READERS: Final[dict[str, Callable[[Any], Change]]] = {
 def _read_change(change: pb.MetadataChange) -> Change | None:
     field = change.WhichOneof("change")
     if field is None:
-        log.warning("metadata change of an unknown kind skipped; this build may be older than its writer")
         return None
     return _READERS[field](getattr(change, field))
 

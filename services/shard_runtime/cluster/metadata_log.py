@@ -12,14 +12,14 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import Change, MetadataImage, image_of
 from shard_runtime.cluster.metadata_codec import MetadataEntry, decode, encode_changes, encode_snapshot
-from shard_runtime.cluster_store import ClusterStore
+from shard_runtime.cluster_store import NO_ENTRY, ClusterStore, metadata_digest
 from shard_runtime.record_log import LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
@@ -36,6 +36,15 @@ class MetadataLogError(LogError):
     """The metadata log cannot be what it must be: a gap without a snapshot, or a store of another cluster."""
 
 
+class _Basis(NamedTuple):
+    """What is known of the entries an image was built from: the last one's digest, and the versions of the newest
+    snapshot and of the newest entry that this build does not understand in full."""
+
+    tip: str = NO_ENTRY
+    snapshot_version: int = 0
+    unknown_version: int = 0
+
+
 class MetadataLog:
     """`image` is always whole; it stays the last good one while the store cannot be read.
 
@@ -50,8 +59,7 @@ class MetadataLog:
         self._store = store
         self._clock = clock
         self._poll_ms = poll_ms
-        self._change_id = b""
-        self._snapshot_version = 0
+        self._basis = _Basis()
         self._listeners: list[Listener] = []
         self._lock = asyncio.Lock()
         self._look = asyncio.Event()
@@ -96,10 +104,10 @@ class MetadataLog:
                 changes = tuple(decide(self.image))
                 if not changes:
                     return self.image
-                change_id = secrets.token_bytes(16)
-                payload = encode_changes(changes, change_id, self._clock.wall_ms())
+                payload = encode_changes(changes, secrets.token_bytes(16), self._clock.wall_ms())
                 if await self._append(self.image.version + 1, payload):
-                    self._step(self.image.apply(self.image.version + 1, changes), change_id)
+                    basis = self._basis._replace(tip=metadata_digest(payload))
+                    self._step(self.image.apply(self.image.version + 1, changes), basis)
                     await self._fold()
                     break
             else:
@@ -128,12 +136,12 @@ class MetadataLog:
         began_ms = self._clock.now_ms()
         await self._check_cluster()
         entries = await self._store.read_metadata(max(self.image.version - 1, 0), _PAGE)
-        if self.image.version and not self._joins(entries):
+        if self.image.version and not _joins(self.image, self._basis, entries):
             log.error("metadata log changed behind this node; the image is built anew", version=self.image.version)
-            await self._take_in(MetadataImage(), b"", await self._store.read_metadata(0, _PAGE))
+            await self._take_in(MetadataImage(), _Basis(), await self._store.read_metadata(0, _PAGE))
             self.complete_since_ms = began_ms
             return
-        await self._take_in(self.image, self._change_id, entries)
+        await self._take_in(self.image, self._basis, entries)
         self.complete_since_ms = began_ms
 
     async def _check_cluster(self) -> None:
@@ -145,45 +153,44 @@ class MetadataLog:
                 "wiped or replaced. Point store.url at the right store, or restore its data."
             )
 
-    def _joins(self, entries: Sequence[tuple[int, bytes]]) -> bool:
-        """Whether the log still holds our own entry, or goes on with a snapshot behind a trimmed one."""
-        if not entries:
-            return False
-        version, data = entries[0]
-        entry = decode(data)
-        if version == self.image.version:
-            return entry.change_id == self._change_id
-        return version > self.image.version and entry.snapshot is not None
-
-    async def _take_in(self, image: MetadataImage, change_id: bytes, entries: Sequence[tuple[int, bytes]]) -> None:
+    async def _take_in(self, image: MetadataImage, basis: _Basis, entries: Sequence[tuple[int, bytes]]) -> None:
         """Fold in a page and all behind it; the last entry must be safe from loss, and with it all before."""
         newest = None
         while True:
-            image, change_id = self._fold_in(image, change_id, entries)
+            image, basis = self._fold_in(image, basis, entries)
             newest = entries[-1] if entries else newest
             if len(entries) < _PAGE:
                 break
-            entries = await self._store.read_metadata(image.version, _PAGE)
-        seen = self.image.version, self._change_id
+            entries = await self._store.read_metadata(image.version - 1, _PAGE)
+            if not _joins(image, basis, entries):
+                raise StoreUnavailableError(
+                    f"metadata version {image.version} was replaced while it was read; look again"
+                )
+        seen = self.image.version, self._basis.tip
         if (
             newest is not None
-            and (image.version, change_id) != seen
+            and (image.version, basis.tip) != seen
             and not await self._store.confirm_metadata(*newest)
         ):
             raise StoreUnavailableError(f"metadata version {newest[0]} was replaced while it was read; look again")
-        self._step(image, change_id)
+        self._step(image, basis)
         self.sound = True
 
     def _fold_in(
-        self, image: MetadataImage, change_id: bytes, entries: Sequence[tuple[int, bytes]]
-    ) -> tuple[MetadataImage, bytes]:
+        self, image: MetadataImage, basis: _Basis, entries: Sequence[tuple[int, bytes]]
+    ) -> tuple[MetadataImage, _Basis]:
         for version, data in entries:
             if version <= image.version:
                 continue
             entry: MetadataEntry = decode(data)
+            if entry.unknown:
+                basis = basis._replace(unknown_version=version)
+                log.warning(
+                    "metadata of a later build skipped; upgrade this node", version=version, unknown=entry.unknown
+                )
             if entry.snapshot is not None:
                 image = image_of(version, entry.snapshot)
-                self._snapshot_version = version
+                basis = basis._replace(snapshot_version=version)
             elif version != image.version + 1:
                 self.sound = False
                 raise MetadataLogError(
@@ -191,11 +198,11 @@ class MetadataLog:
                 )
             else:
                 image = image.apply(version, entry.changes)
-            change_id = entry.change_id
-        return image, change_id
+            basis = basis._replace(tip=metadata_digest(data))
+        return image, basis
 
-    def _step(self, image: MetadataImage, change_id: bytes) -> None:
-        previous, self.image, self._change_id = self.image, image, change_id
+    def _step(self, image: MetadataImage, basis: _Basis) -> None:
+        previous, self.image, self._basis = self.image, image, basis
         if image is previous:
             return
         for listener in self._listeners:
@@ -208,21 +215,26 @@ class MetadataLog:
 
     async def _append(self, version: int, payload: bytes) -> bool:
         try:
-            return await self._store.append_metadata(version, payload)
+            return await self._store.append_metadata(version, payload, self._basis.tip)
         except StoreUnavailableError:
             self.sound = False  # the entry may stand: the next look decides what the image is
             raise
 
     async def _fold(self) -> None:
-        """Fold old entries into a snapshot entry; a failure costs nothing, the next change tries again."""
-        if self.image.version - self._snapshot_version <= SNAPSHOT_EVERY:
+        """Fold old entries into a snapshot entry; a failure costs nothing, the next change tries again.
+
+        Not while they hold what this build does not know: the snapshot would take it from those that do.
+        """
+        if self.image.version - self._basis.snapshot_version <= SNAPSHOT_EVERY:
             return
-        version, change_id = self.image.version + 1, secrets.token_bytes(16)
-        payload = encode_snapshot(self.image.snapshot(), change_id, self._clock.wall_ms())
+        if self._basis.unknown_version > self._basis.snapshot_version:
+            return
+        version = self.image.version + 1
+        payload = encode_snapshot(self.image.snapshot(), secrets.token_bytes(16), self._clock.wall_ms())
         try:
             if await self._append(version, payload):
-                self._snapshot_version = version
-                self._step(self.image.apply(version, ()), change_id)
+                basis = self._basis._replace(tip=metadata_digest(payload), snapshot_version=version)
+                self._step(self.image.apply(version, ()), basis)
                 await self._store.trim_metadata(version)
         except LogError as error:
             log.warning("metadata log not folded", why=str(error))
@@ -230,3 +242,13 @@ class MetadataLog:
     async def _publish(self) -> None:
         with contextlib.suppress(LogError):
             await self._store.wake(WAKE_METADATA)
+
+
+def _joins(image: MetadataImage, basis: _Basis, entries: Sequence[tuple[int, bytes]]) -> bool:
+    """Whether entries from the image's own on begin with that one, or with a snapshot behind a trimmed one."""
+    if not entries:
+        return False
+    version, data = entries[0]
+    if version == image.version:
+        return metadata_digest(data) == basis.tip
+    return version > image.version and decode(data).snapshot is not None

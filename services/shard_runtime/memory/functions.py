@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from shard_runtime.cluster_store import NO_ENTRY, metadata_digest
 from shard_runtime.redis import scripts
 
 from .data import Data, StreamKey
@@ -204,13 +205,14 @@ def node_renew_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any
     return answer
 
 
-def metadata_append_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
-    """See metadata_append_v1.lua."""
+def metadata_append_v2(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
+    """See metadata_append_v2.lua."""
     newest = view.command("XREVRANGE", keys[0], "+", "-", "COUNT", "1")
     tip, version = _id(newest[0][0])[1] if newest else 0, int(argv[0])
-    if tip != version - 1:
+    digest = metadata_digest(newest[0][1][3]) if newest else NO_ENTRY
+    if tip != version - 1 or digest.encode() != argv[1]:
         return 0
-    view.effect("xadd", keys[0], ((1, version), (b"t", argv[1], b"r", argv[2])))
+    view.effect("xadd", keys[0], ((1, version), (b"t", argv[2], b"r", argv[3])))
     return 1
 
 
@@ -227,5 +229,5 @@ FUNCTIONS: Final[dict[str, Function]] = {
     scripts.LOG_INDEX.digest: log_index_v1,
     scripts.NODE_REGISTER.digest: node_register_v1,
     scripts.NODE_RENEW.digest: node_renew_v1,
-    scripts.METADATA_APPEND.digest: metadata_append_v1,
+    scripts.METADATA_APPEND.digest: metadata_append_v2,
 }

@@ -71,10 +71,9 @@ class Pipeline:
         """Execute what is here; a WAIT goes on by itself."""
         session, commands, replies = self._session, self._commands, self._replies
         try:
-            while len(replies) < self._here:
+            for command in commands[len(replies) : self._here]:
                 if session.dead:
                     return
-                command = commands[len(replies)]
                 if command[0] == "WAIT":
                     self._waits = True
                     session.server.wait(session, int(command[1]), int(command[2]), self._waited)

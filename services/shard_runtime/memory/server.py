@@ -254,12 +254,12 @@ class MemoryServer:
         return replies
 
     def _run(self, session: Session, command: Command) -> Any:
-        refusal = self._refusal(command)
-        if refusal is not None:
-            return refusal
         name = str(command[0])
         if name in READS:
             return READS[name](self, command)
+        refusal = self._refusal(command)
+        if refusal is not None:
+            return refusal
         if name in SESSION:
             return SESSION[name](self, session, command)
         return COMMANDS[name](self, command)

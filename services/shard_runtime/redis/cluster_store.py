@@ -132,13 +132,15 @@ class StoreClusterStore:
 
     # -- metadata log -------------------------------------------------------------------------------------------------
 
-    async def append_metadata(self, version: int, payload: bytes) -> bool:
-        """Append entry `1-<version>`, if the log ends with the version before (CM-20). Payloads carry a random id.
+    async def append_metadata(self, version: int, payload: bytes, before: str) -> bool:
+        """Append entry `1-<version>`, if the log ends with the entry before it (CM-20). Payloads carry a random id.
 
         After a lost reply the same entry is sent again, found there, and proved by a write behind it with its own WAIT.
-        False: another change came first, or a fail-over lost the version that this one was computed from.
+        False: another change came first, or a fail-over lost the entry that this one was computed from.
         """
-        add: Command = ("EVALSHA", scripts.METADATA_APPEND.digest, 1, META_LOG, version, _METADATA_TYPE, payload)
+        add: Command = (
+            "EVALSHA", scripts.METADATA_APPEND.digest, 1, META_LOG, version, before, _METADATA_TYPE, payload,
+        )  # fmt: skip
         look: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
         touch: Command = ("SET", META_TOUCH, version)
         try:

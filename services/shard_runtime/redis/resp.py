@@ -57,10 +57,18 @@ class RespConnection:
     def __init__(self, connection: AbstractConnection, address: str) -> None:
         self._connection = connection
         self._address = address
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """Where it leads."""
+        return self._address
 
     async def run(self, commands: Sequence[Command], timeout_ms: int) -> list[Reply]:
         """Send and read; the time-out covers all of it."""
         connection = self._connection
+        if self._closed:  # redis-py would connect again, to a server that nobody has checked
+            raise ConnectionLostError(f"the connection to {self._address} was closed")
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await connection.send_packed_command([_pack(command) for command in commands], check_health=False)
@@ -92,6 +100,7 @@ class RespConnection:
 
     async def close(self) -> None:
         """Close the socket without waiting for the other side."""
+        self._closed = True
         try:
             await self._connection.disconnect(nowait=True)
         except (RedisError, OSError):

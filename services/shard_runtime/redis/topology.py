@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from weakref import WeakSet
 
 from redis.asyncio.connection import Connection, parse_url
 
 from .connection import ConnectionLostError, ErrorReply, Reply, Store, StoreAccessError, StoreConnection
 from .keys import slot_of
-from .resp import Endpoint
+from .resp import Endpoint, RespConnection
 
 _CONNECT_MS: Final = 2_000
 _ASK_MS: Final = 2_000
@@ -99,7 +100,11 @@ class SingleStore:
 
 
 class SentinelStore:
-    """The master of a service: every connection asks the Sentinels anew who that is."""
+    """The master of a service: every connection asks the Sentinels anew who that is.
+
+    A master that was replaced may hear of it seconds later, and answers until then. So once the Sentinels name another,
+    all connections that lead elsewhere are closed.
+    """
 
     clustered = False
 
@@ -107,16 +112,24 @@ class SentinelStore:
         self._base = base
         self._sentinels = list(sentinels)
         self._service = service
+        self._connections: WeakSet[RespConnection] = WeakSet()
 
     def node_of(self, key: str) -> str | None:
         """There is one master, whoever it is."""
         return self._service
 
     async def refresh(self) -> None:
-        """Nothing is remembered."""
+        """Ask who the master is; connections to another are closed."""
+        await self._master()
 
     async def connect(self, node: str) -> StoreConnection:
-        """Ask Sentinels in turn, the one that answered last first; then connect to the master they name."""
+        """Connect to the master that the Sentinels name."""
+        connection = await (await self._master()).connect()
+        self._connections.add(connection)
+        return connection
+
+    async def _master(self) -> Endpoint:
+        """Ask Sentinels in turn, the one that answered last first."""
         causes: list[str] = []
         kind = ConnectionLostError
         for host, port in list(self._sentinels):
@@ -131,7 +144,11 @@ class SentinelStore:
                 continue
             self._sentinels.remove((host, port))
             self._sentinels.insert(0, (host, port))
-            return await self._base.at(reply[0].decode(), int(reply[1])).connect()
+            master = self._base.at(reply[0].decode(), int(reply[1]))
+            for connection in [each for each in self._connections if each.address != master.address]:
+                self._connections.discard(connection)
+                await connection.close()
+            return master
         raise kind(f"no Sentinel names a master of {self._service}: {'; '.join(causes)}")
 
     async def _ask(self, host: str, port: int) -> Reply:

@@ -7,6 +7,7 @@ WAIT, the history behind it, and what jobs want to look at behind that. It never
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
@@ -59,6 +60,7 @@ class Writer:
         self._parked: set[asyncio.TimerHandle] = set()
         self._parked_jobs: set[Job] = set()
         self._attempt = 0
+        self._short = False  # the last WAIT heard of too few replicas: the master may have been replaced (CM-19)
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"store-writer-{node}")
 
@@ -177,6 +179,9 @@ class Writer:
                 continue
             await self._look_first(batch)
             await self._turn([job for job in batch if not job.done])
+            if self._short and not self._store.clustered:  # a cluster's master that was replaced answers CLUSTERDOWN
+                with contextlib.suppress(ConnectionLostError):
+                    await self._store.refresh()
 
     def _take(self) -> list[Job]:
         """Jobs for the next pipeline: those that wait for replicas, then what is queued, up to the bounds."""
@@ -239,6 +244,7 @@ class Writer:
     ) -> None:
         at = sum(map(len, parts))
         acked = replies[at] if wait and isinstance(replies[at], int) else 0
+        self._short = acked < wait
         at += 1 if wait else 0
         intact = parse_replication(replies[at]) == ("master", self.history)
         turn = Turn(connection, acked, self.history, intact)

@@ -1,9 +1,13 @@
-"""The demo's own cluster: `sharegroups up` as a child process on a temporary directory, gone afterwards."""
+"""The demo's own cluster: `sharegroups up` as a child process on a temporary directory, gone afterwards.
+
+Or on a directory that is kept, so that what was persisted can be looked at when the demo has ended.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,16 +15,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from share_node.data_directory import DataDirectory, DataDirectoryError
 from share_node.demo.run import DemoError
 
 _STOP_WAIT_S: Final = 30.0
 
 
+#: What a demo leaves in the directory it was told to keep, beside its log; removed by the next demo there.
+DATA: Final = "cluster"
+
+
 @contextlib.contextmanager
-def temporary_cluster() -> Iterator[tuple[str, int]]:
-    """(bootstrap address, milliseconds until it was ready). Raises DemoError when it does not start."""
-    with tempfile.TemporaryDirectory(prefix="sharegroups-demo-") as data, (Path(data) / "up.log").open("w+") as log:
-        command = [sys.executable, "-m", "share_node", "up", "--data", f"{data}/data", "--port", "0"]
+def own_cluster(keep: Path | None = None) -> Iterator[tuple[str, int]]:
+    """(bootstrap address, milliseconds until it was ready), its data in `keep`/cluster if `keep` is given.
+
+    Raises DemoError when it does not start, or another demo runs in `keep`.
+    """
+    with _folder(keep) as data, (Path(data) / "up.log").open("w+") as log:
+        command = [sys.executable, "-m", "share_node", "up", "--data", f"{data}/{DATA}", "--port", "0"]
         command += ["--output", "json", "--log-level", "warning"]
         node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
@@ -41,3 +53,22 @@ def temporary_cluster() -> Iterator[tuple[str, int]]:
                 node.wait()
             if node.stdout is not None:
                 node.stdout.close()
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | None) -> Iterator[str]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="sharegroups-demo-") as folder:
+            yield folder
+        return
+    data = keep / DATA
+    try:
+        if data.exists():
+            lock = DataDirectory(data).lock("store")
+            lock.acquire("a demo that starts")
+            shutil.rmtree(data)
+            lock.release()
+        keep.mkdir(parents=True, exist_ok=True)
+    except (DataDirectoryError, OSError) as error:
+        raise DemoError(f"cannot keep the demo's data in {keep}: {error}") from error
+    yield str(keep)

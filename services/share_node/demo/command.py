@@ -6,11 +6,12 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 from rich.console import Console
 
-from share_node.demo.cluster import temporary_cluster
+from share_node.demo.cluster import own_cluster
 from share_node.demo.jobs import InputError, Job, job_for
 from share_node.demo.report import ProgressBar, as_json, print_outcome
 from share_node.demo.run import Demo, DemoError, Outcome
@@ -21,17 +22,22 @@ from sharegroups import KafkaError
 @click.option("--input", "input_path", metavar="FILE", help="Your own data: lines, JSONL or CSV, plain or gzip.")
 @click.option("--workers", default=4, show_default=True, type=click.IntRange(1, 64), help="Share consumers to start.")
 @click.option("--bootstrap-server", metavar="HOST:PORT", help="A running cluster; by default one is started for this.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Directory that keeps the data of its own cluster."
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", help="How the result is told.")
-def demo(input_path: str | None, workers: int, bootstrap_server: str | None, output: str) -> None:
+def demo(input_path: str | None, workers: int, bootstrap_server: str | None, keep: Path | None, output: str) -> None:
     """Run the whole story on real input: produce, share, release, reject, kill a worker, account for every record.
 
     Its topic is deleted at the end, unless it fails; its share group stays in a cluster of yours.
     Exit status: 0 when every record is accounted for and the totals equal a count without the queue, else 1.
     """
+    if keep is not None and bootstrap_server is not None:
+        raise click.UsageError("--keep is for the demo's own cluster; yours keeps its data anyway")
     console = Console(stderr=output == "json")
     try:
         job = job_for(input_path)
-        with _cluster(bootstrap_server, console) as bootstrap:
+        with _cluster(bootstrap_server, keep, console) as bootstrap:
             story = Demo(bootstrap, job, workers, input_path)
             outcome = _run(console, story, job, workers)
             if bootstrap_server is not None:
@@ -47,11 +53,11 @@ def demo(input_path: str | None, workers: int, bootstrap_server: str | None, out
 
 
 @contextlib.contextmanager
-def _cluster(bootstrap: str | None, console: Console) -> Iterator[str]:
+def _cluster(bootstrap: str | None, keep: Path | None, console: Console) -> Iterator[str]:
     if bootstrap is not None:
         yield bootstrap
         return
-    with temporary_cluster() as (address, ready_ms):
+    with own_cluster(keep) as (address, ready_ms):
         console.print(f"sharegroups is up at {address} after {ready_ms} ms: one store, all three services.")
         yield address
 

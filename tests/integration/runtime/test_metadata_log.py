@@ -11,11 +11,14 @@ import pytest_asyncio
 
 from kip932.errors import TopicAlreadyExistsError
 from kip932.ids import RESOURCE_GROUP
+from kip932.records.v1.metadata_log_pb2 import MetadataRecord
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster import metadata_log
 from shard_runtime.cluster.metadata import Change, ConfigSet, MetadataImage, TopicCreated
+from shard_runtime.cluster.metadata_codec import encode_snapshot
 from shard_runtime.cluster.metadata_log import MetadataLog, MetadataLogError
-from shard_runtime.cluster_store import ClusterStore
+from shard_runtime.cluster_store import NO_ENTRY, ClusterStore, metadata_digest
+from shard_runtime.memory import FaultPoint, Stage
 from shard_runtime.memory.store import MemoryStore, memory_cluster_store
 from shard_runtime.record_log import StoreUnavailableError
 from shard_runtime.redis.connection import StoreSettings
@@ -142,6 +145,32 @@ async def test_a_lost_tail_rebuilds_the_image(world: World) -> None:
     assert a.image == b.image
 
 
+@pytest.mark.rule("CM-20", "SR-22")
+async def test_a_change_is_not_written_behind_another_entry_than_it_was_computed_from(world: World) -> None:
+    """The store fails over between the look and the append, and another node's change gets there first."""
+    a, b = await world.log("a"), await world.log("b")
+    await a.change(lambda image: [config(1)])
+    await b.load()
+    world.memory.master.followers[0].paused = True
+    await a.change(lambda image: [config(2)])
+    failed_over = False
+
+    async def hook(point: FaultPoint) -> None:
+        nonlocal failed_over
+        if not failed_over and point.client == "a" and point.stage is Stage.REPLY and point.has("XRANGE"):
+            failed_over = True
+            world.memory.fail_over(keep_connections=True)
+            await b.change(lambda image: [TopicCreated("t", bytes(16), 1)])
+
+    world.memory.hook = hook
+    await a.change(lambda image: [config(3)])
+    await b.load()
+    assert failed_over
+    assert a.image == b.image
+    assert "t" in a.image.topics
+    assert a.image.version == 3
+
+
 @pytest.mark.rule("CM-20")
 async def test_what_may_still_be_lost_is_not_believed(world: World) -> None:
     safe = replace(SETTINGS, replicas=1, min_insync_replicas=2, wait_ms=20)
@@ -163,6 +192,62 @@ async def test_what_may_still_be_lost_is_not_believed(world: World) -> None:
     await b.load()
     assert [image.version for image in heard] == [2]
     assert a.image == b.image
+
+
+@pytest.mark.rule("CM-20")
+async def test_a_look_of_several_pages_does_not_mix_two_histories(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two pages the store loses the end of the first one, and other entries take its place."""
+    monkeypatch.setattr(metadata_log, "_PAGE", 3)
+    safe = replace(SETTINGS, replicas=1, min_insync_replicas=2, wait_ms=20)
+    a, b, c = await world.log("a", safe), await world.log("b", safe), await world.log("c")
+    await a.change(lambda image: [config(1)])
+    await a.change(lambda image: [config(2)])
+    await c.load()
+    world.memory.master.followers[0].paused = True
+    with pytest.raises(StoreUnavailableError):
+        await a.change(lambda image: [TopicCreated("lost", bytes(16), 1)])
+    failed_over = False
+
+    async def hook(point: FaultPoint) -> None:
+        nonlocal failed_over
+        if not failed_over and point.client == "b" and point.stage is Stage.REPLY and point.has("XRANGE"):
+            failed_over = True
+            world.memory.fail_over(keep_connections=True)
+            await c.change(lambda image: [TopicCreated("t", bytes(16), 1)])
+            await c.change(lambda image: [config(3)])
+
+    world.memory.hook = hook
+    with pytest.raises(StoreUnavailableError, match="metadata version 3 was replaced while it was read"):
+        await b.load()
+    await b.load()
+    assert b.image == c.image
+    assert set(b.image.topics) == {"t"}
+
+
+@pytest.mark.rule("CM-20", "CM-16")
+async def test_a_snapshot_that_was_lost_lets_nothing_be_folded_that_this_build_does_not_know(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer build had folded it, as its snapshot said; the snapshot is gone, so the entry is all there is."""
+    monkeypatch.setattr(metadata_log, "SNAPSHOT_EVERY", 5)
+    safe = replace(SETTINGS, replicas=1, min_insync_replicas=2, wait_ms=20)
+    b = await world.log("b", safe)
+    (store,) = world.stores
+    unknown = MetadataRecord(record_version=1, change_id=b"c" * 16).SerializeToString()
+    assert await store.append_metadata(1, unknown, NO_ENTRY)
+    await b.load()
+    world.memory.master.followers[0].paused = True
+    folded = encode_snapshot(b.image.snapshot(), b"s" * 16, 1)
+    with pytest.raises(StoreUnavailableError):
+        await store.append_metadata(2, folded, metadata_digest(unknown))
+    with pytest.raises(StoreUnavailableError):
+        await b.load()
+    world.memory.fail_over()
+    for value in range(12):
+        await b.change(lambda image, value=value: [config(value)])  # type: ignore[misc]
+    assert (await store.read_metadata(0, 1))[0] == (1, unknown)
 
 
 @pytest.mark.rule("CM-20")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from kip932.errors import NotCoordinatorError
 from shard_runtime.cluster.metadata import PartitionsAdded, TopicCreated, TopicDeleted
-from shard_runtime.record_log import LogError, ShardId, ShardKind
+from shard_runtime.record_log import LogError, Renewal, Renewed, ShardId, ShardKind
 from tests.integration.runtime.harness import LEASE_MS, Cluster, until
 from tests.unit.shard_runtime.worlds import Get, Put
 
@@ -94,6 +95,35 @@ async def test_a_node_cut_off_from_the_store_fences_itself_before_another_serves
         cluster.store.heal()
         await until(lambda: shard in a.serving() and shard not in b.serving())
         assert await a.submit(shard, Get("k")) == 1
+
+
+@pytest.mark.rule("CM-3", "CM-10")
+async def test_a_store_node_that_does_not_answer_costs_no_lease_on_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a Redis Cluster: half of the shards lie on a node that answers no renewal."""
+    async with Cluster() as cluster:
+        a = await cluster.start("a")
+        await until(lambda: a.serving() == ALL)
+        ownership, renew = a.node.ownership, a.log.renew
+        assert ownership is not None
+        answers = asyncio.Event()
+
+        def on_the_other_node(shard: ShardId) -> bool:
+            return shard.kind is ShardKind.GROUP and int(shard.name) >= 5
+
+        async def of_two_nodes(renewals: Sequence[Renewal]) -> list[Renewed | None]:
+            if any(on_the_other_node(renewal.shard) for renewal in renewals):
+                await answers.wait()
+            return await renew(renewals)
+
+        monkeypatch.setattr(a.log, "renew", of_two_nodes)
+        monkeypatch.setattr(a.log, "history_of", lambda shard: f"{a.log.history}{on_the_other_node(shard)}")
+        lease = ownership.lease(ShardId(ShardKind.GROUP, "0"))
+        assert lease is not None
+        for _ in range(3):
+            deadline_ms = lease.deadline_ms
+            await until(lambda before=deadline_ms: lease.deadline_ms > before)  # type: ignore[misc]
+        monkeypatch.undo()
+        answers.set()
 
 
 @pytest.mark.rule("CM-3", "CM-19")

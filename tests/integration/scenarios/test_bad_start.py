@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 from collections.abc import Iterator, Sequence
@@ -184,6 +185,31 @@ def test_an_address_or_a_store_that_cannot_be(tmp_path: Path) -> None:
     assert "store URL" in store
     assert "Unknown setting: flag lisen.port. Did you mean listen.port?" in unknown
     assert "not name=value" in nameless
+
+
+@pytest.mark.rule("CM-1")
+def test_an_address_that_stands_for_all_of_a_machine_is_not_told_to_others(tmp_path: Path, store: Server) -> None:
+    """Clients that asked where a node is would have called their own machine."""
+    plain = ["allow.plaintext=true", f"store.url={_url(store)}"]
+    up, four, six, told = _refusals(
+        tmp_path,
+        up_words(tmp_path / "a", {"allow.plaintext": "true"}, "--host", "0.0.0.0"),
+        ["group_coordinator", "listen.host=0.0.0.0", *plain],
+        ["share_coordinator", "listen.host=::", *plain],
+        ["partition_leader", "listen.host=127.0.0.1", "advertised.host=0.0.0.0", *plain],
+    )
+    for message in (up, four):
+        assert "listen.host is 0.0.0.0, and clients and other nodes would be told to call this node there" in message
+        assert "Try advertised.host=NAME, or the variable SHAREGROUPS_ADVERTISED_HOST" in message
+    assert "listen.host is ::, and" in six
+    assert "advertised.host is 0.0.0.0, and" in told
+    assert not (tmp_path / "a").exists()
+    settings = {"allow.plaintext": "true", "advertised.host": "127.0.0.1"}
+    node = StartedProcess(up_words(tmp_path / "b", settings, "--host", "0.0.0.0"), tmp_path)
+    try:
+        assert json.loads(node.first_line())["bootstrap"].startswith("127.0.0.1:")
+    finally:
+        assert node.stop() == 0
 
 
 @pytest.mark.rule("CM-20")

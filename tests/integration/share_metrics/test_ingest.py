@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from kip932.ids import shard_index
 from kip932.state_batches import StateBatch, WriteStats
 from share_coordinator.core.records import ShareTombstone
 from share_metrics.commands import metrics
-from share_metrics.ingest import Source, start, stored
+from share_metrics.ingest import stored
 from share_metrics.reader import Kind
 from tests.unit.share_metrics.worlds import KEY, TOPIC, snapshot, update
 
@@ -24,40 +23,6 @@ from .world import Log, World
 
 S0 = "{sgs:0}:log"
 STATE = [Kind.SHARE_STATE]
-
-
-def nothing(kind: Kind, number: int) -> None:
-    """No fault."""
-
-
-def finish(spark: SparkSession, source: Source, data: Path, written: Callable[[Kind, int], None] = nothing) -> None:
-    for query in start(spark, source, data, STATE, written=written):
-        try:
-            query.awaitTermination(60)
-        finally:
-            query.stop()
-
-
-@pytest.mark.rule("PM-35", "PM-36", "PM-68")
-def test_a_job_that_is_ended_at_any_batch_leaves_every_entry_once(
-    spark: SparkSession, world: World, tmp_path: Path
-) -> None:
-    world.make_cluster(state_shards=1)
-    log = Log(world, S0)
-    log.state(snapshot(0), *(update(number) for number in range(1, 11)))
-    source = Source(world.url, max_rows_per_trigger=5)
-
-    def end_at_the_second(kind: Kind, number: int) -> None:
-        if number == 1:
-            raise RuntimeError("the process ends here, behind the write and before it is confirmed")
-
-    with pytest.raises(Exception, match="the process ends here"):
-        finish(spark, source, tmp_path, end_at_the_second)
-    (tmp_path / "raw" / "share_state" / "batch=00000001" / "dt=1999-01-01").mkdir()  # and half a write of another try
-    log.state(update(11))
-    finish(spark, source, tmp_path)
-    found = sorted(row.entry_id for row in stored(spark, tmp_path, Kind.SHARE_STATE).select("entry_id").collect())
-    assert found == sorted(f"1-{seq}" for seq in range(13))
 
 
 def test_nothing_is_stored_before_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
@@ -74,17 +39,17 @@ def test_ingest_and_report_from_the_command_line(spark: SparkSession, world: Wor
     data, out = tmp_path / "data", tmp_path / "report.html"
     result = CliRunner().invoke(metrics, ["ingest", "--store", world.url, "--data", str(data)])
     assert result.exit_code == 0, result.output
-    assert result.output == f"share_state: 4 rows in {data}\ngroup: 3 rows in {data}\n"
+    assert result.stdout == f"share_state: 4 rows in {data}\ngroup: 3 rows in {data}\n"
     times = ["--from", "1970-01-01T00:00", "--to", "1970-01-01T00:30"]
     pages = []
     for _ in range(2):
         result = CliRunner().invoke(metrics, ["report", "--data", str(data), *times, "--out", str(out)])
         assert result.exit_code == 0, result.output
         pages.append(out.read_bytes())
-    assert result.output == f"{out}: amber, 1 share-partitions, 0 entries lost\n"
+    assert result.stdout == f"amber: 1 share-partitions, 0 entries lost\n{out}\n"
     assert pages[0] == pages[1]
     page = pages[0].decode()
-    assert "G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>10</td><td>30</td><td>10</td><td>10</td>" in page
+    assert "G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>10</td><td>30</td><td>–</td><td>10</td><td>10</td>" in page
     assert "1 poison candidates" in page
 
 
@@ -99,7 +64,7 @@ def test_a_loss_ends_the_command_with_3(spark: SparkSession, world: World, tmp_p
     world.redis.xtrim(S0, maxlen=1, approximate=False)
     result = CliRunner().invoke(metrics, command)
     assert result.exit_code == 3
-    assert result.output.startswith("Error: {sgs:0}:log lost entries:")
+    assert "Error: {sgs:0}:log lost entries:" in result.output
 
 
 @pytest.mark.rule("PM-1", "PM-39")

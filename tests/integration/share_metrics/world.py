@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import redis
 
@@ -20,8 +22,14 @@ from shard_runtime.record_log import Entry, StreamId
 from shard_runtime.redis.codec import claim_record, xadd
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord
+from share_metrics.ingest import Running
 from share_metrics.reader import Store
 from tests.contracts.deployment import Server
+
+#: The installed command, for processes of its own.
+SHAREGROUPS: Final = str(Path(sys.executable).with_name("sharegroups"))
+
+BOUND_S: Final = 240
 
 Encode = Callable[[int], tuple[str, bytes]]
 
@@ -87,6 +95,17 @@ class Log:
         """Append a batch to a topic log; its id is the end of the log (CM-40)."""
         batch = LogBatch(base, base + count - 1, len(payload), payload, self.wall_ms, 0, -1, -1, -1, False, False, 0)
         self._redis.execute_command(*xadd(self.stream, batch_entry(self.epoch, batch)))
+
+
+def finish(job: Running) -> None:
+    """Let a job that ends by itself do so; bounded."""
+    try:
+        for _ in range(BOUND_S):
+            if job.wait(1):
+                return
+        raise AssertionError(f"the job did not end within {BOUND_S} s")
+    finally:
+        job.stop()
 
 
 @contextmanager

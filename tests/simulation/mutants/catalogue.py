@@ -320,4 +320,16 @@ MUTANTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        "call-silence-definite",
+        "a state write that was sent and not answered counts as one that cannot have been applied",
+        ("INV-5", "INV-4", "INV-6", "INV-13", "INV-1", "INV-19"),
+        (
+            Edit(
+                "shard_runtime.persister.client",
+                "            attempts.unknown |= entry.sent and open_\n",
+                "            attempts.unknown |= entry.sent and open_ and False\n",
+            ),
+        ),
+    ),
 )

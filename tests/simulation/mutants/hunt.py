@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tests.simulation.mutants.catalogue import MUTANTS
 from tests.simulation.mutants.mutant import plant
+from tests.simulation.pool import rest_collector
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     # Only now: the product must be imported with the bug in it.
     from tests.simulation.simulate import simulate  # noqa: PLC0415
 
+    rest_collector()
     for tried in range(1, options.seeds + 1):
         seed = options.first + tried - 1
         outcome = simulate(seed)

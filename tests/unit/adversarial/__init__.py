@@ -1,1 +1,1 @@
-"""Adversarial schedules of whole clusters on a virtual clock; invariants are checked from the outside."""
+"""Scenarios of whole clusters on a virtual clock, step by step; what is left at their end is looked at."""

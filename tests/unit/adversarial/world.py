@@ -1,6 +1,6 @@
-"""A whole cluster in one virtual event loop: real roles and clients on the in-memory store and network, with faults.
+"""A whole cluster in one virtual event loop: real roles and clients on the in-memory store and network.
 
-Nothing here judges; `watch.py` records what leaders were asked and answered, `history.py` checks it.
+For scenarios whose every step is told; what chance brings about is the simulator's (`tests/simulation`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from unittest import mock
 from google.protobuf.descriptor import ServiceDescriptor
 from prometheus_client import CollectorRegistry
 
-from kip932.ids import SharePartitionKey, TopicIdPartition
-from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
+from kip932.ids import SharePartitionKey
+from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
 from shard_runtime.memory.store import MemoryStore, memory_cluster_store, memory_log
@@ -27,10 +27,11 @@ from shard_runtime.settings import load_settings
 from shard_runtime.transport import InMemoryNetwork, InMemoryTransport
 from share_node.process_store import StoreClient
 from share_node.roles import Roles
-from tests.unit.adversarial.watch import Watch
 
 CLUSTER_ID = "adversarial"
 WALL_START_MS = 1_790_000_000_000
+#: How long a message travels at most.
+SLOWEST_S = 0.002
 FLAGS = {
     "offsets.topic.num.partitions": "2",
     "share.coordinator.state.topic.num.partitions": "3",
@@ -65,30 +66,24 @@ class LoopClock:
         return int(asyncio.get_running_loop().time() * 1000) + 1_000_000
 
 
-class FaultyTransport(InMemoryTransport):
-    """Calls of one process; they may be cut off, slow, or lose their answer."""
+class SlowTransport(InMemoryTransport):
+    """Calls of one process, which take time both ways."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world.network, name)
         self._world = world
-        self._name = name
 
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
-        world = self._world
-        await world.travel(self._name, address)
+        await self._world.travel()
         response = await super().call(address, method, request, timeout_s)
-        await world.travel(address, self._name)
+        await self._world.travel()
         return response
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        world = self._world
-        await world.travel(self._name, address)
-        stream = await super().open_stream(address, method)
-        world.streams.add(stream)
-        stream.on_end(world.streams.discard)  # type: ignore[attr-defined]
-        return stream
+        await self._world.travel()
+        return await super().open_stream(address, method)
 
 
 class Server:
@@ -99,8 +94,6 @@ class Server:
         self._address = address
 
     def add(self, descriptor: ServiceDescriptor, service: object) -> None:
-        if descriptor.name == "PartitionLeaderService":
-            service = self._world.watch.over(service, f"{self._address}#{self._world.numbers}")
         self._world.network.serve(self._address, descriptor, service)
 
 
@@ -121,7 +114,7 @@ class Node:
         )
         self.log = memory_log(world.store, name, store, world.clock)
         self.cluster = memory_cluster_store(world.store, name, store)
-        flags = {**FLAGS, "node.name": name, "node.roles": ",".join(sorted(roles)), **world.flags}
+        flags = {**FLAGS, "node.name": name, "node.roles": ",".join(sorted(roles))}
         flags["store.replicas"] = str(world.replicas)
         flags["store.fsync.always"] = "true" if not world.replicas else "false"
         settings = load_settings(flags)
@@ -141,7 +134,7 @@ class Node:
         world = self.world
         with world.tasks_of(self):
             await self.node.join()
-            with mock.patch("share_node.roles.GrpcTransport", return_value=FaultyTransport(world, self.name)):
+            with mock.patch("share_node.roles.GrpcTransport", return_value=SlowTransport(world, self.name)):
                 self._made = Roles(
                     self.node,
                     self._settings,
@@ -158,11 +151,6 @@ class Node:
     def state(self) -> Any:
         """The share coordinator."""
         return self._made._state if self._made else None
-
-    @property
-    def led(self) -> dict[TopicIdPartition, Any]:
-        """The partitions led here."""
-        return dict(self._made._leader.led.led()) if self._made and self._made._leader else {}
 
     async def stop(self) -> None:
         """As SIGTERM does (CM-4)."""
@@ -190,29 +178,19 @@ class Node:
 class World:
     """The cluster, its network and its faults; one seed, one schedule."""
 
-    def __init__(self, seed: int, replicas: int = 0, flags: dict[str, str] | None = None) -> None:
+    def __init__(self, seed: int, replicas: int = 0) -> None:
         self.rng = Random(seed)
         self.clock = LoopClock()
         self.store = MemoryStore(self.clock, Random(seed), replicas)
         self.network = InMemoryNetwork()
-        self.watch = Watch()
         self.replicas = replicas
-        self.flags = flags or {}
         self.numbers = 0
         self.nodes: dict[str, Node] = {}
         self.dead: dict[str, set[int]] = {}
-        self.streams: set[Any] = set()
-        self.slow_ms = 2
-        self.lose = 0.0
-        self.cut: set[str] = set()
-        self._owner: Node | None = None
 
-    async def travel(self, source: str, target: str) -> None:
+    async def travel(self) -> None:
         """A message on its way."""
-        await asyncio.sleep(self.rng.random() * self.slow_ms / 1000)
-        ends = {source.partition(":")[0], target.partition(":")[0]}
-        if ends & self.cut or self.rng.random() < self.lose:
-            raise TransportError(TransportStatus.UNAVAILABLE, target, "lost by the network")
+        await asyncio.sleep(self.rng.random() * SLOWEST_S)
 
     @contextmanager
     def tasks_of(self, node: Node) -> Iterator[None]:
@@ -273,19 +251,6 @@ class World:
                     found.update(host.shard._states)
         return found
 
-    def starts(self) -> dict[object, tuple[int, int]]:
-        """(state epoch, start offset) by share-partition."""
-        return {key.text: (state.state_epoch, state.start_offset) for key, state in self.states().items()}
-
-    def log_ends(self) -> dict[TopicIdPartition, int]:
-        """High watermarks of all partitions that are led."""
-        ends = {}
-        for node in self.nodes.values():
-            for partition, led in node.led.items():
-                if led.lease.valid():
-                    ends[partition] = led.log.high_watermark
-        return ends
-
     async def settled(self) -> None:
         """Wait until every shard is served by the node it targets."""
         for _ in range(600):
@@ -294,21 +259,16 @@ class World:
                 return
         raise AssertionError("shards are still not served after a minute without faults")
 
-    def transport(self, name: str) -> FaultyTransport:
-        return FaultyTransport(self, name)
+    def transport(self, name: str) -> SlowTransport:
+        return SlowTransport(self, name)
 
     def bootstrap(self) -> str:
         return ",".join(node.address for node in self.nodes.values())
 
-    def calm(self) -> None:
-        """No fault any more."""
+    async def close(self) -> None:
+        """No fault any more, and the end of every process."""
         self.store.hook = None
         self.store.heal()
-        self.lose, self.slow_ms = 0.0, 2
-        self.cut.clear()
-
-    async def close(self) -> None:
-        self.calm()
         for name in list(self.nodes):
             await self.stop(name)
         await self.store.close()

@@ -3,13 +3,14 @@
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks import drain
 from benchmarks.machine import Usage, cpu_seconds, process_tree
-from benchmarks.processes import BenchmarkError, Board, Process
+from benchmarks.processes import BenchmarkError, Board, Crew, Process
 from benchmarks.share_group import ShareGroup
 
 TASK = drain.Task(drain.SHAPES["1p1c"], records=10)
@@ -79,3 +80,70 @@ def test_a_drain_is_told_in_rates_and_cpu_per_record() -> None:
     )
     assert (run["cycles_per_s"], run["cpu_us_per_record"], run["cpu_both_us_per_record"]) == (400.0, 10.0, 20.0)
     assert run["flagged"]
+
+
+SAY_READY = 'import json, signal, sys; print(json.dumps({"ready": True}), flush=True); '
+LONG_S = 600.0  # no wait of these tests comes near
+
+
+@pytest.fixture
+def crew() -> Iterator[Callable[..., Process]]:
+    """Starts members of one crew, which say that they are ready, and ends them."""
+    started: list[Process] = []
+    together = Crew()
+
+    def start(name: str, then: str, is_server: bool = False) -> Process:
+        process = Process(name, [sys.executable, "-c", SAY_READY + then], together, is_server)
+        started.append(process)
+        process.expect("ready", 20)
+        return process
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+DIE = "sys.stdin.readline(); print('out of luck', file=sys.stderr, flush=True); signal.raise_signal(signal.SIGSEGV)"
+LISTEN = "sys.stdin.readline()"
+
+
+def test_a_server_that_dies_ends_the_wait_for_another_process(crew: Callable[..., Process]) -> None:
+    worker = crew("worker", LISTEN)
+    server = crew("server", DIE, is_server=True)
+    server.tell("go")
+    with pytest.raises(BenchmarkError, match=rf"(?s)server \(pid {server.pid}\) was ended by SIGSEGV.*out of luck"):
+        worker.expect("done", LONG_S)
+
+
+def test_a_server_that_dies_ends_a_measurement_by_time_and_one_by_the_board(
+    crew: Callable[..., Process], tmp_path: Path
+) -> None:
+    server = crew("server", "sys.stdin.readline()", is_server=True)
+    together = Crew()
+    together.add(server)
+    together.check()
+    server.tell("go")
+    with pytest.raises(BenchmarkError, match=r"server .* ended with status 0"):
+        together.rest(LONG_S)
+    with Board(tmp_path / "board", 1) as board, pytest.raises(BenchmarkError, match=r"server .* ended with status 0"):
+        drain._await(together, board, 10, LONG_S)
+
+
+def test_a_worker_may_end_in_good_order_but_not_fail(crew: Callable[..., Process]) -> None:
+    good, other = crew("good", "pass"), crew("other", LISTEN)
+    good.stop()
+    with pytest.raises(BenchmarkError, match=r"other .* did not say 'done' within 0\.3 s"):
+        other.expect("done", 0.3)
+    crew("bad", "sys.exit('lost a record')")
+    with pytest.raises(BenchmarkError, match=r"(?s)bad .* ended with status 1.*lost a record"):
+        other.expect("done", LONG_S)
+
+
+def test_a_store_that_its_node_has_lost_is_noticed(crew: Callable[..., Process]) -> None:
+    node, store = crew("node", LISTEN, is_server=True), crew("store", LISTEN)
+    together = Crew()
+    together.add_descendants({"node": node.pid, "store": store.pid}, node)
+    together.check()
+    store.tell("go")
+    with pytest.raises(BenchmarkError, match=rf"node .* has lost its store \(pid {store.pid}\)"):
+        together.rest(LONG_S)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
-from kip932.errors import KafkaError
+from kip932.errors import CoordinatorNotAvailableError, InvalidRecordStateError, KafkaError
 from kip932.ids import ACKNOWLEDGED_RANGES_MAX, TopicIdPartition
 from sharegroups.aio.ack_outbox import AckOutbox, PendingAck
 from sharegroups.core.acknowledgements import AckBatch
@@ -74,5 +74,36 @@ def test_acknowledgements_that_fail_together_make_one_step_of_the_back_off() -> 
             assert owner.told == []
             assert {one.not_before_ms - now_ms for one in box._pending} == {delay_ms}
             await asyncio.sleep(delay_ms / 1000)
+
+    run(story())
+
+
+@pytest.mark.rule("CL-34")
+@pytest.mark.scenario("S-112")
+def test_a_retry_that_finds_nothing_acquired_does_not_deny_the_earlier_try() -> None:
+    async def story() -> None:
+        owner, sent = Owner(), ack(0)
+        box = outbox(owner)
+        for error_code in (15, 121):  # COORDINATOR_NOT_AVAILABLE, INVALID_RECORD_STATE
+            response = ShareAcknowledgeResponse()
+            response.responses.add(topic_id=TOPIC).partitions.add(partition_index=0, error_code=error_code)
+            box.acknowledge_answered([sent], response, retry=True)
+            await asyncio.sleep(0.1)
+            box.take(renewals=True)
+        assert owner.told == [(sent, sent.unsure)]
+        assert isinstance(sent.unsure, CoordinatorNotAvailableError)
+
+    run(story())
+
+
+@pytest.mark.rule("CL-34")
+def test_a_first_try_that_finds_nothing_acquired_says_so() -> None:
+    async def story() -> None:
+        owner, sent = Owner(), ack(0)
+        response = ShareAcknowledgeResponse()
+        response.responses.add(topic_id=TOPIC).partitions.add(partition_index=0, error_code=121)
+        outbox(owner).acknowledge_answered([sent], response, retry=True)
+        ((_, error),) = owner.told
+        assert isinstance(error, InvalidRecordStateError)
 
     run(story())

@@ -298,13 +298,16 @@ def test_a_renewed_record_comes_back_from_poll_and_can_then_be_accepted() -> Non
     play(story)
 
 
-@pytest.mark.rule("CL-23", "PL-232", "PL-804")
-def test_offsets_of_control_batches_are_acknowledged_as_gaps() -> None:
+@pytest.mark.rule("CL-23", "CL-26", "PL-232", "PL-804")
+def test_offsets_of_control_batches_are_acknowledged_as_gaps_and_the_callback_does_not_hear_of_them() -> None:
+    heard: list[set[int]] = []
+
     async def story(fake: FakeCluster) -> None:
         produce(fake, 2)
         fake.log("t").append(b"", 1, is_control=True)
         produce(fake, 1)
         async with consumer(fake, **EXPLICIT) as c:
+            c.set_acknowledgement_commit_callback(lambda offsets, error: heard.extend(offsets.values()))
             c.subscribe(["t"])
             messages = await c.poll(5)
             assert [m.offset() for m in messages] == [0, 1, 3]
@@ -317,3 +320,4 @@ def test_offsets_of_control_batches_are_acknowledged_as_gaps() -> None:
             assert list(batch.acknowledge_types) == [ACK_ACCEPT, ACK_ACCEPT, ACK_GAP, ACK_ACCEPT]
 
     play(story)
+    assert heard == [{0, 1, 3}]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -53,37 +55,98 @@ def test_a_call_gives_what_its_coroutine_returns_or_raises() -> None:
         thread.stop()
 
 
+class Interrupted:
+    """A lock whose holder is interrupted once `ready`."""
+
+    ready = threading.Event()
+
+    def acquire(self) -> None:
+        assert self.ready.wait(10)
+        raise KeyboardInterrupt
+
+    def release(self) -> None:
+        pass
+
+
+def interrupted(thread: LoopThread, work: Coroutine[Any, Any, object], take_back: Callable[[], object]) -> None:
+    """Run `work`, which sets `Interrupted.ready` when its caller is to be interrupted."""
+    Interrupted.ready = threading.Event()
+    with mock.patch("sharegroups.loop_thread._over", Interrupted), pytest.raises(KeyboardInterrupt):
+        thread.call(work, take_back)
+
+
+@pytest.fixture
+def thread() -> Iterator[LoopThread]:
+    made = LoopThread("test")
+    yield made
+    made.stop()
+
+
 @pytest.mark.rule("CL-21")
-def test_an_interrupted_call_cancels_its_coroutine_and_then_takes_back_what_it_may_have_brought() -> None:
-    told: list[str] = []
-    begun, told_all = threading.Event(), threading.Event()
+def test_an_interrupted_call_cancels_its_coroutine(thread: LoopThread) -> None:
+    ended = threading.Event()
 
     async def wait() -> None:
-        begun.set()
+        Interrupted.ready.set()
         try:
             await asyncio.Event().wait()
         finally:
-            told.append("cancelled")
+            ended.set()
 
-    def take_back() -> None:
-        told.append("taken back")
-        told_all.set()
+    interrupted(thread, wait(), lambda: None)
+    assert ended.wait(10)
 
-    class Interrupted:
-        """A lock whose holder is interrupted once the coroutine waits."""
 
-        def acquire(self) -> None:
-            assert begun.wait(10)
-            raise KeyboardInterrupt
+@pytest.mark.rule("CL-21")
+def test_what_an_interrupted_call_has_brought_is_taken_back_before_the_next_call(thread: LoopThread) -> None:
+    told: list[str] = []
 
-        def release(self) -> None:
-            told.append("over")
+    async def bring() -> None:
+        told.append("brought")
+        Interrupted.ready.set()
 
-    thread = LoopThread("test")
-    try:
-        with mock.patch("sharegroups.loop_thread._over", Interrupted), pytest.raises(KeyboardInterrupt):
-            thread.call(wait(), take_back)
-        assert told_all.wait(10)
-        assert told == ["cancelled", "over", "taken back"]
-    finally:
-        thread.stop()
+    async def next_call() -> None:
+        told.append("next call")
+
+    interrupted(thread, bring(), lambda: told.append("taken back"))
+    thread.call(next_call())
+    assert told == ["brought", "taken back", "next call"]
+
+
+@pytest.mark.rule("CL-21")
+def test_what_the_next_call_brings_is_not_taken_back_for_the_interrupted_one(thread: LoopThread) -> None:
+    """Both reach the loop in one turn: the next call has brought its own by the time the first one has ended."""
+    in_hand: list[str] = []
+    held, go_on = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(hold)
+        await asyncio.Event().wait()
+
+    def hold() -> None:
+        Interrupted.ready.set()
+        held.set()
+        assert go_on.wait(10)
+
+    async def next_call() -> None:
+        in_hand.append("record")
+
+    interrupted(thread, wait(), in_hand.clear)
+    assert held.wait(10)
+    handed = threading.Event()
+    hand = thread._loop.call_soon_threadsafe
+
+    def hand_over(function: Callable[[], object]) -> None:
+        hand(function)
+        handed.set()
+
+    caller = threading.Thread(target=lambda: thread.call(next_call()))
+    with mock.patch.object(thread._loop, "call_soon_threadsafe", hand_over):
+        caller.start()
+        assert handed.wait(10)
+    go_on.set()
+    caller.join(10)
+    assert not caller.is_alive()
+    thread.run(lambda: None)  # whatever was due has run
+    assert in_hand == ["record"]

@@ -179,6 +179,28 @@ def test_callbacks_get_reports_and_close_delivers_what_is_left() -> None:
     play(story)
 
 
+@pytest.mark.rule("CM-43")
+@pytest.mark.parametrize("turns", range(12))
+def test_close_tells_the_fate_of_every_record_at_whatever_turn_of_the_loop_it_comes(turns: int) -> None:
+    """Among them the one between the making of a sending task and its first step."""
+
+    async def story(fake: FakeCluster) -> None:
+        heard: list[bytes | None] = []
+        p = producer(fake)
+        await p.send("t", b"first")
+        for value in (b"a", b"b", b"c"):
+            await p.produce("t", value, on_delivery=lambda error, report: heard.append(report.value()))
+            if value == b"a":
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # it is in flight, and the others wait for its answer
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await p.close(0)
+        assert heard == [b"a", b"b", b"c"]
+
+    play(story)
+
+
 @pytest.mark.rule("CM-44")
 def test_a_transaction_marks_its_partitions_and_an_exception_aborts_it() -> None:
     async def story(fake: FakeCluster) -> None:

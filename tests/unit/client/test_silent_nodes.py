@@ -148,6 +148,65 @@ def test_a_session_is_kept_while_the_leader_has_some_of_its_partitions() -> None
     play(story, partitions=2)
 
 
+@pytest.mark.rule("CL-28", "CL-34")
+def test_close_does_not_wait_for_a_silent_leader_that_lost_its_partitions() -> None:
+    async def story(fake: FakeCluster, transport: SilentTransport) -> None:
+        consumer = member(fake, transport)
+        produce(fake, 1)
+        assert await first(consumer, 5)
+        transport.silent.add("node1:9000")
+        moving = asyncio.create_task(take_over(fake))
+        began = now()
+        await consumer.close(30)
+        assert now() - began < NOTICED_S
+        assert fake.heartbeats[-1].member_epoch == -1
+        await moving
+
+    play(story)
+
+
+@pytest.mark.rule("CL-28", "CL-37")
+def test_close_waits_no_longer_for_a_session_that_was_being_closed_already() -> None:
+    async def story(fake: FakeCluster, transport: SilentTransport) -> None:
+        consumer = member(fake, transport, **{"fetch.max.wait.ms": 100, "metadata.max.age.ms": 1000})
+        produce(fake, 1)
+        assert await first(consumer, 5)
+        assert (await consumer.poll(0.5)).is_empty()
+        await asyncio.sleep(0.5)  # nothing is in flight
+        transport.silent.add("node1:9000")
+        fake.move_leader("t", 0, 2)
+        await asyncio.sleep(2)  # the metadata say so, and the session with node 1 is being closed
+        fake.move_leader("t", 0, 1)  # it leads again, so it is waited for
+        began = now()
+        await consumer.close(1)
+        assert now() - began < 1.5
+        assert "node1:9000" in transport.closed
+
+    play(story)
+
+
+@pytest.mark.rule("CL-26", "CL-28")
+@pytest.mark.parametrize("sent_before", [True, False])
+def test_the_callback_hears_of_acknowledgements_whose_answer_close_could_not_wait_for(sent_before: bool) -> None:
+    async def story(fake: FakeCluster, transport: SilentTransport) -> None:
+        told: list[Any] = []
+        consumer = member(fake, transport, **EXPLICIT)
+        consumer.set_acknowledgement_commit_callback(lambda offsets, error: told.append((offsets, error)))
+        produce(fake, 1)
+        (message,) = await consumer.poll(5)
+        consumer.acknowledge(message)
+        transport.silent.add("node1:9000")
+        if sent_before:
+            consumer.commit_async()
+            await asyncio.sleep(0.5)
+        await consumer.close(2)
+        ((offsets, error),) = told
+        assert list(offsets.values()) == [{0}]
+        assert isinstance(error, NetworkError)
+
+    play(story)
+
+
 @pytest.mark.rule("CM-43", "CL-34")
 def test_a_batch_for_a_silent_leader_goes_to_the_new_one_with_its_sequence() -> None:
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:

@@ -163,7 +163,9 @@ def bare(groups: dict[str, Group]) -> dict[str, Group]:
 
 def _bare(lifecycle: Lifecycle) -> Lifecycle:
     topics = {
-        key: replace(topic, initializing={i: Initializing(e.start_offset) for i, e in topic.initializing.items()})
+        key: replace(
+            topic, initializing={i: Initializing(e.start_offset, e.state_epoch) for i, e in topic.initializing.items()}
+        )
         for key, topic in lifecycle.topics.items()
     }
     return Lifecycle(topics, lifecycle.deleting)

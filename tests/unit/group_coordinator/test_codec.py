@@ -13,8 +13,8 @@ from tests.unit.group_coordinator.shard_driver import persisted
 T, U, V = (bytes([number]) * 16 for number in (1, 2, 3))
 LIFECYCLE = Lifecycle(
     {
-        T: TopicState(T, "t", 2, {2: Initializing(0, 5, 7), 3: Initializing(0, 5, 7)}, (0, 1)),
-        U: TopicState(U, "u", 1, {0: Initializing(-1, 5, 7)}),
+        T: TopicState(T, "t", 2, {2: Initializing(0, 9, 5, 7), 3: Initializing(0, 11, 5, 7)}, (0, 1)),
+        U: TopicState(U, "u", 1, {0: Initializing(-1, None, 5, 7)}),
     },
     {V: "v"},
 )

@@ -84,6 +84,28 @@ def test_successes_are_kept_failures_start_over_and_a_repeated_outcome_writes_no
     assert _order(driver).partitions == ((TopicIdPartition(T, 1), -1),)
 
 
+@pytest.mark.rule("GC-73", "GC-76", "GC-69a")
+def test_a_call_is_repeated_at_its_own_state_epoch_however_far_the_group_went_on() -> None:
+    """With another one, a first call that succeeded unheard would be undone (SC-32, SC-33)."""
+    driver, first = _started()
+    driver.create("u", 1)
+    driver.beat("A", 2, ["t", "u"])
+    (later,) = driver.take_effects()
+    assert isinstance(later, c.InitializeState)
+    assert later.state_epoch > first.state_epoch
+    driver.run(c.InitializationFinished("g", first.attempt, failed=_keys(0)))
+    driver.beat("A", 2)
+    assert (_order(driver).state_epoch, driver.take_effects()) == (first.state_epoch, [])
+    driver.reload()
+    driver.take_effects()
+    driver.beat("A", 2)
+    repeated = [order for order in driver.take_effects() if isinstance(order, c.InitializeState)]
+    assert [(order.state_epoch, order.partitions) for order in repeated] == [
+        (first.state_epoch, first.partitions),
+        (later.state_epoch, later.partitions),
+    ]
+
+
 @pytest.mark.rule("GC-75", "GC-76a")
 def test_a_late_outcome_touches_only_entries_of_its_own_attempt() -> None:
     driver, first = _started()
@@ -278,7 +300,7 @@ def test_a_group_is_looked_at_when_loaded_and_then_every_ten_minutes() -> None:
 @pytest.mark.rule("GC-63", "GC-73")
 def test_a_partition_is_in_at_most_one_list() -> None:
     states = Lifecycle({T: TopicState(T, "t", 3, {}, (0, 1, 2))})
-    back = states.sent_back(_keys(1), 5, 9)
+    back = states.sent_back(_keys(1), 2, 5, 9)
     assert back.topics[T].initialized == (0, 2)
     assert list(back.topics[T].initializing) == [1]
     assert back.finished(_keys(1), 9) == states

@@ -95,8 +95,8 @@ def test_a_log_that_no_coordinator_writes_is_not_served_from(found: list[r.Recor
 
 @pytest.mark.rule("GC-69a")
 def test_an_initialising_entry_from_the_log_is_due_at_once() -> None:
-    assert Initializing(-1).since_ms == LONG_AGO
-    state = TopicState(T, "t", 1, {0: Initializing(-1)})
+    assert Initializing(-1, 2).since_ms == LONG_AGO
+    state = TopicState(T, "t", 1, {0: Initializing(-1, 2)})
     group = _group(r.StateMetadata("g", Lifecycle({T: state})), r.Tombstone(r.STATE, "g"))
     assert group.lifecycle is None
 

@@ -43,7 +43,7 @@ def _shape(record: r.Record) -> object:
     return found
 
 
-INITIALIZING = TopicState(T, "t", 4, {index: Initializing(-1) for index in range(4)})
+INITIALIZING = TopicState(T, "t", 4, {index: Initializing(-1, 2) for index in range(4)})
 INITIALIZED = TopicState(T, "t", 4, {}, (0, 1, 2, 3))
 
 

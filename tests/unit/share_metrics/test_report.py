@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from share_metrics.report.model import PartitionLine, Point, Report
+from share_metrics.report.model import PartitionLine, Point, Report, totals
 from share_metrics.report.page import render
-from share_metrics.report.svg import chart
+from share_metrics.report.svg import bar, chart
 
 
 def line(name: str, lag: int | None = 5, points: int = 60, anomalies: int = 0) -> PartitionLine:
@@ -58,7 +58,7 @@ def test_fifty_share_partitions_fit_and_most_are_folded() -> None:
     page = render(report(partitions=[line(f"g · orders-{number}", points=1440) for number in range(50)]))
     assert len(page.encode()) < 2_000_000
     assert "30 more share-partitions" in page
-    assert page.count("<svg") == 2 * 20
+    assert page.count("<svg") == 3 * 20
 
 
 @pytest.mark.rule("PM-37")
@@ -99,6 +99,27 @@ def test_the_light_says_how_things_are(fields: dict[str, object], light: str) ->
     made = report(**fields)
     assert made.light == light
     assert f'class="light {light}"' in render(made)
+
+
+@pytest.mark.rule("PM-37")
+def test_a_bar_shows_how_acknowledgements_are_made_up() -> None:
+    drawn = bar([30, 0, 10])
+    assert re.findall(r'class="k(\d)" x="([\d.]+)" y="0" width="([\d.]+)"', drawn) == [
+        ("0", "0.0", "270.0"),
+        ("2", "270.0", "90.0"),
+    ]
+    assert 'aria-label="30 + 0 + 10"' in drawn
+    page = render(report(partitions=[line("g · orders-0")]))
+    assert "records by type of acknowledgement" in page
+
+
+@pytest.mark.rule("PM-37", "PM-44")
+def test_totals_are_sums_over_all_share_partitions() -> None:
+    found = totals(report(partitions=[line("g · t-0"), line("g · t-1", lag=None)], gaps=[GAP]))
+    assert found == {
+        "share_partitions": 2, "finished": 80, "accepted": 76, "released": 4, "rejected": 0, "timed_out": 0,
+        "limited": 0, "redelivered_lb": 6, "lag": 5, "poison": 0, "stalls": 0, "lost": 4,
+    }  # fmt: skip
 
 
 def test_a_chart_breaks_where_nothing_is_known() -> None:

@@ -35,6 +35,6 @@ STREAM_TIP: Final = _load("stream_tip_v1")
 LOG_INDEX: Final = _load("log_index_v1")
 NODE_REGISTER: Final = _load("node_register_v1")
 NODE_RENEW: Final = _load("node_renew_v1")
-METADATA_APPEND: Final = _load("metadata_append_v1")
+METADATA_APPEND: Final = _load("metadata_append_v2")
 
 ALL: Final = (CLAIM, RENEW, RELEASE, REPLAY_FROM, STREAM_TIP, LOG_INDEX, NODE_REGISTER, NODE_RENEW, METADATA_APPEND)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW
-from sharegroups.core.acknowledgements import AckBatch, Delivery, has_renewal, merge, offsets_with
+from sharegroups.core.acknowledgements import AckBatch, Delivery, has_renewal, merge, offsets_with, record_ranges
 
 pytestmark = pytest.mark.rule("CL-35")
 
@@ -20,6 +20,12 @@ def test_implicit_acceptance_keeps_no_state_per_record() -> None:
     assert delivery._types is None
     assert delivery.finished
     assert delivery.take() == []
+
+
+@pytest.mark.rule("CL-26")
+def test_records_are_told_from_the_holes_between_them() -> None:
+    batches = [AckBatch(0, 3, (1, 0, 0, 2)), AckBatch(10, 1_000_010, (0,)), AckBatch(2_000_000, 2_000_009, (1,))]
+    assert record_ranges(batches) == [(0, 0), (3, 3), (2_000_000, 2_000_009)]
 
 
 @pytest.mark.rule("CL-23")

@@ -1,0 +1,270 @@
+"""`python -m benchmarks.pipeline_ratios`: ratios PM-80 to PM-87 of the metrics pipeline, on streams it makes itself.
+
+Variants of one ratio take turns within a round; the ratio is that of the rounds' medians. CPU is that of the whole
+process tree: Spark's Java and its Python workers. One JSON line for each ratio on standard output, a table on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.machine import cpu_seconds, process_tree
+from kip932.ids import SharePartitionKey
+from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
+from share_coordinator.codec import ShareStateCodec
+from share_coordinator.core.records import ShareSnapshot, ShareUpdate
+from share_metrics.metrics import replay_windows
+from share_metrics.reader import Kind, Position, Reader, Store
+from share_metrics.spark import build_session
+from share_metrics.spark.options import read_options
+from share_metrics.spark.source import StreamReader
+from share_node.embedded_store import store_binary
+
+_KEYS: Final = 4
+_SNAPSHOT_EVERY: Final = 500
+_PIPE: Final = 5_000
+_START_S: Final = 30.0
+_TARGETS: Final = {
+    "PM-80": ("reader alone / scan and count in Spark, CPU", 0.5, "at least"),
+    "PM-81": ("packed partitions / one task for each stream, CPU", 0.8, "at most"),
+    "PM-83": ("replay metrics / plain scan, CPU", 5.0, "at most"),
+    "PM-84": ("small trigger / large trigger, time", 0.4, "at most"),
+    "PM-85": ("server / client while reading, CPU", 0.15, "at most"),
+    "PM-86": ("planning an idle trigger of 50 streams, s", 0.05, "at most"),
+    "PM-87": ("memory of a reader of 10 times the entries", 1.2, "at most"),
+}
+
+
+@contextmanager
+def server() -> Iterator[tuple[str, Any]]:
+    """A store in memory: its URL and a client of it."""
+    with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
+        path = f"{folder}/s"
+        words = [store_binary(), "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + _START_S
+            while not Path(path).exists():
+                if time.monotonic() > until:
+                    raise TimeoutError(f"the store did not start within {_START_S:g} s")
+                time.sleep(0.01)
+            client: Any = redis.Redis(unix_socket_path=path)
+            yield f"unix://{path}", client
+            client.close()
+        finally:
+            process.terminate()
+            process.wait(_START_S)
+
+
+def fill(client: Any, entries: int, streams: int, prefix: int = 0) -> None:
+    """Share-state records in `streams` streams, as share coordinators write them: a snapshot now and then."""
+    client.set("sgs:config", streams)
+    codec = ShareStateCodec()
+    for stream in range(prefix, prefix + streams):
+        keys = [
+            SharePartitionKey(f"group-{stream}", bytes(15) + bytes([stream % 251]), number) for number in range(_KEYS)
+        ]
+        pipe = client.pipeline(transaction=False)
+        for seq in range(1, entries // streams + 1):
+            key, start = keys[seq % _KEYS], seq // _KEYS
+            batches = (StateBatch(start + 1, start + 2, 0, 1), StateBatch(start + 3, start + 3, 2, 1))
+            stats = WriteStats(CAUSE_ACK, n_accept=1, n_release=2, max_dc=1, sum_dc=1, hwm=start + 9, speo=start + 4)
+            record: ShareSnapshot | ShareUpdate = ShareUpdate(key, 1, 1, 0, start, 0, batches, stats)
+            if seq <= _KEYS or seq % _SNAPSHOT_EVERY == 0:
+                record = ShareSnapshot(key, 1, 1, 1, 0, start, 0, 1_000, 1_000, batches, 1, 0, 1, stats)
+            letter, data = codec.encode(record, 1_000_000 + seq)
+            pipe.xadd(f"{{sgs:{stream}}}:log", {"t": letter, "r": data}, id=f"1-{seq}")
+            if seq % _PIPE == 0:
+                pipe.execute()
+        pipe.execute()
+
+
+def tree_cpu_s() -> float:
+    """CPU seconds of this process and all it has started that still live."""
+    total = 0.0
+    for pid in process_tree(os.getpid()).values():
+        try:
+            total += cpu_seconds(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a worker that ended while we looked
+    return total
+
+
+def cpu_of(work: Callable[[], object]) -> float:
+    """CPU seconds that a piece of work takes in all our processes."""
+    before = tree_cpu_s()
+    work()
+    return tree_cpu_s() - before
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was measured, by ratio and variant."""
+
+    runs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+    def add(self, rule: str, variant: str, value: float) -> None:
+        """Keep one run."""
+        self.runs.setdefault(rule, {}).setdefault(variant, []).append(value)
+
+    def ratio(self, rule: str) -> float:
+        """The medians' ratio, the first variant above the second; of one variant its median."""
+        medians = [statistics.median(values) for values in self.runs[rule].values()]
+        return medians[0] / medians[1] if len(medians) > 1 else medians[0]
+
+
+class Bench:
+    """One store, one Spark session, and the ratios between ways to use them."""
+
+    def __init__(self, url: str, client: Any, spark: SparkSession, streams: int) -> None:
+        self.url, self.client, self.spark, self.streams = url, client, spark, streams
+        self.figures = Figures()
+
+    def table(self, **options: str) -> DataFrame:
+        """All rows of the store."""
+        return self.spark.read.format("redis_streams").options(url=self.url, kind="share_state", **options).load()
+
+    def scan(self, **options: str) -> None:
+        """Read everything and count it."""
+        self.table(**options).agg({"seq": "count"}).collect()
+
+    def read_alone(self) -> int:
+        """The reader core without Spark; how many rows it read."""
+        with Store(self.url) as store:
+            reader = Reader(store, Kind.SHARE_STATE)
+            plans = reader.plan({}, reader.tips(reader.streams()))
+            return sum(batch.num_rows for plan in plans.values() for batch in reader.read(plan.ranges, plan.gaps))
+
+    def server_cpu_s(self) -> float:
+        """CPU seconds of the store so far."""
+        info = self.client.info("cpu")
+        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+    def round(self) -> None:
+        """Every variant once."""
+        add = self.figures.add
+        before = self.server_cpu_s()
+        alone = cpu_of(self.read_alone)
+        add("PM-85", "server", self.server_cpu_s() - before)
+        add("PM-85", "client", alone)
+        add("PM-80", "alone", alone)
+        packed = cpu_of(self.scan)
+        add("PM-80", "spark", packed)
+        add("PM-81", "packed", packed)
+        add("PM-81", "each", cpu_of(lambda: self.scan(numPartitions=str(self.streams))))
+        add("PM-83", "replay", cpu_of(lambda: replay_windows(self.table()).agg({"released_lb": "sum"}).collect()))
+        add("PM-83", "scan", packed)
+        for _ in range(5):
+            add("PM-86", "idle", self.idle_plan_s() * 50 / self.streams)
+
+    def idle_plan_s(self) -> float:
+        """Time to plan a trigger that has nothing to read."""
+        source = StreamReader(read_options({"url": self.url, "kind": "share_state", "startingIds": "latest"}))
+        at = source.initialOffset()
+        begin = time.perf_counter()
+        end = source.latestOffset(at, source.getDefaultReadLimit())
+        source.partitions(at, end)
+        return time.perf_counter() - begin
+
+    def triggers(self, folder: Path, rows: int, count: int) -> list[float]:
+        """Seconds of triggers of so many rows, but the first two, which warm up."""
+        options = {"url": self.url, "kind": "share_state", "maxRowsPerTrigger": str(rows)}
+        stream = self.spark.readStream.format("redis_streams").options(**options).load()
+        times: list[float] = []
+        query = stream.writeStream.foreachBatch(_count)
+        running = query.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+        try:
+            while not running.awaitTermination(1):
+                if len(running.recentProgress) >= count + 2:
+                    break
+            times = [one["durationMs"]["triggerExecution"] / 1000 for one in running.recentProgress]
+        finally:
+            running.stop()
+        return times[2:] or times
+
+
+def _count(batch: DataFrame, _number: int) -> None:
+    batch.agg({"seq": "count"}).collect()
+
+
+def memory_kib(url: str, entries: int) -> float:
+    """Peak memory of a process that reads the first `entries` entries of one stream."""
+    words = [sys.executable, "-m", "benchmarks.pipeline_ratios", "--reader", url, "--entries", str(entries)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def _read_in_here(url: str, entries: int) -> None:
+    with Store(url) as store:
+        reader = Reader(store, Kind.SHARE_STATE)
+        stream = reader.streams()[0]
+        plan = reader.plan({stream: Position(reader.tips([stream])[stream].earliest.id, 0)},  # type: ignore[union-attr]
+                           reader.tips([stream]), limit=entries)[stream]  # fmt: skip
+        read = sum(batch.num_rows for batch in reader.read(plan.ranges))
+    assert read == entries, (read, entries)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def main() -> int:
+    """Measure and print; 0 whatever the ratios are, for a busy machine says little."""
+    options = _parser().parse_args()
+    if options.reader:
+        _read_in_here(options.reader, options.entries)
+        return 0
+    with server() as (url, client), tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
+        fill(client, options.entries, options.streams)
+        spark = build_session("pipeline ratios")
+        bench = Bench(url, client, spark, options.streams)
+        bench.scan()  # warm
+        for number in range(options.rounds):
+            bench.round()
+            large = min(300_000, options.entries // 4)
+            for name, rows in (("small", 2_000), ("large", large)):
+                times = bench.triggers(Path(folder) / f"{name}{number}", rows, 6)
+                bench.figures.add("PM-84", name, statistics.median(times))
+            size = options.entries // options.streams // 10
+            bench.figures.add("PM-87", "10 n", memory_kib(url, 10 * size))
+            bench.figures.add("PM-87", "n", memory_kib(url, size))
+        spark.stop()
+    _tell(bench.figures, options)
+    return 0
+
+
+def _tell(figures: Figures, options: argparse.Namespace) -> None:
+    for rule, (words, target, side) in _TARGETS.items():
+        ratio = figures.ratio(rule)
+        met = ratio >= target if side == "at least" else ratio <= target
+        runs = {name: [round(value, 4) for value in values] for name, values in figures.runs[rule].items()}
+        line = {"rule": rule, "ratio": round(ratio, 4), "target": target, "side": side, "met": met, "runs": runs}
+        print(json.dumps(line | {"entries": options.entries, "streams": options.streams, "rounds": options.rounds}))
+        print(f"{rule}  {ratio:8.3f}  {side} {target:<5}  {'met' if met else 'MISSED':6}  {words}", file=sys.stderr)
+    print("PM-82  not measured: there is one decoder, the Python one.", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline_ratios", description=__doc__)
+    parser.add_argument("--entries", type=int, default=1_000_000, help="entries in all streams")
+    parser.add_argument("--streams", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--reader", metavar="URL", help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The directory of an ingest job: who owns it, of which cluster it is, and which folders of batches count (PM-35).
+
+raw/<kind>/batch=<number>/dt=…/hour=…            one micro-batch
+raw/<kind>/batch=<first>-<last>/dt=…/hour=…      many, put together; it stands for all of them
+checkpoints/<kind>                               Spark's positions
+metrics/<table>/window=1m|1h/dt=…/hour=…         windows
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from share_metrics.reader import Kind
+
+#: Names that begin so are not there for readers: Spark leaves out what begins with a dot.
+HIDDEN: Final = ".unfinished."
+_BATCH: Final = re.compile(r"batch=(\d+)(?:-(\d+))?")
+_CLUSTER: Final = "cluster-id"
+_LOCK: Final = "ingest.lock"
+
+
+class FolderError(Exception):
+    """The directory cannot be used for this."""
+
+
+class Span(NamedTuple):
+    """The numbers of the batches that a folder holds, the last included."""
+
+    first: int
+    last: int
+    folder: Path
+
+
+def raw(data: Path, kind: Kind) -> Path:
+    """Where the rows of a kind lie."""
+    return data / "raw" / kind
+
+
+def checkpoints(data: Path, kind: Kind) -> Path:
+    """Where Spark keeps the positions of a kind."""
+    return data / "checkpoints" / kind
+
+
+def batch_name(first: int, last: int | None = None) -> str:
+    """The name of a batch's folder, or of that of many."""
+    return f"batch={first:08d}" if last is None else f"batch={first:08d}-{last:08d}"
+
+
+def spans(data: Path, kind: Kind) -> list[Span]:
+    """Every folder of batches, in order; some may be covered by others, see `visible`."""
+    found = []
+    for folder in raw(data, kind).glob("batch=*"):
+        match = _BATCH.fullmatch(folder.name)
+        if match is not None:
+            found.append(Span(int(match[1]), int(match[2] or match[1]), folder))
+    return sorted(found, key=lambda span: (span.first, -span.last))
+
+
+def visible(data: Path, kind: Kind) -> list[Path]:
+    """The folders that hold every row once: those that a longer one stands for are left out."""
+    return [span.folder for span in spans_visible(data, kind)]
+
+
+def spans_visible(data: Path, kind: Kind) -> list[Span]:
+    """The same with their numbers."""
+    shown: list[Span] = []
+    for span in spans(data, kind):
+        if not shown or span.last > shown[-1].last:
+            shown.append(span)
+    return shown
+
+
+def confirmed(data: Path, kind: Kind) -> int:
+    """The number of the last batch that Spark will not repeat; −1 if there is none."""
+    names = (path.name for path in (checkpoints(data, kind) / "commits").glob("*"))
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+@contextmanager
+def owned(data: Path, cluster_id: str = "") -> Iterator[None]:
+    """Hold the directory for one ingest job of one cluster. Raises FolderError.
+
+    The lock ends with the process. Positions of one cluster mean nothing in another: the first job notes whose they
+    are.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        lock = os.open(data / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise FolderError(
+            f"directory {data} cannot be written to: {error.strerror}; give another with --data"
+        ) from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
+            raise FolderError(f"process {holder} ingests into {data} already; wait for it or stop it") from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        _belongs(data, cluster_id)
+        yield
+    finally:
+        os.close(lock)
+
+
+def writable(out: Path) -> None:
+    """Raise FolderError unless a file can be written there: told before the work, not behind it."""
+    if not out.parent.is_dir():
+        raise FolderError(f"there is no directory {out.parent} to write {out.name} into")
+    if not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise FolderError(f"{out} cannot be written")
+
+
+def _belongs(data: Path, cluster_id: str) -> None:
+    if not cluster_id:
+        return
+    note = data / _CLUSTER
+    known = note.read_text().strip() if note.exists() else ""
+    if known and known != cluster_id:
+        raise FolderError(
+            f"directory {data} holds positions and rows of cluster {known}, and this store is of cluster {cluster_id}; "
+            "give another directory with --data, or remove this one"
+        )
+    if not known:
+        new = note.with_suffix(".new")
+        new.write_text(cluster_id)
+        new.replace(note)

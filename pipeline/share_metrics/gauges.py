@@ -1,0 +1,203 @@
+"""Newest gauges and monotone counters for Prometheus, fed batch by batch (PM-38, PM-65).
+
+Counters count from the start of this process, as Prometheus expects of any process. Windowed history is in Parquet.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql import DataFrame
+
+from share_metrics.metrics.newest import newest_members, newest_states, rebalances, stream_news, topic_names
+from share_metrics.reader import Kind
+
+SERIES_MAX: Final = 2_000
+#: The label `partition` of what stands for all partitions of a topic beyond SERIES_MAX.
+ROLLED_UP: Final = "others"
+
+_PARTITION: Final = ("group", "topic", "partition")
+_GAUGES: Final = {
+    "start_offset": "First offset that is not finished yet, as last persisted.",
+    "finished_offset": "Start offset and what is finished behind it: records that are done.",
+    "lag": "High watermark less finished records, as last persisted.",
+    "in_flight_width": "Offsets between the start and the end of what may be delivered.",
+    "state_epoch": "State epoch; a change means that the state was initialised anew.",
+}
+_ADD_UP: Final = frozenset({"lag", "in_flight_width"})
+_COUNTERS: Final = {
+    "timed_out_records": ("n_timeout", "Acquisition locks that ran out, by record."),
+    "limit_archived_records": ("n_limit", "Records archived at the delivery limit."),
+    "writes": ("writes", "Writes of share-partition state."),
+    "poison_sightings": ("poison_sightings", "Offsets that writes named at the delivery limit, or one short of it."),
+}
+_ACKS: Final = {"n_accept": "Accept", "n_release": "Release", "n_reject": "Reject"}
+_TROUBLE: Final = {
+    "lost": "Entries that were gone before they were read.",
+    "quarantined": "Entries that are no records.",
+    "unknown": "Entries of types that this build does not know.",
+}
+
+Key = tuple[str, str, int]
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What is known of one share-partition."""
+
+    values: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """The newest values replace what was known; absent ones leave it."""
+        for name in ("start_offset", "delivery_complete_count", "hwm", "speo", "state_epoch"):
+            if row[name] is not None:
+                self.values[name] = row[name]
+        for name in (*_ACKS, *(source for source, _ in _COUNTERS.values())):
+            self.counts[name] += row[name]
+
+    def gauge(self, name: str) -> int | None:
+        """One gauge, None while it is not known."""
+        known = self.values
+        if name in known:
+            return known[name]
+        if "start_offset" not in known:
+            return None
+        start = known["start_offset"]
+        finished = start + max(known.get("delivery_complete_count", 0), 0)
+        if name == "finished_offset":
+            return finished
+        if name == "lag":
+            return max(known["hwm"] - finished, 0) if "hwm" in known else None
+        return max(known["speo"] - start, 0) if name == "in_flight_width" and "speo" in known else None
+
+
+class Gauges(Collector):
+    """Collects for a Prometheus registry; `take` is called by whoever ingests, from any thread."""
+
+    def __init__(self, series_max: int = SERIES_MAX, now: Callable[[], float] = time.time) -> None:
+        self._series_max = series_max
+        self._now = now
+        self._lock = threading.Lock()
+        self._partitions: dict[Key, _Partition] = {}
+        self._names: dict[str, str] = {}
+        self._members: dict[str, set[str]] = {}
+        self._rebalances: Counter[str] = Counter()
+        self._newest: dict[str, float] = {}
+        self._behind: dict[str, int] = {}
+        self._trouble: Counter[tuple[str, str]] = Counter()
+
+    def take(self, kind: Kind, rows: DataFrame) -> None:
+        """Rows of one batch: little comes to the driver, a row for each key."""
+        news = stream_news(rows).collect()
+        states = newest_states(rows).collect() if kind is Kind.SHARE_STATE else []
+        of_groups = kind is Kind.GROUP
+        members, computed, names = (
+            of(rows).collect() if of_groups else [] for of in (newest_members, rebalances, topic_names)
+        )
+        with self._lock:
+            for row in states:
+                self._take_state((row["group_id"], row["topic_id"], row["partition"]), row.asDict())
+            for row in members:
+                there = self._members.setdefault(row["group_id"], set())
+                (there.add if row["there"] else there.discard)(row["member_id"])
+            for row in computed:
+                self._rebalances[row["group_id"]] += row["rebalances"]
+            self._names.update({row["topic_id"]: row["topic_name"] for row in names})
+            for row in news:
+                self._take_news(row.asDict())
+
+    def positions(self, at: Mapping[str, int], ends: Mapping[str, int]) -> None:
+        """How many entries had ever been added up to where each stream is read, and up to its end (PM-65)."""
+        with self._lock:
+            self._behind.update({stream: max(end - at.get(stream, 0), 0) for stream, end in ends.items()})
+
+    def collect(self) -> Iterable[Metric]:
+        """All families, for a scrape."""
+        with self._lock:
+            return [*self._of_partitions(), *self._of_groups(), *self._of_ingest()]
+
+    def _take_state(self, key: Key, row: Mapping[str, Any]) -> None:
+        if row["gone"]:
+            self._partitions.pop(key, None)
+        else:
+            self._partitions.setdefault(key, _Partition()).take(row)
+
+    def _take_news(self, row: Mapping[str, Any]) -> None:
+        stream = row["stream"]
+        if row["newest_s"] is not None:
+            self._newest[stream] = max(row["newest_s"], self._newest.get(stream, 0.0))
+        for name in _TROUBLE:
+            self._trouble[stream, name] += row[name] or 0
+
+    def _of_partitions(self) -> list[Metric]:
+        gauges = {name: GaugeMetricFamily(f"share_group_{name}", words, labels=_PARTITION)
+                  for name, words in _GAUGES.items()}  # fmt: skip
+        counters = {name: CounterMetricFamily(f"share_group_{name}", words, labels=_PARTITION)
+                    for name, (_, words) in _COUNTERS.items()}  # fmt: skip
+        acks = CounterMetricFamily(
+            "share_group_acknowledged_records", "Records acknowledged, by type.", labels=(*_PARTITION, "ack_type")
+        )
+        for labels, partitions in self._series():
+            for name, gauge in gauges.items():
+                known = [value for one in partitions if (value := one.gauge(name)) is not None]
+                if known and (name in _ADD_UP or labels[2] != ROLLED_UP):
+                    gauge.add_metric(labels, sum(known))
+            for name, counter in counters.items():
+                counter.add_metric(labels, sum(one.counts[_COUNTERS[name][0]] for one in partitions))
+            for name, word in _ACKS.items():
+                acks.add_metric([*labels, word], sum(one.counts[name] for one in partitions))
+        return [*gauges.values(), *counters.values(), acks]
+
+    def _series(self) -> list[tuple[list[str], list[_Partition]]]:
+        """Labels and whom they stand for: one share-partition each, and beyond the cap all others of a topic."""
+        shown: list[tuple[list[str], list[_Partition]]] = []
+        rolled: dict[tuple[str, str], list[_Partition]] = {}
+        for number, (key, partition) in enumerate(sorted(self._partitions.items())):
+            group, topic = key[0], self._names.get(key[1], key[1])
+            if number < self._series_max:
+                shown.append(([group, topic, str(key[2])], [partition]))
+            else:
+                rolled.setdefault((group, topic), []).append(partition)
+        return shown + [([*key, ROLLED_UP], partitions) for key, partitions in sorted(rolled.items())]
+
+    def _of_groups(self) -> list[Metric]:
+        members = GaugeMetricFamily("share_group_members", "Members that are there.", labels=["group"])
+        computed = CounterMetricFamily("share_group_rebalances", "Target assignments computed.", labels=["group"])
+        for group, there in sorted(self._members.items()):
+            members.add_metric([group], len(there))
+        for group, count in sorted(self._rebalances.items()):
+            computed.add_metric([group], count)
+        return [members, computed]
+
+    def _of_ingest(self) -> list[Metric]:
+        age = GaugeMetricFamily(
+            "share_group_ingest_freshness_seconds", "Age of the newest entry that was ingested.", labels=["stream"]
+        )
+        behind = GaugeMetricFamily(
+            "share_group_ingest_entries_behind", "Entries that are not ingested yet.", labels=["stream"]
+        )
+        for stream, newest_s in sorted(self._newest.items()):
+            age.add_metric([stream], max(self._now() - newest_s, 0.0))
+        for stream, count in sorted(self._behind.items()):
+            behind.add_metric([stream], count)
+        return [age, behind, *(self._of_trouble(name, words) for name, words in _TROUBLE.items())]
+
+    def _of_trouble(self, name: str, words: str) -> Metric:
+        family = CounterMetricFamily(f"share_group_ingest_{name}_entries", words, labels=["stream"])
+        for (stream, kind), count in sorted(self._trouble.items()):
+            if kind == name:
+                family.add_metric([stream], count)
+        return family
+
+
+def exported_names(families: Sequence[Metric]) -> set[str]:
+    """The names under which a scrape shows the families; dashboards and rules may use no others."""
+    return {f"{family.name}_total" if family.type == "counter" else family.name for family in families}

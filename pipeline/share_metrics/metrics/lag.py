@@ -1,0 +1,47 @@
+"""Lag where leaders did not write it, and lag in seconds, from where the batches of topics lie (PM-18, PM-42)."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from .common import KEY, at_least_0
+
+_LOG = ("topic_id", "partition")
+
+
+def with_log_ends(windows: DataFrame, ends: DataFrame, window_s: int = 60) -> DataFrame:
+    """Rows of `progress` with `lag` where it was null, from the sample nearest before the window's end.
+
+    A sample older than two windows tells nothing; a high watermark below what is finished gives 0.
+    """
+    close = _end(window_s)
+    known = ends.where("high_watermark is not null").select(*_LOG, "sampled_at", "high_watermark")
+    missing = windows.where("lag is null and done is not null").select(*KEY, "window", "done")
+    fresh = (F.col("sampled_at") < close) & (F.col("sampled_at") >= close - F.expr(f"interval {2 * window_s} seconds"))
+    found = missing.join(known, [*_LOG]).where(fresh).groupBy(*KEY, "window").agg(
+        F.greatest(F.max_by("high_watermark", "sampled_at") - F.first("done"), F.lit(0)).alias("sampled_lag")
+    )  # fmt: skip
+    joined = windows.join(found, [*KEY, "window"], "left")
+    return joined.withColumn("lag", F.coalesce("lag", "sampled_lag")).drop("sampled_lag")
+
+
+def lag_seconds(windows: DataFrame, log_meta: DataFrame, window_s: int = 60) -> DataFrame:
+    """Rows of `progress` with `lag_seconds`: how old the batch with the start offset was at the window's end.
+
+    0 without lag, null where the lag or the batch is not known.
+    """
+    batches = log_meta.where("record_type = 'batch'").select(
+        *_LOG, "base_offset", "last_offset", F.col("ts").alias("at")
+    )
+    behind = windows.where("lag > 0").select(*KEY, "window", "spso")
+    holds = (F.col("base_offset") <= F.col("spso")) & (F.col("spso") <= F.col("last_offset"))
+    # A batch that a former leader wrote and a later one wrote again is as old as it was first.
+    found = behind.join(batches, [*_LOG]).where(holds).groupBy(*KEY, "window").agg(F.min("at").alias("written"))
+    age = _end(window_s).cast("double") - F.col("written").cast("double")
+    value = F.when(F.col("lag") == 0, F.lit(0.0)).when(F.col("lag") > 0, at_least_0(age))
+    return windows.join(found, [*KEY, "window"], "left").withColumn("lag_seconds", value).drop("written")
+
+
+def _end(window_s: int) -> Column:
+    return F.col("window") + F.expr(f"interval {window_s} seconds")

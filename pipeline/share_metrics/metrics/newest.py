@@ -1,0 +1,85 @@
+"""What one batch of rows says about now: the newest values of each key, and what was counted (PM-30, PM-38).
+
+Nothing is carried from batch to batch here; whoever takes the answers does that.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from share_metrics.reader.schemas import GAP, MALFORMED, UNKNOWN
+
+from .common import COLD, KEY, ORDER, newest
+
+_COUNTED = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit")
+_ARCHIVED = 4
+_ARCHIVING = 3
+
+
+def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
+    """One row for each share-partition: its newest values, null where no row has one, and what its writes counted.
+
+    `gone`: its newest record is a tombstone. `poison_sightings`: offsets that a write named at the delivery limit, or
+    one short of it and available again; an offset counts with every write that names it (PM-48).
+    """
+    records = rows.where(F.col("record_type").isin("snapshot", "update", "tombstone"))
+    cold = F.coalesce(F.col("cause"), F.lit(0)).bitwiseAND(COLD) != 0
+    write = (F.col("record_type") != "tombstone") & ~cold
+    poisoned = F.when((F.col("record_type") == "update") & ~cold, _poisoned(delivery_limit)).otherwise(0)
+    return records.groupBy(*KEY).agg(
+        F.max_by(F.col("record_type") == "tombstone", F.struct(*ORDER)).alias("gone"),
+        *(newest(name).alias(name) for name in ("start_offset", "delivery_complete_count", "hwm", "speo")),
+        newest("state_epoch").alias("state_epoch"),
+        *(F.sum(F.when(write, F.coalesce(name, F.lit(0))).otherwise(0)).alias(name) for name in _COUNTED),
+        F.sum(F.when(write, 1).otherwise(0)).alias("writes"),
+        F.sum(poisoned).alias("poison_sightings"),
+    )
+
+
+def newest_members(rows: DataFrame) -> DataFrame:
+    """One row for each member that came, changed or went: whether it is there at the end (PM-54)."""
+    records = rows.where("record_type = 'member'")
+    there = F.max_by(~F.col("tombstone"), F.struct(*ORDER))
+    return records.groupBy("group_id", "member_id").agg(there.alias("there"))
+
+
+def rebalances(rows: DataFrame) -> DataFrame:
+    """One row for each group with new target assignments, and how many (PM-55)."""
+    cold = F.coalesce(F.col("cause"), F.lit(0)).bitwiseAND(COLD) != 0
+    computed = rows.where((F.col("record_type") == "target_meta") & ~F.col("tombstone") & ~cold)
+    return computed.groupBy("group_id").agg(F.count("*").alias("rebalances"))
+
+
+def topic_names(rows: DataFrame) -> DataFrame:
+    """The dimension `topics`: topic_id and topic_name, from the newest `state` record that names each (PM-19)."""
+    told = rows.where("record_type = 'state'").select(*ORDER, F.explode("initialized").alias("topic"))
+    newest_name = F.max_by("topic.topic_name", F.struct(*ORDER)).alias("topic_name")
+    return told.groupBy(F.col("topic.topic_id").alias("topic_id")).agg(newest_name)
+
+
+def stream_news(rows: DataFrame) -> DataFrame:
+    """One row for each stream: entries, newest time, and what should not be there (PM-64, PM-65)."""
+    lost = F.from_json("error", "lost bigint")["lost"]
+
+    def of_type(name: str, value: Column) -> Column:
+        return F.sum(F.when(F.col("record_type") == name, value).otherwise(0))
+
+    return rows.groupBy("stream").agg(
+        F.sum(F.when(F.col("record_type") != GAP, 1).otherwise(0)).alias("entries"),
+        F.max("ts").cast("double").alias("newest_s"),
+        of_type(GAP, lost).alias("lost"),
+        of_type(MALFORMED, F.lit(1)).alias("quarantined"),
+        of_type(UNKNOWN, F.lit(1)).alias("unknown"),
+    )
+
+
+def _poisoned(limit: int) -> Column:
+    def size(batch: Column) -> Column:
+        state, count = batch["delivery_state"], batch["delivery_count"]
+        again = (state == 0) & (count >= limit - 1)
+        given_up = (state == _ARCHIVED) & (count >= limit)
+        return F.when(again | given_up | (state == _ARCHIVING), batch["last_offset"] - batch["first_offset"] + 1)
+
+    sizes = F.transform("state_batches", lambda batch: F.coalesce(size(batch), F.lit(0).cast("bigint")))
+    return F.coalesce(F.aggregate(sizes, F.lit(0).cast("bigint"), lambda total, one: total + one), F.lit(0))

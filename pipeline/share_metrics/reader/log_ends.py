@@ -1,0 +1,84 @@
+"""Where the logs of topic-partitions begin and end now (PM-18): a sample, taken without moving a batch."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from kip932.records.v1 import topic_log_pb2 as pb
+
+from .decoding.log_meta import decode_log_meta, topic_partition
+from .offsets import entry_id
+from .schemas import Kind
+from .scripts import INDEX, TIP
+from .store import Store
+from .streams import streams_of
+
+_LOOKED_AT: Final = 64
+SCHEMA: Final = pa.schema(
+    [
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("log_start_offset", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("log_end_offset", pa.int64()),
+    ]
+)
+
+
+class LogEnd(NamedTuple):
+    """One log; None is not known from what the store holds now."""
+
+    topic_id: str
+    partition: int
+    log_start_offset: int | None
+    high_watermark: int | None
+    log_end_offset: int | None
+
+
+def log_ends(store: Store) -> list[LogEnd]:
+    """Every topic-partition whose log exists. Raises as `Store.call` does.
+
+    The high watermark is the end of what the store holds: an entry that is not confirmed yet counts.
+    """
+    streams = streams_of(store, Kind.LOG_META)
+    tips = store.pipeline([(stream, ("EVAL_RO", TIP, 1, stream)) for stream in streams])
+    there = [(stream, entry_id(tip[0]).seq) for stream, tip in zip(streams, tips, strict=True) if tip]
+    firsts = store.pipeline([(one, ("EVAL_RO", INDEX, 1, one, "-", "+", _LOOKED_AT)) for one, _ in there])
+    controls = [stream.removesuffix("log") + "ctl" for stream, _ in there]
+    starts = store.pipeline([(one, ("XREVRANGE", one, "+", "-", "COUNT", _LOOKED_AT)) for one in controls])
+    found = []
+    for (stream, end), first, control in zip(there, firsts, starts, strict=True):
+        known = [at for at in (_first_offset(first), _told_start(control)) if at is not None]
+        # The id of a claim says nothing about the end; a marker follows it at once if the log holds anything (CM-40).
+        found.append(LogEnd(*topic_partition(stream), max(known, default=None), end or None, end or None))
+    return found
+
+
+def _first_offset(entries: Any) -> int | None:
+    """The first offset that is still held, by the first batch; by a marker where all batches are trimmed."""
+    marked = None
+    for _, letter, data in entries:
+        try:
+            row = decode_log_meta(letter.decode(errors="replace"), data) or {}
+        except (DecodeError, ValueError):
+            continue
+        if row.get("record_type") == "batch":
+            return int(row["base_offset"])
+        marked = row.get("log_end_offset", marked)
+    return marked
+
+
+def _told_start(entries: Any) -> int | None:
+    """Where the log begins by the newest record that says so, also inside a batch (CM-45)."""
+    for _, fields in entries:
+        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        if named.get(b"t") != b"L":
+            continue
+        try:
+            return int(pb.ControlLogRecord.FromString(named.get(b"r", b"")).log_start.log_start_offset)
+        except DecodeError:
+            continue
+    return None

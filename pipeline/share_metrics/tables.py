@@ -1,0 +1,73 @@
+"""Windows as Parquet, recomputed and overwritten from the first hour on that has news (PM-2, PM-33, PM-35).
+
+    metrics/<table>/window=1m|1h/dt=…/hour=…
+
+By hour below the day, so that an hour with news does not carry the rest of its day along. What was read last stands in
+metrics/read.json: the numbers of the batches, written behind the tables, so that a killed job only repeats work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from share_metrics.folders import spans_visible
+from share_metrics.ingest import KINDS, stored
+from share_metrics.metrics import group_windows, progress, replay_windows
+from share_metrics.metrics.common import since
+from share_metrics.reader import Kind
+
+#: How far before an hour all rows are read; of what is older, where share-partitions stood (PM-32).
+READ_BACK: Final = timedelta(hours=1)
+WINDOWS: Final = {"1m": 60, "1h": 3_600}
+_TABLES: Final[dict[str, tuple[Kind, Callable[[DataFrame, int], DataFrame]]]] = {
+    "progress": (Kind.SHARE_STATE, progress),
+    "replay": (Kind.SHARE_STATE, replay_windows),
+    "groups": (Kind.GROUP, group_windows),
+}
+
+
+def write_tables(spark: SparkSession, data: Path) -> list[str]:
+    """Recompute the hours in which rows came since the last time; which hours that were, as 2026-11-22T08."""
+    note = data / "metrics" / "read.json"
+    read: dict[str, int] = json.loads(note.read_text()) if note.exists() else {}
+    latest = dict(read)
+    touched: set[str] = set()
+    for kind in KINDS:
+        news = [span for span in spans_visible(data, kind) if span.last > read.get(kind, -1)]
+        hours = _hours([span.folder for span in news])
+        if news:
+            latest[kind] = news[-1].last
+        for name, (of, compute) in _TABLES.items():
+            if hours and of is kind:
+                _write(stored(spark, data, kind), kind, data / "metrics" / name, compute, min(hours))
+        touched |= hours
+    note.parent.mkdir(parents=True, exist_ok=True)
+    new = note.with_suffix(".new")
+    new.write_text(json.dumps(latest))
+    new.replace(note)
+    return sorted(touched)
+
+
+def _hours(folders: list[Path]) -> set[str]:
+    """The hours that folders of batches have rows of, by the names of what is in them: no row is read."""
+    found = (path for folder in folders for path in folder.glob("dt=????-??-??/hour=??"))
+    return {f"{path.parent.name[3:]}T{path.name[5:]}" for path in found}
+
+
+def _write(rows: DataFrame, kind: Kind, table: Path, compute: Callable[[DataFrame, int], DataFrame], hour: str) -> None:
+    first = datetime.fromisoformat(f"{hour}:00").replace(tzinfo=UTC)
+    # Members may have joined any time ago; the log of groups is short.
+    recent = since(rows, F.lit(first - READ_BACK)) if kind is Kind.SHARE_STATE else rows
+    for name, window_s in WINDOWS.items():
+        fresh = compute(recent, window_s).where(F.col("window") >= F.lit(first))
+        dated = fresh.withColumn("dt", F.date_format("window", "yyyy-MM-dd"))
+        # The session overwrites partitions that have rows, and no others: earlier hours stay.
+        writer = dated.withColumn("hour", F.date_format("window", "HH")).coalesce(1).write.mode("overwrite")
+        writer.partitionBy("dt", "hour").parquet(str(table / f"window={name}"))

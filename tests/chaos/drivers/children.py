@@ -1,0 +1,178 @@
+"""Processes that are ended, paused and started again with the same command: services, stores and workers.
+
+None outlives the process of the test: services and workers leave when their standard input closes, and a store is
+watched by `share_node.store_watcher`, as the embedded one is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import share_node.store_watcher
+from tests.chaos.processes import Handle
+
+READY_WAIT_S: Final = 60.0
+STOP_WAIT_S: Final = 20.0
+END_WAIT_S: Final = 20.0
+ROOT: Final = Path(__file__).resolve().parents[3]
+_WATCHER_GRACE_S: Final = "5"
+
+
+class Child:
+    """One command, run again and again, one process at a time; what it says on standard error goes to `log`."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = log
+        self._command = list(command)
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._handle: Handle | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs, paused or not."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def status(self) -> int | None:
+        """Exit status of the last process; None while it runs, and before the first."""
+        return None if self._process is None else self._process.poll()
+
+    def launch(self) -> None:
+        """Start the process."""
+        self._let_go()
+        with self.log.open("a") as errors:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                bufsize=0,  # nothing is read ahead, so `line` can tell by select whether there is more
+                cwd=ROOT,
+                env=dict(self._environment),
+                start_new_session=True,  # Ctrl-C at the terminal is for the experiment, which ends them in its order
+            )
+        self._handle = Handle(self._told_pid() or self._process.pid)
+
+    def line(self) -> str:
+        """Its next line on standard output, within a bound. Raises AssertionError with the end of its log."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], READY_WAIT_S)
+        line = self._process.stdout.readline().decode() if readable else ""
+        assert line, (
+            f"{self.name} said nothing within {READY_WAIT_S:.0f} s (status {self.status}):\n{self.last_words()}"
+        )
+        return line
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+    def signal(self, number: int) -> None:
+        """Send a signal; nothing happens when it is gone."""
+        if self._handle is not None and self.running:
+            self._handle.signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL; it is gone when this returns."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait(END_WAIT_S)
+            self._let_go()
+
+    def stop(self) -> bool:
+        """SIGTERM and a bounded wait, then SIGKILL; whether the first was enough and the exit status was 0."""
+        self.signal(signal.SIGTERM)
+        orderly = self.wait(STOP_WAIT_S) == 0
+        self.kill()
+        return orderly
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Its exit status; None when it still runs after that time, or never ran."""
+        if self._process is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_s)
+        return None
+
+    def say(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+
+    def close_input(self) -> None:
+        """Close its standard input: a worker leaves."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def _told_pid(self) -> int | None:
+        """The process to signal, when it is not the one that was started."""
+        return None
+
+    def _let_go(self) -> None:
+        """Close what belongs to an ended process; its status stays."""
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+
+class WatchedChild(Child):
+    """A child that knows nothing of its parent, as a store: a watcher between them ends it when the parent is gone."""
+
+    def __init__(
+        self, name: str, enter: Sequence[str], command: Sequence[str], log: Path, environment: Mapping[str, str]
+    ) -> None:
+        watcher = [sys.executable, "-I", "-S", share_node.store_watcher.__file__, _WATCHER_GRACE_S]
+        super().__init__(name, [*enter, *watcher, *command], log, environment)
+
+    def _told_pid(self) -> int:
+        return int(self.line())
+
+
+class Worker:
+    """A producer or consumer of `tests.chaos.workers`."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        child.launch()
+
+    @property
+    def name(self) -> str:
+        """The name it was started with."""
+        return self._child.name
+
+    def leave(self) -> None:
+        """Ask it to leave in good order; does not wait."""
+        self._child.close_input()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Its exit status; None when it still runs after that time."""
+        return self._child.wait(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL; it is gone when this returns."""
+        self._child.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._child.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._child.signal(signal.SIGCONT)

@@ -1,0 +1,260 @@
+"""Containers and their network for the driver `containers`: made with testcontainers, hurt through Docker's client.
+
+Everything carries a label that names the process it belongs to. What a killed run left behind is found by it and
+removed when the next one starts; what belongs to a process that lives is never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+# Before testcontainers is imported: it reads this once. Its reaper is an image that would have to be pulled.
+os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+
+import docker
+from docker.errors import APIError, DockerException, NotFound
+from docker.types import EndpointConfig, IPAMConfig, IPAMPool
+from docker.version import __version__ as docker_version
+from requests.exceptions import ConnectionError, ReadTimeout
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.network import Network
+
+LABEL: Final = "sharegroups.chaos"
+COMMAND_WAIT_S: Final = 20.0
+#: Subnets are tried in a private range that neither Docker's defaults nor common home networks use.
+SUBNETS: Final = tuple(f"10.213.{number}" for number in range(1, 250))
+
+
+def _start_ticks(pid: int) -> str:
+    """When a process started, so that a pid that was given again is not mistaken; "" when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def new_label() -> str:
+    """A label's value: this process, and a word of its own."""
+    return f"{os.getpid()}.{_start_ticks(os.getpid())}.{secrets.token_hex(4)}"
+
+
+def client() -> docker.DockerClient:
+    """A client of the local daemon. Raises DockerException when there is none."""
+    found = docker.from_env(timeout=int(COMMAND_WAIT_S) * 3)
+    found.ping()
+    return found
+
+
+def remove_labelled(daemon: docker.DockerClient, label: str = "") -> None:
+    """Remove everything with this value of the label; without one, what dead processes left behind."""
+
+    def due(labels: Mapping[str, str]) -> bool:
+        value = labels.get(LABEL, "")
+        pid, ticks, *_ = [*value.split("."), ""]
+        return value == label if label else pid.isdigit() and _start_ticks(int(pid)) != ticks
+
+    for container in daemon.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
+        if due(container.labels):
+            with contextlib.suppress(NotFound, APIError):
+                container.remove(force=True, v=True)
+    for network in daemon.networks.list(filters={"label": LABEL}):
+        if due(network.attrs.get("Labels") or {}):
+            with contextlib.suppress(NotFound, APIError):
+                network.remove()
+
+
+class Subnet:
+    """A bridge network of our own with addresses that we give, so that a node keeps its address through a restart."""
+
+    def __init__(self) -> None:
+        self.label = new_label()
+        for prefix in random.sample(SUBNETS, 20):
+            pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=f"{prefix}.1")
+            network = Network(
+                docker_network_kw={"ipam": IPAMConfig(pool_configs=[pool]), "labels": {LABEL: self.label}}
+            )
+            try:
+                network.create()
+            except APIError:  # somebody has that range
+                continue
+            self.network, self._prefix, self._last = network, prefix, 9
+            return
+        raise DockerException("none of 20 private subnets is free")
+
+    @property
+    def name(self) -> str:
+        """Docker's name of it."""
+        return str(self.network.name)
+
+    def address(self) -> str:
+        """The next free address."""
+        self._last += 1
+        assert self._last < 250, "no free address left in the chaos network"
+        return f"{self._prefix}.{self._last}"
+
+
+@dataclass(slots=True)
+class Spec:
+    """What a container runs. `writable` are host folders by their path inside, `readable` the same, read-only."""
+
+    image: str
+    name: str
+    command: Sequence[str]
+    user: str = ""
+    workdir: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    writable: Mapping[str, Path] = field(default_factory=dict)
+    readable: Mapping[str, Path] = field(default_factory=dict)
+
+
+class Box:
+    """One container on a subnet, reached by its name there: read-only root, no capabilities."""
+
+    def __init__(self, spec: Spec, subnet: Subnet) -> None:
+        self.spec = spec
+        self.address = subnet.address()
+        self._subnet = subnet
+        self._gone = False
+        self._made = DockerContainer(spec.image).with_command(list(spec.command)).with_network(subnet.network)
+        for inside, outside in spec.writable.items():
+            self._made.with_volume_mapping(outside, inside, "rw")
+        for inside, outside in spec.readable.items():
+            self._made.with_volume_mapping(outside, inside, "ro")
+        self._made.with_envs(**spec.environment).with_tmpfs_mount("/tmp")
+        endpoint = EndpointConfig(docker_version, aliases=[spec.name], ipv4_address=self.address)
+        options: dict[str, Any] = {
+            "networking_config": {subnet.name: endpoint},
+            "labels": {LABEL: subnet.label},
+            "read_only": True,
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges"],
+            "healthcheck": {"test": ["NONE"]},  # readiness is asked for from outside, which costs no process
+            "stdin_open": True,
+        }
+        if spec.user:
+            options["user"] = spec.user
+        if spec.workdir:
+            options["working_dir"] = spec.workdir
+        self._made.with_kwargs(**options)
+
+    def make(self) -> None:
+        """Create and start it."""
+        self._made.start()
+
+    @property
+    def container(self) -> Any:
+        """Docker's object, which has no types."""
+        return self._made.get_wrapped_container()
+
+    def state(self) -> Mapping[str, Any]:
+        """Docker's `State`: Running, Paused, Pid, ExitCode."""
+        self.container.reload()
+        state: Mapping[str, Any] = self.container.attrs["State"]
+        return state
+
+    def running(self) -> bool:
+        """Whether it runs; a paused one does, one that was removed does not."""
+        try:
+            return bool(self.state()["Running"])
+        except NotFound:
+            return False
+
+    def start(self) -> None:
+        """Start it again on its data."""
+        self.container.start()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end. A frozen one is thawed for it."""
+        state = self.state()
+        if not state["Running"]:
+            return
+        with contextlib.suppress(APIError):  # it ended by itself in between
+            if state["Paused"]:
+                self.container.unpause()
+            self.container.kill()
+        self.wait(COMMAND_WAIT_S)
+
+    def signal(self, name: str) -> None:
+        """Send a signal; nothing happens when it does not run."""
+        with contextlib.suppress(APIError):
+            self.container.kill(signal=name)
+
+    def stop(self, timeout_s: int) -> int:
+        """SIGTERM, SIGKILL after a bounded wait; its exit status."""
+        self.container.stop(timeout=timeout_s)
+        return int(self.state()["ExitCode"])
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Its exit status once it has ended; None when it runs on."""
+        try:
+            return int(self.container.wait(timeout=timeout_s)["StatusCode"])
+        except (ConnectionError, ReadTimeout):
+            state = self.state()
+            return None if state["Running"] else int(state["ExitCode"])
+
+    def pause(self) -> None:
+        """Freeze it."""
+        if not self.state()["Paused"]:
+            self.container.pause()
+
+    def resume(self) -> None:
+        """Thaw it."""
+        if self.state()["Paused"]:
+            self.container.unpause()
+
+    def exec(self, *words: str) -> str:
+        """Run a command inside; what it said. Raises AssertionError unless it ended with 0."""
+        status, said = self.container.exec_run(list(words))
+        text = said.decode(errors="replace")
+        assert status == 0, f"{self.spec.name}: {' '.join(words)}: status {status}\n{text}"
+        return str(text)
+
+    def logs(self) -> str:
+        """What it said on both streams."""
+        return str(self.container.logs().decode(errors="replace"))
+
+    # ---- its network
+
+    def disconnect(self) -> None:
+        """Take it off the network: its name can no longer be resolved, its address is nowhere."""
+        if not self._gone:
+            self._gone = True
+            self._subnet.network._unwrap_network.disconnect(self.container, force=True)
+
+    def connect(self) -> None:
+        """Put it back, with the same name and address."""
+        if self._gone:
+            self._gone = False
+            self._subnet.network._unwrap_network.connect(
+                self.container, aliases=[self.spec.name], ipv4_address=self.address
+            )
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[list[str]]:
+        """The words before a command that make it run in this container's network namespace."""
+        yield ["nsenter", "--target", str(self.state()["Pid"]), "--net"]
+
+    def drop(self, *rules: Sequence[str]) -> None:
+        """Append rules to its own packet filter. Raises AssertionError with iptables' words."""
+        with self.inside() as prefix:
+            for rule in rules:
+                run([*prefix, "iptables", "--wait", "5", "--append", *rule, "--jump", "DROP"])
+
+    def flush(self) -> None:
+        """Take every such rule away."""
+        with self.inside() as prefix:
+            run([*prefix, "iptables", "--wait", "5", "--flush"])
+
+
+def run(words: Sequence[str]) -> None:
+    """Run a bounded command. Raises AssertionError with what it said."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_WAIT_S, check=False)
+    assert done.returncode == 0, f"{' '.join(words)}: status {done.returncode}: {done.stderr.strip()}"

@@ -1,0 +1,96 @@
+"""Rules that cut one network namespace off from addresses: packets vanish, in both directions or one, or are refused.
+
+The rules stand in a chain of our own, so `heal` takes away these and no others. Words that enter the namespace come
+from the caller: `ip netns exec NAME` for a namespace with a name, `nsenter -t PID -n` for that of a container.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+#: Where these programs lie on Debian, whatever the caller's PATH.
+_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+_CHAIN: Final = "SHAREGROUPS-CHAOS"
+_WAIT_S: Final = 20
+
+
+def inside_named(namespace: str) -> list[str]:
+    """Words that run a command in a namespace of `ip netns`; it keeps the process id."""
+    return [_program("ip"), "netns", "exec", namespace]
+
+
+def inside_process(pid: int) -> list[str]:
+    """Words that run a command of this machine in the network of a process, as that of a container."""
+    return [_program("nsenter"), "-t", str(pid), "-n"]
+
+
+def missing() -> str:
+    """Which program is missing on this machine; "" when none is."""
+    absent = [program for program in ("ip", "iptables", "nsenter") if shutil.which(program, path=_PATH) is None]
+    return f"{' and '.join(absent)} not found (Debian: iproute2, iptables, util-linux)" if absent else ""
+
+
+class Firewall:
+    """The rules in one namespace. All methods raise AssertionError with what iptables said when it refused."""
+
+    def __init__(self, enter: Sequence[str]) -> None:
+        self._enter = list(enter)
+        self._made = False
+
+    def drop(self, address: str, *, incoming: bool, outgoing: bool) -> None:
+        """Packets from the address, or to it, vanish; open connections keep waiting."""
+        self._make_chain()
+        if incoming:
+            self._iptables("-A", _CHAIN, "-s", address, "-j", "DROP")
+        if outgoing:
+            self._iptables("-A", _CHAIN, "-d", address, "-j", "DROP")
+
+    def refuse(self, address: str) -> None:
+        """Connects to the address and from it are refused at once, and open connections reset by their next packet."""
+        self._make_chain()
+        for direction in ("-s", "-d"):
+            # The resets themselves must pass: those that these rules send come through this chain too.
+            unreset = ("-p", "tcp", "!", "--tcp-flags", "RST", "RST")
+            self._iptables("-A", _CHAIN, direction, address, *unreset, "-j", "REJECT", "--reject-with", "tcp-reset")
+
+    def heal(self) -> None:
+        """Take all rules away."""
+        if self._made:
+            self._iptables("-F", _CHAIN)
+
+    def _make_chain(self) -> None:
+        if self._made:
+            return
+        self._iptables("-N", _CHAIN)
+        for chain in ("INPUT", "OUTPUT"):
+            self._iptables("-I", chain, "-j", _CHAIN)
+        self._made = True
+
+    def _iptables(self, *words: str) -> None:
+        command([*self._enter, "iptables", "-w", str(_WAIT_S), *words])
+
+
+def command(words: Sequence[str]) -> None:
+    """Run one short command. Raises AssertionError with what it said when it failed."""
+    done = answer(words)
+    said = " ".join(done.stderr.split())  # one line: it may become the reason of a skip
+    assert done.returncode == 0, f"{' '.join(words)}: status {done.returncode}: {said}"
+
+
+def answer(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run one short command, however it ends. Raises AssertionError when it cannot be run at all."""
+    environment = {"PATH": _PATH, "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            [_program(words[0]), *words[1:]],
+            capture_output=True, text=True, timeout=2 * _WAIT_S, check=False, env=environment,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AssertionError(f"{' '.join(words)}: {error}") from error
+
+
+def _program(name: str) -> str:
+    return shutil.which(name, path=_PATH) or name

@@ -1,0 +1,76 @@
+"""Driver `namespaces`: every node and worker in a network namespace of its own, on a bridge; cuts are iptables rules.
+
+Here anybody can be cut off from anybody, silently, in one direction, or so that connects are refused. It needs root,
+iproute2 and iptables; without them `deploy` raises Unsupported, "needs network namespaces: …".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import ClassVar, Final
+
+from tests.chaos.deployment import Cut, Topology, Unsupported
+from tests.chaos.drivers.local import LocalDeployment, Place, known
+from tests.chaos.drivers.network import Network, why_not
+from tests.chaos.drivers.stores import Address
+
+_PORT: Final = 7_932
+
+
+class NamespacesDeployment(LocalDeployment):
+    """Every node has an address of its own, and they all listen on the same port."""
+
+    driver: ClassVar[str] = "namespaces"
+
+    def __init__(self, folder: Path, topology: Topology, settings: Mapping[str, str]) -> None:
+        super().__init__(folder, topology, settings)
+        self._network: Network | None = None
+
+    @property
+    def network(self) -> Network:
+        """The namespaces; only once started."""
+        assert self._network is not None, "start first"
+        return self._network
+
+    def _open_network(self) -> None:
+        self._network = self._stack.enter_context(Network(self.run))
+
+    def _place(self, name: str) -> Place:
+        return Place(Address(self.network.add(name), _PORT), enter=self._place_worker(name))
+
+    def _place_worker(self, name: str) -> Sequence[str]:
+        self.network.add(name)
+        return self.network.enter(name)
+
+    # ---- faults
+
+    def cut(self, one: str, other: str, kind: Cut) -> None:
+        """Cut any two of nodes and workers off from each other."""
+        known([*self._nodes, *self._workers], one, other)
+        self.network.cut(one, other, kind)
+
+    def slow(self, name: str, delay_ms: int) -> None:
+        """Raises Unsupported: rules drop packets or let them pass."""
+        raise Unsupported(f"rules in namespaces cannot delay what goes to {name}; the driver proxy can")
+
+    def heal(self) -> None:
+        """Every cut is taken away."""
+        if self._network is not None:
+            self._network.heal()
+
+
+_why_not = cache(why_not)
+
+
+def require_namespaces() -> None:
+    """Raises Unsupported where this process cannot make namespaces and rules in them."""
+    if reason := _why_not():
+        raise Unsupported(f"needs network namespaces: {reason}")
+
+
+def deploy(folder: Path, topology: Topology, settings: Mapping[str, str]) -> NamespacesDeployment:
+    """The deployment, not yet started. Raises Unsupported where there are no namespaces for us."""
+    require_namespaces()
+    return NamespacesDeployment(folder, topology, settings)

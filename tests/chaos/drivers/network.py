@@ -1,0 +1,157 @@
+"""A network of namespaces: one for every node and worker, joined by a bridge that stands in a namespace of its own.
+
+The bridge is not in this machine's namespace because what crosses a bridge passes the rules of the namespace it stands
+in, and those of a machine with Docker drop it. This machine has one end of a link to the bridge, and so the address
+`<net>.1`. All names begin with the number of the run, so what a killed run left is found and removed.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+from typing import Final, Self
+
+from tests.chaos.deployment import Cut
+from tests.chaos.drivers.iptables import Firewall, answer, command, inside_named, missing
+from tests.chaos.drivers.runs import Run, if_nobodys
+from tests.chaos.processes import Handle
+
+_PREFIX: Final = "sgchaos"
+_HUB: Final = "hub"
+_FIRST_HOST: Final = 10
+_NAMES: Final = Path("/run/netns")
+_GONE_WAIT_S: Final = 10.0
+
+
+class Network:
+    """The namespaces of one run. A context manager; raises AssertionError with what a command said when it failed."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._addresses: dict[str, str] = {}
+        self._firewalls: dict[str, Firewall] = {}
+
+    def __enter__(self) -> Self:
+        remove_leftovers(self._run.number)
+        try:
+            self._make_hub()
+        except BaseException:
+            remove(self._run.number)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        remove(self._run.number)
+
+    def add(self, name: str) -> str:
+        """Give a node or worker a namespace; its address in it. A name that has one keeps it."""
+        if name not in self._addresses:
+            number = _FIRST_HOST + len(self._addresses)
+            address = f"{self._net}.{number}"
+            namespace = self._namespace(name)
+            command(["ip", "netns", "add", namespace])
+            self._join(namespace, f"node{number}", address)
+            self._addresses[name] = address
+            self._firewalls[name] = Firewall(self.enter(name))
+        return self._addresses[name]
+
+    def enter(self, name: str) -> list[str]:
+        """The words that run a command in its namespace."""
+        return inside_named(self._namespace(name))
+
+    def cut(self, one: str, other: str, kind: Cut) -> None:
+        """Cut two of those that were added off from each other, for open connections too."""
+        firewall, address = self._firewalls[one], self._addresses[other]
+        if kind is Cut.GONE:
+            firewall.refuse(address)
+        else:
+            firewall.drop(address, incoming=kind is Cut.SILENT, outgoing=True)
+
+    def heal(self) -> None:
+        """Take every cut away; what TCP still has to send again arrives when it next tries."""
+        for firewall in self._firewalls.values():
+            firewall.heal()
+
+    def _namespace(self, name: str) -> str:
+        return f"{_PREFIX}{self._run.number}-{name}"
+
+    @property
+    def _net(self) -> str:
+        """The first three numbers of our addresses: part of 10/8, where Docker and most others take others."""
+        return f"10.231.{self._run.number}"
+
+    def _make_hub(self) -> None:
+        hub, outside = self._namespace(_HUB), f"{_PREFIX}{self._run.number}"
+        command(["ip", "netns", "add", hub])
+        command(["ip", "-n", hub, "link", "add", "bridge", "type", "bridge"])
+        command(["ip", "-n", hub, "link", "set", "bridge", "up"])
+        command(["ip", "link", "add", outside, "type", "veth", "peer", "name", "machine", "netns", hub])
+        command(["ip", "-n", hub, "link", "set", "machine", "master", "bridge", "up"])
+        command(["ip", "address", "add", f"{self._net}.1/24", "dev", outside])
+        command(["ip", "link", "set", outside, "up"])
+
+    def _join(self, namespace: str, port: str, address: str) -> None:
+        """A link between the namespace and the bridge."""
+        hub = self._namespace(_HUB)
+        command(["ip", "-n", hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace])
+        command(["ip", "-n", hub, "link", "set", port, "master", "bridge", "up"])
+        command(["ip", "-n", namespace, "address", "add", f"{address}/24", "dev", "eth0"])
+        for device in ("lo", "eth0"):
+            command(["ip", "-n", namespace, "link", "set", device, "up"])
+
+
+def remove_leftovers(mine: int) -> None:
+    """Remove networks whose number nobody has, and what an earlier holder of `mine` left."""
+    remove(mine)
+    for number in {_number(path.name) for path in _named()} - {0, mine}:
+        with if_nobodys(number) as nobodys:
+            if nobodys:
+                remove(number)
+
+
+def remove(number: int) -> None:
+    """Remove the network of a run: what still runs in it is killed, for a namespace lives as long as its processes.
+
+    Nobody else may have the number meanwhile.
+    """
+    for path in [path for path in _named() if _number(path.name) == number]:
+        _kill_inside(path.name)
+        command(["ip", "netns", "delete", path.name])
+    outside = f"{_PREFIX}{number}"
+    if Path("/sys/class/net", outside).exists():  # it goes with its other end, only later
+        answer(["ip", "link", "delete", outside])
+
+
+def why_not() -> str:
+    """Why this machine has no networks of namespaces for us; "" when it has."""
+    if program := missing():
+        return program
+    try:
+        with Run() as run, Network(run) as network:
+            network.add("probe")
+            network.cut("probe", "probe", Cut.GONE)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def _named() -> list[Path]:
+    return sorted(_NAMES.iterdir()) if _NAMES.is_dir() else []
+
+
+def _number(name: str) -> int:
+    """The number of the run that a namespace's name carries; 0 for another's."""
+    found = re.match(rf"{_PREFIX}(\d+)-", name)
+    return int(found.group(1)) if found else 0
+
+
+def _kill_inside(namespace: str) -> None:
+    for pid in map(int, answer(["ip", "netns", "pids", namespace]).stdout.split()):
+        try:
+            handle = Handle(pid)
+        except ProcessLookupError:
+            continue
+        handle.signal(signal.SIGKILL)
+        handle.wait(_GONE_WAIT_S)
+        handle.close()

@@ -1,0 +1,27 @@
+"""Driver `processes`: every node a process on loopback, to be killed, stopped and paused. It has no network to cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+from tests.chaos.deployment import Topology
+from tests.chaos.drivers.local import LocalDeployment, Place
+from tests.chaos.drivers.stores import Address
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+class ProcessesDeployment(LocalDeployment):
+    """Nodes reach each other directly."""
+
+    driver: ClassVar[str] = "processes"
+
+    def _place(self, name: str) -> Place:
+        return Place(Address(LOOPBACK, self.run.port()))
+
+
+def deploy(folder: Path, topology: Topology, settings: Mapping[str, str]) -> ProcessesDeployment:
+    """The deployment, not yet started."""
+    return ProcessesDeployment(folder, topology, settings)

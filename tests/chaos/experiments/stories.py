@@ -1,0 +1,228 @@
+"""Scenarios told step by step with clients of the test's own: what each was answered is checked too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from sharegroups import AcknowledgeType
+from tests.chaos.checker import Checker
+from tests.chaos.deployment import GROUP_COORDINATOR, REPLICA, SHARE_COORDINATOR, STORE, Cut
+from tests.chaos.experiments.definition import Definition
+from tests.chaos.history import Acknowledged, Delivered, Event
+from tests.chaos.load import LoadOptions
+from tests.chaos.trial import Trial
+
+ALONE: Final = LoadOptions(partitions=1, consumers=0, rate=0)
+#: Where a lock must not be what gives records back.
+LONG_LOCKS: Final = replace(ALONE, lock_ms=30_000)
+SECOND_TOPIC: Final = "-unloaded"
+
+
+def crash_of_a_leader(trial: Trial) -> None:
+    """S-109: what was accepted stays away, what was released or only acquired comes back."""
+    trial.produce(30)
+    one = trial.hand("m1")
+    messages = one.take(30)
+    one.settle(messages[:10], AcknowledgeType.ACCEPT)
+    one.settle(messages[10:15], AcknowledgeType.RELEASE)
+    assert not (errors := one.commit()), f"m1's first acknowledgements: {errors}"
+    leader = trial.leader()
+    trial.kill(leader)
+    trial.start(leader)
+    two = trial.hand("m2")
+    two.take_and_accept(range(10, 30))
+    one.settle(messages[15:], AcknowledgeType.ACCEPT)
+    one.commit()
+
+
+def leadership_moves(trial: Trial) -> None:
+    """S-110: the leader hands a partition over while it goes on running; what its members held is refused there."""
+    first = trial.leader()
+    trial.kill(first)
+    trial.until(lambda: trial.leader() != first, "take-over of the partition")
+    trial.produce(10)
+    one = trial.hand("m1")
+    messages = one.take(10)
+    two = trial.hand("m2")
+    with ThreadPoolExecutor(1) as pool:
+        parked = pool.submit(two.take_and_accept, range(10))  # there is nothing for it until the partition moves
+        trial.pass_time(1.5, 2.0)
+        trial.start(first)
+        trial.until(lambda: trial.leader() == first, "return of the partition to its first leader")
+        one.settle(messages, AcknowledgeType.ACCEPT)
+        one.commit()
+        parked.result()
+
+
+def old_leader(trial: Trial, isolate: Callable[[Trial, str], None], rejoin: Callable[[Trial, str], None]) -> None:
+    """S-111: a leader that others believe dead confirms nothing when it is back."""
+    trial.produce(10)
+    one = trial.hand("m1")
+    messages = one.take(10)
+    first = trial.leader()
+    isolate(trial, first)
+    trial.until(lambda: trial.leader() != first, "take-over of the partition")
+    two = trial.hand("m2")
+    taken = two.take(10)
+    two.settle(taken[:5], AcknowledgeType.ACCEPT)
+    assert not (errors := two.commit()), f"m2's acceptances at the new leader: {errors}"
+    rejoin(trial, first)
+    one.settle(messages, AcknowledgeType.ACCEPT)
+    one.commit()
+    two.settle(taken[5:], AcknowledgeType.RELEASE)
+    two.commit()
+    two.take_and_accept(range(5, 10))
+
+
+def _pause(trial: Trial, name: str) -> None:
+    trial.pause(name)
+
+
+def _resume(trial: Trial, name: str) -> None:
+    trial.resume(name)
+
+
+def _cut_off(trial: Trial, name: str) -> None:
+    for other in trial.everybody((SHARE_COORDINATOR, GROUP_COORDINATOR, STORE, REPLICA)):
+        trial.cut(name, other, Cut.SILENT)
+
+
+def _heal(trial: Trial, name: str) -> None:
+    trial.heal()
+
+
+def no_share_coordinator(trial: Trial) -> None:
+    """S-112: without its share coordinator a leader confirms nothing, and invents no state.
+
+    What it sent may still arrive when the link is back: the acceptance then holds although nobody was told so (INV-5).
+    """
+    other = f"{trial.load.topic}{SECOND_TOPIC}"
+    trial.produce(10)
+    one = trial.hand("m1")
+    messages = one.take(10)
+    trial.load.create_topic(other, 1)
+    trial.produce(10, other)
+    for keeper in trial.names(SHARE_COORDINATOR):
+        for leader in {trial.leader(), trial.owners.leader(other, 0)}:
+            trial.cut(leader, keeper, Cut.SILENT)
+    one.settle(messages, AcknowledgeType.ACCEPT)
+    assert one.commit(), "an acceptance was confirmed without a share coordinator"
+    two = trial.hand("m2", other)
+    assert not two.poll(3.0), "records of a share-partition whose state could not be read"
+    trial.heal()
+    two.take_and_accept(range(10))
+
+    def settled() -> bool:
+        one.accept_some()
+        return trial.load.drained(1.0)
+
+    trial.until(settled, "end of the unknown outcome")
+
+
+# ---- what the histories must show
+
+
+def never_confirmed(worker: str, offsets: range, first_only: bool = False) -> Checker:
+    """This worker's acknowledgements of these offsets (`first_only`: the first of each) were refused, every one."""
+
+    def check(events: Sequence[Event]) -> Iterator[str]:
+        seen: set[tuple[str, int]] = set()
+        for event in events:
+            if not isinstance(event, Acknowledged) or event.worker != worker or event.offset not in offsets:
+                continue
+            if not event.error and not (first_only and (event.topic, event.offset) in seen):
+                yield f"{worker}'s {event.type} of {event.offset} was answered NONE"
+            seen.add((event.topic, event.offset))
+        if not seen:
+            yield f"{worker} never acknowledged any of {offsets}"
+
+    return check
+
+
+def delivered_to(worker: str, offsets: range, least_count: int = 1) -> Checker:
+    """This worker got these offsets, with at least this delivery count."""
+
+    def check(events: Sequence[Event]) -> Iterator[str]:
+        counts = {e.offset: e.delivery_count for e in events if isinstance(e, Delivered) and e.worker == worker}
+        for offset in offsets:
+            if counts.get(offset, 0) < least_count:
+                yield f"{worker} got offset {offset} with count {counts.get(offset, 0)}, expected {least_count} or more"
+
+    return check
+
+
+def counted_when_it_comes_again(events: Sequence[Event]) -> Iterator[str]:
+    """A record that was locked when its acknowledgement failed comes again with a higher count, if it does."""
+    counts: dict[tuple[str, int, int], int] = {}
+    for event in events:
+        if isinstance(event, Delivered):
+            at = event.topic, event.partition, event.offset
+            if event.delivery_count <= counts.get(at, 0):
+                yield f"{at} came again with count {event.delivery_count}"
+            counts[at] = event.delivery_count
+
+
+def not_delivered_to(worker: str, offsets: range) -> Checker:
+    """This worker never got any of these offsets."""
+
+    def check(events: Sequence[Event]) -> Iterator[str]:
+        for event in events:
+            if isinstance(event, Delivered) and event.worker == worker and event.offset in offsets:
+                yield f"{worker} got offset {event.offset} (count {event.delivery_count})"
+
+    return check
+
+
+_LATE: Final = (never_confirmed("m1", range(10)), delivered_to("m2", range(10)))
+
+EXPERIMENTS: Final = (
+    Definition(
+        "leader-crash",
+        "A leader is killed: acquired records come back, accepted ones do not",
+        ("S-109",),
+        crash_of_a_leader,
+        LONG_LOCKS,
+        (
+            not_delivered_to("m2", range(10)),
+            delivered_to("m2", range(10, 15), 2),
+            delivered_to("m2", range(15, 30)),
+            never_confirmed("m1", range(15, 30)),
+        ),
+    ),
+    Definition(
+        "leadership-moves",
+        "Leadership goes to another node while the old one runs on",
+        ("S-110",),
+        leadership_moves,
+        LONG_LOCKS,
+        _LATE,
+    ),
+    Definition(
+        "leader-paused",
+        "A paused old leader cannot persist",
+        ("S-111",),
+        partial(old_leader, isolate=_pause, rejoin=_resume),
+        LONG_LOCKS,
+        _LATE,
+    ),
+    Definition(
+        "leader-cut-off",
+        "A leader cut off from coordinators and store, not from its clients, cannot persist",
+        ("S-111", "schedule: two owners alive at once"),
+        partial(old_leader, isolate=_cut_off, rejoin=_heal),
+        LONG_LOCKS,
+        _LATE,
+    ),
+    Definition(
+        "leader-without-share-coordinator",
+        "A leader cut off from every share coordinator",
+        ("S-112",),
+        no_share_coordinator,
+        ALONE,
+        (never_confirmed("m1", range(10), first_only=True), counted_when_it_comes_again, delivered_to("m2", range(10))),
+    ),
+)

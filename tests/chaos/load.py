@@ -1,0 +1,185 @@
+"""The load of an experiment: a topic with a producer, consumers and an observer, on any deployment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kip932.ids import RESOURCE_GROUP
+from sharegroups import Admin, AlterConfig, ConfigResource, NewTopic
+from tests.chaos.deployment import Deployment, WorkerProcess
+from tests.chaos.history import Acknowledged, Delivered, Ended, Event, HistoryWriter, now_ms, parse_line
+from tests.chaos.observer import OBSERVE_S, Observer
+from tests.chaos.workers import TimedTransport, WorkerOptions
+
+BEGIN_WAIT_S: Final = 40.0
+DRAIN_WAIT_S: Final = 40.0
+LEAVE_WAIT_S: Final = 15.0
+KILLED: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How much work there is. `rate`: records a second, 0 for no producer; `lock_ms`: of the group, 0 for the
+    cluster's; the others as in WorkerOptions."""
+
+    partitions: int = 6
+    consumers: int = 3
+    rate: int = 120
+    records: int = 0
+    accept_only: bool = False
+    observe_s: float = OBSERVE_S
+    lock_ms: int = 0
+
+
+class Tail:
+    """Reads what was appended to the histories of a folder since the last look."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+
+    def new(self) -> Iterator[Event]:
+        """Whole lines only; the rest waits for the next look."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            with path.open("rb") as history:
+                history.seek(self._read.get(path, 0))
+                whole = history.read().rpartition(b"\n")[0]
+            self._read[path] = self._read.get(path, 0) + (len(whole) + 1 if whole else 0)
+            for line in whole.decode().splitlines():
+                if (event := parse_line(line)) is not None:
+                    yield event
+
+
+def wait_for(happened: Callable[[], bool], what: str, timeout_s: float) -> None:
+    """Wait until something happened. Raises AssertionError with what did not."""
+    deadline = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < deadline, f"no {what} within {timeout_s:.0f} s"
+        time.sleep(0.05)
+
+
+class Load:
+    """Starts workers, watches them, ends them; every history lies in `folder`."""
+
+    def __init__(self, deployment: Deployment, folder: Path, seed: int, topic: str, options: LoadOptions) -> None:
+        self.topic = topic
+        self.group = f"{topic}-crew"
+        self.options = options
+        self.workers: dict[str, WorkerProcess] = {}
+        self._deployment = deployment
+        self._folder = folder
+        self._seed = seed
+        self._ended = HistoryWriter(folder / "ended.jsonl")
+        self._observer: Observer | None = None
+
+    def begin(self) -> None:
+        """Make the topic, start everybody, wait until every consumer has had records and one was acknowledged."""
+        self.create_topic(self.topic, self.options.partitions)
+        if self.options.lock_ms:
+            self._set_locks()
+        names = [f"consumer{number}" for number in range(self.options.consumers)]
+        for name in names:
+            self.start_worker(name, "consumer")
+        if self.options.rate:
+            self.start_worker("producer", "producer")
+        self._observer = Observer(
+            self._deployment.outside,
+            self._folder / "observer.jsonl",
+            self.group,
+            self.options.partitions,
+            reach=self._deployment.reach,
+            every_s=self.options.observe_s,
+        )
+        if self.options.rate:
+            self.wait_working(names)
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Make a topic. Raises AssertionError unless it was made."""
+        with self._admin() as admin:
+            errors = admin.create_topics([NewTopic(name, partitions)])
+        assert not any(errors.values()), f"topic {name} was not made: {errors}"
+
+    def _set_locks(self) -> None:
+        group = ConfigResource(RESOURCE_GROUP, self.group)
+        with self._admin() as admin:
+            change = AlterConfig("share.record.lock.duration.ms", str(self.options.lock_ms))
+            errors = admin.incremental_alter_configs({group: [change]})
+        assert not any(errors.values()), f"lock duration of {self.group} was not set: {errors}"
+
+    def _admin(self) -> Admin:
+        return Admin(
+            {"bootstrap.servers": self._deployment.outside, "default.api.timeout.ms": 20_000},
+            transport=TimedTransport(self._deployment.reach),
+        )
+
+    def wait_working(self, names: list[str]) -> None:
+        """Until each of these has got a record that it asked for from now on, and had an acknowledgement confirmed."""
+        tail, since_ms = Tail(self._folder), now_ms()
+        missing = {(name, kind) for name in names for kind in (Delivered, Acknowledged)}
+
+        def all_worked() -> bool:
+            for event in tail.new():
+                if (isinstance(event, Delivered) and event.fetched_ms >= since_ms) or (
+                    isinstance(event, Acknowledged) and not event.error and event.sent_ms >= since_ms
+                ):
+                    missing.discard((event.worker, type(event)))
+            return not missing
+
+        wait_for(all_worked, f"work of {', '.join(names)}", BEGIN_WAIT_S)
+
+    def start_worker(self, name: str, kind: str) -> WorkerProcess:
+        """Start one more; a name is used once."""
+        options = self.options
+        told = WorkerOptions(
+            self._deployment.bootstrap, self.topic, self.group, options.partitions, name, self._seed, options.rate,
+            str(self._folder / f"{name}.jsonl"), options.records, options.accept_only,
+        )  # fmt: skip
+        self.workers[name] = self._deployment.worker(name, kind, told)
+        return self.workers[name]
+
+    def dismiss(self, *names: str) -> None:
+        """Ask workers to leave in good order; those that stay are killed, which the history tells."""
+        leaving = [self.workers.pop(name) for name in names]
+        for worker in leaving:
+            worker.leave()
+        for worker in leaving:
+            status = worker.wait(LEAVE_WAIT_S)
+            if status is None:
+                worker.kill()
+                worker.wait(LEAVE_WAIT_S)
+            self._ended.write([Ended(worker.name, KILLED if status is None else status, now_ms())])
+
+    def kill_worker(self, name: str) -> None:
+        """SIGKILL one; it is not expected to end in good order."""
+        worker = self.workers.pop(name)
+        worker.kill()
+        worker.wait(LEAVE_WAIT_S)
+
+    def drained(self, timeout_s: float) -> bool:
+        """Whether every partition had lag 0 at one look within the time."""
+        assert self._observer is not None
+        return self._observer.wait_drained(timeout_s)
+
+    def finish(self) -> None:
+        """Stop the producer, drain, stop the rest. What did not work is found in the history by the checkers."""
+        assert self._observer is not None
+        self.dismiss(*(name for name in self.workers if name.startswith("producer")))
+        self.drained(DRAIN_WAIT_S)
+        self._observer.close()
+        self._observer = None
+        self.dismiss(*self.workers)
+
+    def close(self) -> None:
+        """End whatever is still there, on every path."""
+        if self._observer is not None:
+            self._observer.close()
+            self._observer = None
+        for worker in self.workers.values():
+            worker.kill()
+            worker.wait(LEAVE_WAIT_S)
+        self.workers.clear()
+        self._ended.close()

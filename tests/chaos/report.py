@@ -1,0 +1,102 @@
+"""The report of a run as text, its closing line, and the exit status that follows from it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from shard_runtime.settings import LEASE_MS
+from tests.chaos.outcome import BAD, GOOD, SKIPPED, Outcome
+
+#: CM-4: a take-over after SIGKILL takes less than a lease and this.
+TAKEOVER_MS: Final = 2_000
+BOUND_MS: Final = int(LEASE_MS.default) + TAKEOVER_MS
+
+
+def closing_line(outcomes: Sequence[Outcome]) -> str:
+    """Counted in the recorded histories; experiments that were skipped are not counted."""
+    verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
+    return (
+        f"experiments={len(verdicts)} records={sum(found.records for found in verdicts)} "
+        f"lost={sum(found.lost for found in verdicts)} "
+        f"accepted_twice={sum(found.accepted_twice for found in verdicts)}"
+    )
+
+
+def exit_status(outcomes: Sequence[Outcome]) -> int:
+    """0 when something ran and every verdict is good, with nothing lost and nothing accepted twice; else 1."""
+    verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
+    clean = all(not found.lost and not found.accepted_twice for found in verdicts)
+    ran = any(outcome.result == GOOD for outcome in outcomes)
+    return 0 if ran and clean and all(outcome.result != BAD for outcome in outcomes) else 1
+
+
+def report(outcomes: Sequence[Outcome], out: Path) -> str:
+    """The whole report; the last line is the closing line."""
+    lines = [
+        "Chaos experiments: what was done to a running cluster, and what its users' histories say",
+        "",
+        *_table(outcomes),
+        *_problems(outcomes),
+        *_recovery_table(outcomes),
+        *_restart_lines(outcomes),
+        "",
+        f"Histories: {out}/<experiment>/*.jsonl; judge them again with: python -m tests.chaos --judge {out}",
+        closing_line(outcomes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    yield (
+        f"{'experiment':<34}{'driver':<12}{'verdict':<9}{'records':>8}{'lost':>6}{'twice':>7}{'faults':>8}"
+        f"{'failed calls':>14}{'refused acks':>14}{'longest stall':>15}{'seconds':>9}  shows"
+    )
+    for outcome in outcomes:
+        head = f"{outcome.name:<34}{outcome.driver:<12}{outcome.result:<9}"
+        if (found := outcome.verdict) is None:
+            yield f"{head}{outcome.reason}  ({', '.join(outcome.shows)})"
+        else:
+            yield (
+                f"{head}{found.records:>8}{found.lost:>6}{found.accepted_twice:>7}{found.faults:>8}"
+                f"{found.failed_calls:>14}{found.refused_acknowledgements:>14}{found.stall.any_ms:>12} ms"
+                f"{outcome.seconds:>9.1f}  {', '.join(outcome.shows)}"
+            )
+
+
+def _problems(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    for outcome in outcomes:
+        if problems := outcome.problems():
+            yield f"\n{outcome.name} (seed {outcome.seed}): {len(problems)} problems"
+            yield from (f"  {problem}" for problem in problems[:20])
+    if skipped := [outcome.name for outcome in outcomes if outcome.result == SKIPPED]:
+        yield f"\nskipped, with the reasons above: {', '.join(skipped)}"
+
+
+def _recovery_table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    times: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for outcome in outcomes:
+        for recovered in outcome.verdict.recovered if outcome.verdict is not None else ():
+            times[outcome.name, recovered.role].append(recovered.ms)
+    if not times:
+        return
+    yield f"\nTime to serve again after SIGKILL, in ms; lease + 2 s is {BOUND_MS}"
+    yield f"{'experiment':<34}{'service':<20}{'kills':>6}{'median':>9}{'worst':>9}{'within':>9}"
+    for (name, role), found in times.items():
+        within = sum(ms < BOUND_MS for ms in found)
+        yield f"{name:<34}{role:<20}{len(found):>6}{median(found):>9.0f}{max(found):>9}{f'{within}/{len(found)}':>9}"
+
+
+def _restart_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    for outcome in outcomes:
+        if outcome.name != "rolling-restart" or (found := outcome.verdict) is None:
+            continue
+        yield (
+            f"\nRolling restart: {found.failed_calls} client calls failed beyond retries, "
+            f"{found.refused_acknowledgements} acknowledgements were refused (their records came back); longest time "
+            f"without a confirmed acknowledgement {found.stall.any_ms} ms, of one partition "
+            f"{found.stall.partition_ms} ms"
+        )

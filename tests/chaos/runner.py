@@ -1,0 +1,154 @@
+"""Runs experiments one after the other on one deployment, and writes down what became of each.
+
+A cluster is shared by the experiments of a run, as a real one is by its users; each has a topic and a group of its own.
+When an experiment ends in a way that nobody planned, the next one gets a new cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.deployment import Deployment, Topology, Unsupported, open_deployment
+from tests.chaos.experiment import SETTINGS
+from tests.chaos.experiments.definition import Definition
+from tests.chaos.history import read_history
+from tests.chaos.outcome import BAD, GOOD, SKIPPED, Outcome
+from tests.chaos.trial import Trial
+from tests.chaos.verdict import judge_history
+
+#: What is asked for first, and what a driver without Sentinel or without replicas is asked for then.
+TOPOLOGIES: Final = (Topology(sentinels=3), Topology(), Topology(store_replicas=0))
+#: Beyond those of the older experiments: a session that ends within an experiment, a persister that gives up before a
+#: client does, and the most deliveries there may be, because chaos uses them up.
+RUN_SETTINGS: Final = {
+    **SETTINGS,
+    "group.share.session.timeout.ms": "6000",
+    "persister.operation.timeout.ms": "4000",
+    "group.share.delivery.count.limit": "10",
+}
+NOISE_FILE: Final = "noise.txt"
+OUTCOME_FILE: Final = "outcome.json"
+_NOISE: Final = ("Traceback", "never retrieved", '"exception"', "never awaited")
+
+Open = Callable[[str, Path], Deployment]
+Say = Callable[[str], None]
+
+
+def open_richest(driver: str, folder: Path) -> Deployment:
+    """The first of TOPOLOGIES that the driver can start here. Raises Unsupported with its last reason."""
+    reason = ""
+    for topology in TOPOLOGIES:
+        try:
+            return open_deployment(driver, folder, topology, RUN_SETTINGS)
+        except Unsupported as error:
+            reason = str(error)
+    raise Unsupported(reason)
+
+
+class Runner:
+    """One run: a driver, a seed, a folder that keeps everything."""
+
+    def __init__(self, driver: str, seed: int, out: Path, say: Say, opened: Open = open_richest) -> None:
+        self.driver = driver
+        self.seed = seed
+        self.out = out
+        self._say = say
+        self._open = opened
+        self._stack = ExitStack()
+        self._deployment: Deployment | None = None
+        self._noise: set[str] = set()
+
+    def run(self, definitions: Sequence[Definition]) -> list[Outcome]:
+        """Every experiment; what happened to each is in its folder too. Raises nothing that an experiment raised."""
+        outcomes: list[Outcome] = []
+        try:
+            for definition in definitions:
+                outcome = self._one(definition)
+                outcomes.append(outcome)
+                write_outcome(self.out, outcome)
+                self._say(outcome.line())
+                if outcome.result == BAD:
+                    self._away()
+        finally:
+            self._away()
+        return outcomes
+
+    def _one(self, definition: Definition) -> Outcome:
+        began = time.monotonic()
+        seed = self.seed + zlib.crc32(definition.name.encode()) % 1_000_000
+        folder = self.out / definition.name
+        folder.mkdir(parents=True)
+        outcome = Outcome(definition.name, self.driver, definition.sentence, definition.shows, seed, GOOD)
+        try:
+            deployment = self._running()
+            with Trial(deployment, folder, seed, f"chaos-{definition.name}", definition.load) as trial:
+                definition.run(trial)
+                trial.finish()
+        except Unsupported as error:
+            return replace(outcome, result=SKIPPED, reason=str(error))
+        except Exception as error:  # whatever it was, it is this experiment's outcome and the others go on
+            outcome = replace(outcome, result=BAD, reason=f"{type(error).__name__}: {error}")
+        self._keep_noise(folder)
+        return judged(replace(outcome, seconds=round(time.monotonic() - began, 1)), folder, definition)
+
+    def _running(self) -> Deployment:
+        if self._deployment is None:
+            opened = self._open(self.driver, self.out)
+            self._deployment = self._stack.enter_context(opened)
+        return self._deployment
+
+    def _away(self) -> None:
+        self._deployment = None
+        self._noise.clear()
+        self._stack.close()
+
+    def _keep_noise(self, folder: Path) -> None:
+        """Lines of the services' logs that no fault excuses and that no earlier experiment had."""
+        if self._deployment is None:
+            return
+        found = [line for line in _noisy(self._deployment.logs()) if line not in self._noise]
+        self._noise.update(found)
+        (folder / NOISE_FILE).write_text("".join(f"{line}\n" for line in found))
+
+
+def _noisy(logs: dict[str, str]) -> Iterator[str]:
+    for name, said in logs.items():
+        for line in said.splitlines():
+            if any(word in line for word in _NOISE):
+                yield f"{name}: {line}"
+
+
+def judged(outcome: Outcome, folder: Path, definition: Definition) -> Outcome:
+    """The outcome with the verdict of the histories in a folder. What ended badly stays bad whatever they say."""
+    events = read_history(sorted(folder.glob("*.jsonl")))
+    verdict = judge_history(events, definition.checks, measured=definition.measures_recovery)
+    noise = folder / NOISE_FILE
+    lines = noise.read_text().splitlines() if noise.exists() else []
+    violations = (*verdict.violations, *(f"log of {line[:300]}" for line in lines))
+    result = BAD if violations or outcome.reason else GOOD
+    return replace(outcome, verdict=replace(verdict, violations=violations), result=result)
+
+
+def write_outcome(out: Path, outcome: Outcome) -> None:
+    """Keep it beside its histories."""
+    (out / outcome.name / OUTCOME_FILE).write_text(json.dumps(asdict(outcome), indent=1) + "\n")
+
+
+def judge_again(out: Path, catalogue: Iterable[Definition]) -> list[Outcome]:
+    """Judge what a run left in its folder, by the checkers as they are now. Raises ValueError without any."""
+    kept = sorted(out.glob(f"*/{OUTCOME_FILE}"), key=lambda path: path.stat().st_mtime)
+    if not kept:
+        raise ValueError(f"{out} holds no outcome of an experiment")
+    definitions = {definition.name: definition for definition in catalogue}
+    outcomes = [Outcome.of(json.loads(path.read_text())) for path in kept]
+    return [
+        outcome if outcome.result == SKIPPED else judged(outcome, out / outcome.name, definitions[outcome.name])
+        for outcome in outcomes
+    ]

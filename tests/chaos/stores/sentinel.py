@@ -1,0 +1,156 @@
+"""A master, its replicas and the Sentinels that watch them."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+import redis
+
+from tests.chaos.drivers.runs import Run
+from tests.chaos.stores.node import (
+    CLIENT_USER,
+    HOST,
+    PASSWORD,
+    SENTINEL_USER,
+    ValkeyNode,
+    server_lines,
+    store_url,
+    until,
+)
+
+SERVICE: Final = "main"
+DOWN_AFTER_MS: Final = 3_000  # less, and on a busy machine a master that lives is replaced
+
+
+class SentinelStore:
+    """`StoreUnderTest` of one master with replicas; the Sentinels promote one when more than half miss the master."""
+
+    fsync_always = False
+
+    def __init__(self, run: Run, folder: Path, replicas: int = 2, sentinels: int = 3, fsync: str = "everysec") -> None:
+        self.replicas = replicas
+        names = [f"store-{number}" for number in range(1 + replicas)]
+        first = ValkeyNode(run, folder, names[0], server_lines(names[0], names, fsync))
+        follow = f"replicaof {HOST} {first.port}"
+        others = [ValkeyNode(run, folder, name, [*server_lines(name, names, fsync), follow]) for name in names[1:]]
+        self.nodes = [first, *others]
+        watch = [
+            f"user {CLIENT_USER} on >{PASSWORD} ~* &* +@all",
+            f"sentinel monitor {SERVICE} {HOST} {first.port} {sentinels // 2 + 1}",
+            f"sentinel auth-user {SERVICE} {SENTINEL_USER}",
+            f"sentinel auth-pass {SERVICE} {PASSWORD}",
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
+            f"sentinel failover-timeout {SERVICE} 6000",
+            f"sentinel parallel-syncs {SERVICE} {replicas}",
+            "protected-mode no",
+        ]
+        self.sentinels = [
+            ValkeyNode(run, folder, f"sentinel-{number}", watch, "--sentinel") for number in range(sentinels)
+        ]
+
+    @property
+    def url(self) -> str:
+        """The Sentinels' addresses and the service."""
+        return store_url("redis+sentinel", self.sentinels, f"/{SERVICE}")
+
+    def start(self) -> None:
+        """Servers first, then those who watch them."""
+        for node in self.nodes:
+            node.start()
+        until(lambda: all(node.follows_in_step() for node in self.nodes[1:]), "the replicas to be in step")
+        for sentinel in self.sentinels:
+            sentinel.start()
+        self._wait_watched()
+
+    def _wait_watched(self) -> None:
+        def watched() -> bool:
+            states = [sentinel.ask("SENTINEL", "MASTER", SERVICE) for sentinel in self.sentinels]
+            return all(
+                int(state["num-slaves"]) >= self.replicas
+                and int(state["num-other-sentinels"]) >= len(self.sentinels) - 1
+                and state["flags"] == "master"  # neither down nor being replaced
+                for state in states
+            )
+
+        until(watched, "every Sentinel to know the servers and the other Sentinels")
+
+    def _named(self) -> ValkeyNode | None:
+        """The master by the word of the Sentinels, if all say the same."""
+        ports = {int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1]) for sentinel in self.sentinels}
+        return next((node for node in self.nodes if {node.port} == ports), None)
+
+    def master_of(self, key: str) -> ValkeyNode:
+        """The one master."""
+        return self._master_but(None)
+
+    def _master_but(self, old: ValkeyNode | None) -> ValkeyNode:
+        found: list[ValkeyNode] = []
+
+        def there_is_one() -> bool:
+            node = self._named()
+            if node is None or node is old or not node.is_master:
+                return False
+            found.append(node)
+            return True
+
+        until(there_is_one, "a master that all Sentinels name")
+        return found[-1]
+
+    def replicas_of(self, master: ValkeyNode) -> list[ValkeyNode]:
+        """All other servers that run."""
+        return [node for node in self.nodes if node is not master and node.running]
+
+    def lag(self, replica: ValkeyNode) -> None:
+        """Its master lets it in no more."""
+        self.master_of("").throw_out(replica.name)
+
+    def cut_off(self, master: ValkeyNode) -> None:
+        """Neither replicas nor Sentinels reach it, nor it them."""
+        for user in (SENTINEL_USER, *(node.name for node in self.nodes)):
+            master.throw_out(user)
+
+    def hide(self, master: ValkeyNode) -> None:
+        """The Sentinels reach it no more."""
+        master.throw_out(SENTINEL_USER)
+
+    def heal(self) -> None:
+        """Start the dead, let everybody in again, and wait for all to follow the one master."""
+        for node in self.nodes:
+            node.start()
+            for user in (SENTINEL_USER, *(other.name for other in self.nodes)):
+                node.let_in(user)
+            node.ask("CLIENT", "KILL", "USER", "default")  # Sentinels never log in again by themselves
+
+        def whole() -> bool:
+            master = self._named()
+            return master is not None and all(
+                node.is_master if node is master else _follows(node, master) for node in self.nodes
+            )
+
+        until(whole, "every server to follow the master")
+        self._wait_watched()
+
+    def promoted(self, old: ValkeyNode, key: str) -> ValkeyNode:
+        """The new master."""
+        return self._master_but(old)
+
+    def fail_over(self, *how: str) -> None:
+        """Ask a Sentinel for a fail-over: COORDINATED, or without care that the replica has everything."""
+
+        def begun() -> bool:
+            return self.sentinels[0].ask("SENTINEL", "FAILOVER", SERVICE, *how) in {True, "OK"}
+
+        until(begun, "a Sentinel to begin a fail-over")
+
+    def close(self) -> None:
+        """End all."""
+        for node in (*self.sentinels, *self.nodes):
+            with contextlib.suppress(redis.RedisError):
+                node.kill()
+
+
+def _follows(node: ValkeyNode, master: ValkeyNode) -> bool:
+    info = node.info()
+    return bool(info["role"] == "slave" and info["master_port"] == master.port and info["master_link_status"] == "up")

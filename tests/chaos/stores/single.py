@@ -1,0 +1,60 @@
+"""One server of one's own, without replicas: what it promises is what its `appendfsync` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.chaos.drivers.runs import Run
+from tests.chaos.stores.node import ValkeyNode, server_lines, store_url
+
+
+class SingleServer:
+    """`StoreUnderTest` of one server."""
+
+    replicas = 0
+
+    def __init__(self, run: Run, folder: Path, fsync: str) -> None:
+        self.fsync_always = fsync == "always"
+        self._node = ValkeyNode(run, folder, "store-0", server_lines("store-0", ["store-0"], fsync))
+        self.nodes = [self._node]
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return store_url("redis", self.nodes)
+
+    def start(self) -> None:
+        """Start the server."""
+        self._node.start()
+
+    def master_of(self, key: str) -> ValkeyNode:
+        """The one there is."""
+        return self._node
+
+    def replicas_of(self, master: ValkeyNode) -> list[ValkeyNode]:
+        """None."""
+        return []
+
+    def lag(self, replica: ValkeyNode) -> None:
+        """There is none."""
+        raise AssertionError("a single server has no replica")
+
+    def cut_off(self, master: ValkeyNode) -> None:
+        """It has no other node to lose."""
+        raise AssertionError("a single server has no other node to lose")
+
+    def hide(self, master: ValkeyNode) -> None:
+        """Nobody watches it."""
+        raise AssertionError("a single server is watched by nobody")
+
+    def heal(self) -> None:
+        """Let it run."""
+        self._node.start()
+
+    def promoted(self, old: ValkeyNode, key: str) -> ValkeyNode:
+        """Nobody can be."""
+        raise AssertionError("a single server has no replica to promote")
+
+    def close(self) -> None:
+        """End it."""
+        self._node.kill()

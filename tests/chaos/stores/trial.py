@@ -1,0 +1,171 @@
+"""A trial whose faults strike the store, and what it may lose.
+
+Where a cell of docs/guarantees.md says "can be lost", the experiment says from when to when: what was confirmed in that
+time counts as never answered, and everything else is judged as always. That no offset is used twice, and that nothing
+is delivered which was not produced, holds in those cells too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.chaos.checker import Place, no_invention, place
+from tests.chaos.deployment import Topology
+from tests.chaos.experiment import SETTINGS
+from tests.chaos.history import Acknowledged, Delivered, Event, Observed, Produced, now_ms, read_history
+from tests.chaos.load import LoadOptions
+from tests.chaos.stores.deployment import MakeStore, StoreDeployment
+from tests.chaos.stores.node import ValkeyNode
+from tests.chaos.stores.store import StoreUnderTest
+from tests.chaos.trial import Trial
+from tests.chaos.verdict import Verdict, judge_history, longest_stall
+from tests.chaos.workers import UNKNOWN
+
+TOPOLOGY: Final = Topology(leaders=2, share_coordinators=1, group_coordinators=1, store_replicas=0)
+LOAD: Final = LoadOptions(partitions=4, consumers=2, rate=80)
+LEASE_MS: Final = 3_000
+_TOLD_LATER_MS: Final = 1_000
+"""A confirmation is written down after it came; a machine with other work to do may take this long."""
+
+
+class Window(NamedTuple):
+    """A time in which what is confirmed may be lost, in `now_ms`."""
+
+    since_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreVerdict:
+    """The verdict, and what was lost or accepted twice within the windows that the experiment's cells allow.
+
+    The longest stall is the longest time without any confirmed acknowledgement while records were produced.
+    """
+
+    verdict: Verdict
+    allowed_lost: int
+    allowed_accepted_twice: int
+
+    def __str__(self) -> str:
+        found = self.verdict
+        return (
+            f"records={found.records} lost={found.lost} accepted_twice={found.accepted_twice} "
+            f"within_cells: lost={self.allowed_lost} accepted_twice={self.allowed_accepted_twice} "
+            f"longest_stall_ms={found.stall.any_ms}"
+        )
+
+
+class StoreTrial(Trial):
+    """What a function of `plays` is given."""
+
+    deployment: StoreDeployment
+
+    def __init__(self, deployment: StoreDeployment, folder: Path, seed: int, topic: str) -> None:
+        super().__init__(deployment, folder, seed, topic, LOAD)
+        self.windows: list[Window] = []
+
+    @property
+    def store(self) -> StoreUnderTest:
+        """The store under test."""
+        return self.deployment.store
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """Copies that confirm a write."""
+        return self.deployment.min_insync_replicas
+
+    @property
+    def every_copy_confirms(self) -> bool:
+        """Whether whatever replica takes over has everything that was confirmed."""
+        return self.min_insync_replicas == self.store.replicas + 1
+
+    def busy_master(self) -> ValkeyNode:
+        """A master that holds logs of topic-partitions."""
+        return self.store.master_of(self.topic_key())
+
+    def topic_key(self) -> str:
+        """The owner record of some topic-partition."""
+        return self._some("{tp:*}:owner")
+
+    def state_key(self) -> str:
+        """The owner record of some shard of the share coordinator."""
+        return self._some("{sgs:*}:owner")
+
+    def _some(self, pattern: str) -> str:
+        masters = [node for node in self.store.nodes if node.is_master]
+        return str(self.rng.choice(sorted(key for node in masters for key in node.ask("KEYS", pattern))))
+
+    def note(self, fault: str, *targets: ValkeyNode) -> int:
+        """Something that the trial does to store nodes by itself; when that is."""
+        return self._tell(fault, " ".join(target.name for target in targets))
+
+    def allow_loss(self, since_ms: int, until_ms: int | None = None) -> None:
+        """What was confirmed from then on, till now if no end is given, may be lost."""
+        end = now_ms() if until_ms is None else until_ms
+        self.windows.append(Window(since_ms - _TOLD_LATER_MS, end + _TOLD_LATER_MS))
+
+    def judged(self) -> StoreVerdict:
+        """The verdict on the histories, once `finish` is done."""
+        return judge(read_history(sorted(self.folder.glob("*.jsonl"))), self.windows)
+
+
+def judge(events: Sequence[Event], windows: Sequence[Window]) -> StoreVerdict:
+    """The verdict on a history in which things may be lost in some windows."""
+    allowed = [event for event in events if _within(event, windows)]
+    checks = (lambda _: no_invention(events),) if windows else ()
+    verdict = judge_history(list(_forgiven(events, windows)), checks)
+    records = sum(isinstance(event, Produced) for event in events)
+    return StoreVerdict(
+        replace(verdict, records=records, stall=longest_stall(events)),
+        len(never_delivered(events, allowed)),
+        len(came_again(events, allowed)),
+    )
+
+
+def _forgiven(events: Iterable[Event], windows: Sequence[Window]) -> Iterator[Event]:
+    """The history with what was confirmed in a window as if no answer had come, and what was seen then unseen."""
+    for event in events:
+        if not _within(event, windows):
+            yield event
+        elif isinstance(event, Acknowledged):
+            yield replace(event, error=event.error or UNKNOWN)
+        elif not isinstance(event, Produced | Observed):
+            yield event
+
+
+def _within(event: Event, windows: Sequence[Window]) -> bool:
+    return any(since <= event.at_ms <= until for since, until in windows)
+
+
+def never_delivered(events: Iterable[Event], of: Iterable[Event]) -> set[Place]:
+    """Places among `of` that were confirmed to their producer and went to nobody."""
+    delivered = {place(event) for event in events if isinstance(event, Delivered)}
+    return {place(event) for event in of if isinstance(event, Produced)} - delivered
+
+
+def came_again(events: Iterable[Event], of: Iterable[Event]) -> set[Place]:
+    """Places whose ACCEPT is among `of`, and which were fetched after it had been answered NONE."""
+    accepted: dict[Place, int] = {}
+    for event in of:
+        if isinstance(event, Acknowledged) and event.type == "ACCEPT" and not event.error:
+            accepted.setdefault(place(event), event.at_ms)
+    return {
+        place(event)
+        for event in events
+        if isinstance(event, Delivered) and event.fetched_ms > accepted.get(place(event), event.fetched_ms)
+    }
+
+
+def open_on(folder: Path, make_store: MakeStore, min_insync_replicas: int) -> StoreDeployment:
+    """The services on a store, not yet started."""
+    settings = {**SETTINGS, "lease.ms": str(LEASE_MS)}
+    return StoreDeployment(folder, TOPOLOGY, settings, make_store, min_insync_replicas)
+
+
+def require(verdict: StoreVerdict, where: str) -> None:
+    """Raises AssertionError with what was violated."""
+    found: Sequence[str] = verdict.verdict.violations
+    assert not found, "\n".join([*found[:20], f"{len(found)} violations; {where}"])

@@ -1,0 +1,228 @@
+"""One experiment while it runs: a load on a deployment that is there already, faults that the history tells, an end."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.chaos.deployment import (
+    GROUP_COORDINATOR,
+    PARTITION_LEADER,
+    REPLICA,
+    SENTINEL,
+    SERVICES,
+    STORE,
+    Cut,
+    Deployment,
+    FollowsMaster,
+)
+from tests.chaos.hands import Hand, produce_all
+from tests.chaos.history import Acknowledged, Fault, HistoryWriter, Observed, now_ms
+from tests.chaos.load import Load, LoadOptions, Tail, wait_for
+from tests.chaos.ownership import Ownership
+
+ROLES: Final = (*SERVICES, STORE, REPLICA, SENTINEL)
+#: Far above what a recovery may take; whether it took too long is a matter of the report.
+RECOVERY_WAIT_S: Final = 30.0
+
+
+class Trial:
+    """What an experiment's function is given. `with` it: entering starts the load, leaving ends it and heals."""
+
+    def __init__(self, deployment: Deployment, folder: Path, seed: int, topic: str, options: LoadOptions) -> None:
+        self.deployment = deployment
+        self.folder = folder
+        self.rng = random.Random(seed)
+        self.load = Load(deployment, folder, seed, topic, options)
+        self.owners = Ownership(deployment)
+        self._faults = HistoryWriter(folder / "faults.jsonl")
+        self._tail = Tail(folder)
+        self._killed_ms = 0
+        self._down: list[str] = []
+        self._paused: list[str] = []
+        self._hands: list[Hand] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self.load.begin()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def finish(self) -> None:
+        """Mend everything, drain, and let the workers leave."""
+        self.mend()
+        for hand in self._hands:
+            hand.close()
+        self.load.finish()
+
+    def _end(self) -> None:
+        try:
+            self.mend()
+        finally:
+            for hand in self._hands:
+                hand.close()
+            self.load.close()
+            self.owners.close()
+            self._faults.close()
+
+    # ---- who there is
+
+    def names(self, role: str) -> list[str]:
+        """The nodes of a role."""
+        return self.deployment.names(role)
+
+    def everybody(self, roles: Iterable[str] = SERVICES) -> list[str]:
+        """The nodes of several roles, in this order."""
+        return [name for role in roles for name in self.names(role)]
+
+    def leader(self, partition: int = 0) -> str:
+        """Who leads a partition of the load's topic now."""
+        return self.owners.leader(self.load.topic, partition)
+
+    def coordinator(self) -> str:
+        """Who coordinates the load's group now."""
+        return self.owners.group_coordinator(self.load.group)
+
+    def state_keeper(self, partition: int = 0) -> str:
+        """Which share coordinator keeps the state of a partition of the load's topic now."""
+        return self.owners.share_coordinator(self.load.group, self.load.topic, partition)
+
+    def master(self) -> str:
+        """The node that is the store's master now."""
+        found = self.deployment
+        return found.master() if isinstance(found, FollowsMaster) else self.names(STORE)[0]
+
+    def an_owner(self, role: str) -> str:
+        """The node of a service that some partition of the load, or its group, depends on now."""
+        if role == GROUP_COORDINATOR:
+            return self.coordinator()
+        return self.leader(self.a_partition()) if role == PARTITION_LEADER else self.state_keeper(self.a_partition())
+
+    def a_partition(self) -> int:
+        """One at random."""
+        return self.rng.randrange(self.load.options.partitions)
+
+    # ---- time
+
+    def pass_time(self, least_s: float, most_s: float) -> None:
+        """Let things go on for a random time."""
+        time.sleep(self.rng.uniform(least_s, most_s))
+
+    def until(self, happened: Callable[[], bool], what: str, timeout_s: float = RECOVERY_WAIT_S) -> None:
+        """Wait for something. Raises AssertionError with what did not happen."""
+        wait_for(happened, what, timeout_s)
+
+    def until_served_again(self, role: str) -> None:
+        """Until what was killed last, a node of this role, is served again; see `verdict.recoveries`."""
+        groups = role == GROUP_COORDINATOR
+        missing = {0} if groups else set(range(self.load.options.partitions))
+
+        def served() -> bool:
+            for event in self._tail.new():
+                if groups and isinstance(event, Observed) and event.asked_ms >= self._killed_ms:
+                    missing.discard(0)
+                elif isinstance(event, Acknowledged) and not event.error and event.sent_ms >= self._killed_ms:
+                    missing.discard(-1 if groups else event.partition)
+            return not missing
+
+        self.until(served, f"service after the SIGKILL of a {role}")
+
+    # ---- faults
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL, one right after the other; they stay down."""
+        for name in names:
+            self._killed_ms = self._tell("SIGKILL", name)
+            self._down.append(name)
+            self.deployment.kill(name)
+
+    def start(self, *names: str) -> None:
+        """Start again what is down, the nodes of a store first and the rest side by side; all are ready then."""
+        stores = [name for name in names if name.rpartition("-")[0] not in SERVICES]
+        for name in stores:
+            self._start(name)
+        with ThreadPoolExecutor(max(1, len(names))) as pool:
+            list(pool.map(self._start, (name for name in names if name not in stores)))
+
+    def _start(self, name: str) -> None:
+        self.deployment.start(name)
+        self._tell("started", name)
+        if name in self._down:
+            self._down.remove(name)
+
+    def stop(self, name: str) -> None:
+        """SIGTERM. Raises AssertionError when the node did not leave in good order."""
+        self._tell("SIGTERM", name)
+        self._down.append(name)
+        assert self.deployment.stop(name), f"{name} did not leave in good order after SIGTERM"
+        self._tell("stopped", name)
+
+    def pause(self, *names: str) -> None:
+        """SIGSTOP; they stay so until `resume`."""
+        for name in names:
+            self._tell("SIGSTOP", name)
+            self._paused.append(name)
+            self.deployment.pause(name)
+
+    def resume(self, *names: str) -> None:
+        """Let them go on."""
+        for name in names:
+            self.deployment.resume(name)
+            self._paused.remove(name)
+            self._tell("SIGCONT", name)
+
+    def cut(self, one: str, other: str, kind: Cut) -> None:
+        """Cut a link until `heal`."""
+        self._tell("cut", f"{one} {other} {kind.value}")
+        self.deployment.cut(one, other, kind)
+
+    def heal(self) -> None:
+        """Take all cuts and delays away."""
+        self.deployment.heal()
+        self._tell("healed", "everything")
+
+    def slow(self, name: str, delay_ms: int) -> None:
+        """Delay what goes to a node."""
+        self._tell(f"slow {delay_ms} ms", name)
+        self.deployment.slow(name, delay_ms)
+
+    def mend(self) -> None:
+        """Heal, resume and start everything."""
+        self.deployment.heal()
+        for name in self._paused:
+            self.deployment.resume(name)
+        self._paused.clear()
+        self.start(*self._down)
+        self._tell("mended", "everything")
+
+    def tell_worker(self, name: str, worker: str) -> None:
+        """Something done to a worker."""
+        self._tell(name, worker)
+
+    def _tell(self, name: str, target: str) -> int:
+        at_ms = now_ms()
+        self._faults.write([Fault(name, target, at_ms)])
+        return at_ms
+
+    # ---- the experiment's own clients, in this process
+
+    def hand(self, name: str, topic: str = "") -> Hand:
+        """A consumer that does what it is told, step by step; its history is kept as the workers' are."""
+        self._hands.append(Hand(self.deployment, self.folder, name, self.load.group, topic or self.load.topic))
+        return self._hands[-1]
+
+    def produce(self, count: int, topic: str = "", partition: int = 0) -> None:
+        """Store records and wait until all are confirmed. Raises AssertionError when one was not."""
+        produce_all(self.deployment, self.folder, topic or self.load.topic, partition, count)

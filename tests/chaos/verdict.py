@@ -1,0 +1,130 @@
+"""What the histories of one experiment say: verdict, counts, recovery times, stalls. Nothing else is asked.
+
+So a kept history can be judged again, by newer checkers too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from tests.chaos.checker import CHECKERS, Checker, accept_is_final, no_loss
+from tests.chaos.deployment import GROUP_COORDINATOR, SERVICES
+from tests.chaos.history import Acknowledged, Ended, Event, Failed, Fault, Observed, Produced
+
+#: Faults that end what a measured recovery may use: from then on another fault is waited for.
+HARM: Final = frozenset({"SIGKILL", "SIGTERM", "SIGSTOP", "cut"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """From the SIGKILL of a service until it was served again, for the partition that waited longest."""
+
+    role: str
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Longest time between two confirmed acknowledgements while records were produced: of any, and of one partition."""
+
+    any_ms: int
+    partition_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`lost`: places of INV-1's violations; `accepted_twice`: of INV-4's. `failed_calls`: see `Failed`."""
+
+    records: int
+    lost: int
+    accepted_twice: int
+    violations: tuple[str, ...]
+    faults: int
+    failed_calls: int
+    refused_acknowledgements: int
+    recovered: tuple[Recovered, ...]
+    stall: Stall
+
+
+def ended_in_order(events: Sequence[Event]) -> Iterator[str]:
+    """A worker that was asked to leave ended with status 0."""
+    for event in events:
+        if isinstance(event, Ended) and event.status != 0:
+            yield f"worker {event.worker} ended with {event.status}"
+
+
+def has_work(events: Sequence[Event]) -> Iterator[str]:
+    """A history without a confirmed record and a confirmed acknowledgement shows nothing."""
+    if not any(isinstance(event, Produced) for event in events):
+        yield "no record was confirmed"
+    if not any(isinstance(event, Acknowledged) and not event.error for event in events):
+        yield "no acknowledgement was confirmed"
+
+
+def judge_history(events: Sequence[Event], checks: Iterable[Checker] = (), *, measured: bool = False) -> Verdict:
+    """Everything at once, from events in order of time. `measured`: the kills in it tell times of recovery."""
+    everywhere = (*CHECKERS, ended_in_order, has_work)
+    found = [violation for check in (*everywhere, *checks) for violation in check(events)]
+    return Verdict(
+        records=sum(isinstance(event, Produced) for event in events),
+        lost=len(list(no_loss(events))),
+        accepted_twice=len(list(accept_is_final(events))),
+        violations=tuple(found),
+        faults=sum(isinstance(event, Fault) for event in events),
+        failed_calls=sum(isinstance(event, Failed) for event in events),
+        refused_acknowledgements=sum(isinstance(event, Acknowledged) and bool(event.error) for event in events),
+        recovered=tuple(recoveries(events)) if measured else (),
+        stall=longest_stall(events),
+    )
+
+
+def recoveries(events: Sequence[Event]) -> Iterator[Recovered]:
+    """Per SIGKILL of a service under load, unless another fault came before everything was served again.
+
+    Leaders and share coordinators: until every partition has had an acknowledgement confirmed that was sent after the
+    kill. Group coordinators: until a look at the group's offsets that was asked for after the kill was answered.
+    """
+    partitions = {event.partition for event in events if isinstance(event, Acknowledged)}
+    faults = [event for event in events if isinstance(event, Fault)]
+    produced_ms = max((event.at_ms for event in events if isinstance(event, Produced)), default=0)
+    for number, fault in enumerate(faults):
+        role = fault.target.rpartition("-")[0]
+        if fault.name != "SIGKILL" or role not in SERVICES or fault.at_ms > produced_ms:
+            continue
+        until = next((later.at_ms for later in faults[number + 1 :] if later.name in HARM), events[-1].at_ms + 1)
+        answered = _answers(events, role, fault.at_ms, until)
+        if answered.keys() >= (partitions if role != GROUP_COORDINATOR else {0}):
+            yield Recovered(role, max(answered.values()) - fault.at_ms)
+
+
+def _answers(events: Sequence[Event], role: str, since_ms: int, until_ms: int) -> dict[int, int]:
+    """When each partition (a group coordinator: 0) first answered something asked after a moment."""
+    found: dict[int, int] = {}
+    for event in events:
+        if not since_ms <= event.at_ms < until_ms:
+            continue
+        if role == GROUP_COORDINATOR:
+            if isinstance(event, Observed) and event.asked_ms >= since_ms:
+                found.setdefault(0, event.at_ms)
+        elif isinstance(event, Acknowledged) and not event.error and event.sent_ms >= since_ms:
+            found.setdefault(event.partition, event.at_ms)
+    return found
+
+
+def longest_stall(events: Sequence[Event]) -> Stall:
+    """Gaps between confirmed acknowledgements up to the last confirmed record."""
+    last_ms = max((event.at_ms for event in events if isinstance(event, Produced)), default=0)
+    moments: defaultdict[int, list[int]] = defaultdict(list)
+    for event in events:
+        if isinstance(event, Acknowledged) and not event.error and event.at_ms <= last_ms:
+            moments[event.partition].append(event.at_ms)
+    everything = sorted(at_ms for found in moments.values() for at_ms in found)
+    return Stall(_gap(everything), max((_gap(found) for found in moments.values()), default=0))
+
+
+def _gap(moments: Sequence[int]) -> int:
+    return max((later - earlier for earlier, later in pairwise(moments)), default=0)

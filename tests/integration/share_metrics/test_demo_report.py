@@ -1,0 +1,81 @@
+"""`make report` on a demo: the page has the numbers of the demo's own account, made without the pipeline."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from share_metrics.commands import metrics
+from share_node.demo.cluster import DATA
+from tools.report import demo_store, main
+
+from .world import SHAREGROUPS
+
+BOUND_S = 300
+
+
+class Played:
+    """A demo that has ended: where it kept its data, and its own account."""
+
+    def __init__(self, keep: Path) -> None:
+        self.keep = keep
+        # Lines that are no text are rejected. Two partitions, four workers, one of them killed.
+        lines = [b"\xff\xfe\n" if number % 20 == 7 else b"line %d\n" % number for number in range(300)]
+        (keep / "input.txt").write_bytes(b"".join(lines))
+        command = [SHAREGROUPS, "demo", "--keep", str(keep), "--output", "json"]
+        done = subprocess.run(
+            [*command, "--input", str(keep / "input.txt")], capture_output=True, text=True, timeout=BOUND_S, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        self.account: dict[str, Any] = json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    return Played(tmp_path_factory.mktemp("demo"))
+
+
+@pytest.mark.rule("PM-37", "PM-39", "PM-41", "PM-44", "PM-46")
+def test_the_page_has_the_numbers_of_the_demos_own_account(
+    spark: SparkSession, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.html"
+    assert main(["--demo", str(played.keep), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out)
+    data = played.keep / DATA / "metrics"
+    told = CliRunner().invoke(metrics, ["report", "--data", str(data), "--out", str(out), "--output", "json"])
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    account = played.account
+    assert account["produced"] == 300
+    assert account["rejected"] == 15
+    names = {"finished": "produced", "accepted": "accepted", "rejected": "rejected"}
+    assert {name: found[name] for name in names} == {name: account[own] for name, own in names.items()}
+    redelivered = account["redelivered"]
+    assert redelivered > 0
+    assert found["redelivered_lb"] <= redelivered
+    if max(map(int, account["delivery_counts"])) == 2:  # then the lower bound is exact
+        assert found["redelivered_lb"] == redelivered
+    assert (found["lag"], found["lost"], found["share_partitions"]) == (0, 0, 2)
+    page = out.read_text()
+    assert f"{account['produced']:,} records finished" in page
+    assert f"{account['accepted']:,} accepted, {found['released']:,} released, {account['rejected']:,} rejected" in page
+
+
+@pytest.mark.rule("PM-2")
+def test_the_store_of_a_running_demo_is_read_as_it_is(played: Played) -> None:
+    with demo_store(played.keep / DATA) as started, demo_store(played.keep / DATA) as running:
+        assert running == started
+    with demo_store(played.keep / DATA) as anew:
+        assert anew != started
+
+
+def test_without_a_demo_one_line_says_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--demo", str(tmp_path)]) == 1
+    assert "run `make demo` first" in capsys.readouterr().err

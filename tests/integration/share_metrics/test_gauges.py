@@ -1,0 +1,98 @@
+"""Gauges and counters from batches of rows, as a scrape shows them (PM-38, PM-65)."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+from pyspark.sql import SparkSession
+
+from group_coordinator.core import records as r
+from group_coordinator.core.lifecycle import Lifecycle, TopicState
+from kip932.ids import SharePartitionKey
+from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
+from share_coordinator.core.records import ShareTombstone
+from share_metrics.gauges import Gauges
+from share_metrics.reader import EntryId, Gap, Kind
+from tests.unit.share_metrics.worlds import KEY, STREAM, TOPIC, snapshot, update
+
+from .frames import BASE_S, groups, states
+
+NAMED = {"group": "G1", "topic": "orders", "partition": "0"}
+
+
+def registered(gauges: Gauges) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(gauges)
+    return registry
+
+
+@pytest.mark.rule("PM-30", "PM-38", "PM-40", "PM-42", "PM-44", "PM-45", "PM-48", "PM-50")
+def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) -> None:
+    gauges = Gauges(now=lambda: float(BASE_S + 100))
+    scraped = registered(gauges)
+    lifecycle = Lifecycle({TOPIC: TopicState(TOPIC, "orders", 1, {}, (0,))}, {})
+    gauges.take(Kind.GROUP, groups(spark, [(0, r.StateMetadata("G1", lifecycle))]))
+    gauges.take(Kind.SHARE_STATE, states(spark, [(1, snapshot(100))]))
+    acked = WriteStats(CAUSE_ACK, n_accept=10, n_reject=1, n_timeout=2, n_limit=3, hwm=130, speo=121)
+    tired = [StateBatch(112, 113, 0, 4), StateBatch(114, 114, 0, 1), StateBatch(115, 115, 4, 5)]
+    gauges.take(
+        Kind.SHARE_STATE, states(spark, [(2, update(110, stats=acked)), (3, update(complete=4, batches=tired))])
+    )
+    gauges.take(Kind.SHARE_STATE, states(spark, [(4, update(stats=WriteStats(CAUSE_ACK, n_accept=5)))]))
+
+    def value(name: str, **labels: str) -> float | None:
+        return scraped.get_sample_value(f"share_group_{name}", {**NAMED, **labels})
+
+    assert value("start_offset") == 110
+    assert value("finished_offset") == 110
+    assert value("lag") == 20
+    assert value("in_flight_width") == 11
+    assert value("acknowledged_records_total", ack_type="Accept") == 15
+    assert value("acknowledged_records_total", ack_type="Reject") == 1
+    assert value("timed_out_records_total") == 2
+    assert value("limit_archived_records_total") == 3
+    assert value("writes_total") == 4
+    assert value("poison_sightings_total") == 3
+    assert scraped.get_sample_value("share_group_ingest_freshness_seconds", {"stream": STREAM}) == 96
+    gauges.take(Kind.SHARE_STATE, states(spark, [(5, ShareTombstone(KEY))]))
+    assert value("start_offset") is None
+
+
+@pytest.mark.rule("PM-38", "PM-54", "PM-55")
+def test_members_come_and_go(spark: SparkSession) -> None:
+    gauges = Gauges()
+    scraped = registered(gauges)
+    member = [(1, r.MemberMetadata("g", name, None, "c", "h", ("t",))) for name in "abc"]
+    gauges.take(Kind.GROUP, groups(spark, [*member, (2, r.TargetMetadata("g", 1, 0, {}))]))
+    gauges.take(Kind.GROUP, groups(spark, [(3, r.Tombstone(r.MEMBER, "g", "b", "left"))]))
+    assert scraped.get_sample_value("share_group_members", {"group": "g"}) == 2
+    assert scraped.get_sample_value("share_group_rebalances_total", {"group": "g"}) == 1
+
+
+@pytest.mark.rule("PM-38")
+def test_beyond_the_cap_partitions_are_rolled_up_by_topic(spark: SparkSession) -> None:
+    gauges = Gauges(series_max=2)
+    scraped = registered(gauges)
+    stats = WriteStats(CAUSE_ACK, n_accept=1, hwm=9)
+    keys = [SharePartitionKey("G1", TOPIC, number) for number in range(5)]
+    gauges.take(Kind.SHARE_STATE, states(spark, [(1, snapshot(number, key=key, stats=stats))
+                                                 for number, key in enumerate(keys)]))  # fmt: skip
+    rolled = {"group": "G1", "topic": "AAAAAAAAAAAAAAAAAAAAAQ", "partition": "others"}
+    assert scraped.get_sample_value("share_group_lag", rolled) == 7 + 6 + 5
+    assert scraped.get_sample_value("share_group_start_offset", rolled) is None
+    assert scraped.get_sample_value("share_group_acknowledged_records_total", {**rolled, "ack_type": "Accept"}) == 3
+    assert scraped.get_sample_value("share_group_lag", {**rolled, "partition": "1"}) == 8
+
+
+@pytest.mark.rule("PM-64", "PM-65")
+def test_what_is_lost_and_what_is_behind_is_told(spark: SparkSession) -> None:
+    gauges = Gauges()
+    scraped = registered(gauges)
+    gap = Gap(STREAM, EntryId(1, 0), EntryId(1, 5), 4, "trimmed")
+    gauges.take(Kind.SHARE_STATE, states(spark, [gap, (1, snapshot(0))]))
+    gauges.positions({STREAM: 7}, {STREAM: 10, "{sgs:1}:log": 2})
+    stream = {"stream": STREAM}
+    assert scraped.get_sample_value("share_group_ingest_lost_entries_total", stream) == 4
+    assert scraped.get_sample_value("share_group_ingest_quarantined_entries_total", stream) == 0
+    assert scraped.get_sample_value("share_group_ingest_entries_behind", stream) == 3
+    assert scraped.get_sample_value("share_group_ingest_entries_behind", {"stream": "{sgs:1}:log"}) == 2

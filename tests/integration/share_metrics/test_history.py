@@ -1,0 +1,186 @@
+"""What lies below the directory of an ingest job: compaction, windows, log ends, and whose it is."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from kip932.state_batches import CAUSE_ACK, WriteStats
+from share_coordinator.core.records import ShareRecord
+from share_metrics.commands import metrics
+from share_metrics.compaction import compact
+from share_metrics.folders import FolderError, owned, visible
+from share_metrics.ingest import Source, start, stored
+from share_metrics.job import Cluster, Exposition, Job, run
+from share_metrics.log_samples import sample, samples
+from share_metrics.metrics import lag_seconds, progress, with_log_ends
+from share_metrics.reader import Gap, Kind
+from share_metrics.tables import write_tables
+from tests.unit.share_metrics.worlds import TOPIC, snapshot, update
+
+from .frames import BASE_S, rows_of, states
+from .world import Log, World, finish
+
+S0 = "{sgs:0}:log"
+STATE = Kind.SHARE_STATE
+TOPIC_TEXT = "AAAAAAAAAAAAAAAAAAAAAQ"
+BOUND_S = 120
+
+
+def ingest(spark: SparkSession, world: World, data: Path) -> None:
+    finish(start(spark, Source(world.url, max_rows_per_trigger=4), data, [STATE]))
+
+
+def ids(spark: SparkSession, data: Path) -> list[str]:
+    return sorted(row.entry_id for row in stored(spark, data, STATE).select("entry_id").collect())
+
+
+@pytest.mark.rule("PM-35", "PM-36")
+def test_small_batches_become_one_folder_and_no_row_is_lost_or_doubled(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    log.state(*(update(number) for number in range(11)))
+    ingest(spark, world, tmp_path)
+    before = ids(spark, tmp_path)
+    folders = visible(tmp_path, STATE)
+    assert compact(spark, tmp_path, STATE, at_least=len(folders) + 1) is None
+    made = compact(spark, tmp_path, STATE)
+    assert visible(tmp_path, STATE) == [made]
+    assert all(folder.exists() for folder in folders)  # a report that reads them goes on
+    assert ids(spark, tmp_path) == before
+    log.state(update(20))
+    ingest(spark, world, tmp_path)
+    assert len(ids(spark, tmp_path)) == len(before) + 1
+    assert compact(spark, tmp_path, STATE) is not None
+    assert not any(folder.exists() for folder in folders)
+    assert len(ids(spark, tmp_path)) == len(before) + 1
+
+
+@pytest.mark.rule("PM-36")
+def test_a_batch_that_may_come_again_is_not_put_together(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make_cluster(state_shards=1)
+    Log(world, S0).state(*(update(number) for number in range(7)))
+    ingest(spark, world, tmp_path)
+    for name in ("1", ".1.crc"):
+        (tmp_path / "checkpoints" / "share_state" / "commits" / name).unlink()
+    assert compact(spark, tmp_path, STATE) is None
+    ingest(spark, world, tmp_path)
+    assert ids(spark, tmp_path) == sorted(f"1-{seq}" for seq in range(8))
+
+
+def window_rows(spark: SparkSession, data: Path, window: str = "1m") -> list[dict[str, Any]]:
+    found = spark.read.parquet(str(data / "metrics" / "progress" / f"window={window}"))
+    return rows_of(found.select("window", "finished_count", "spso"), "window")
+
+
+@pytest.mark.rule("PM-2", "PM-33", "PM-35")
+def test_windows_are_kept_and_hours_with_news_are_made_anew(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    log.state(snapshot(0), update(10))
+    ingest(spark, world, tmp_path)
+    assert write_tables(spark, tmp_path) == ["1970-01-01T00"]
+    assert [row["finished_count"] for row in window_rows(spark, tmp_path)] == [10]
+    assert write_tables(spark, tmp_path) == []
+    log.state(update(15))
+    log.wall_ms += 2 * 3_600_000
+    log.state(update(40))
+    ingest(spark, world, tmp_path)
+    assert write_tables(spark, tmp_path) == ["1970-01-01T00", "1970-01-01T02"]
+    assert [row["finished_count"] for row in window_rows(spark, tmp_path)] == [15, 25]
+    assert [row["spso"] for row in window_rows(spark, tmp_path, "1h")] == [15, 40]
+    first = list((tmp_path / "metrics" / "progress" / "window=1m" / "dt=1970-01-01" / "hour=00").glob("*.parquet"))
+    log.state(update(41))
+    ingest(spark, world, tmp_path)
+    assert write_tables(spark, tmp_path) == ["1970-01-01T02"]
+    assert all(path.exists() for path in first)
+    assert [row["finished_count"] for row in window_rows(spark, tmp_path)] == [15, 26]
+
+
+@pytest.mark.rule("PM-18", "PM-42")
+def test_lag_comes_from_where_logs_end_and_how_old_their_batches_are(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make_topic("orders", TOPIC, 2, 1)
+    stream = f"{{tp:{TOPIC_TEXT}:0}}:log"
+    log = Log(world, stream)
+    for base in (0, 10, 20):
+        log.wall_ms = (BASE_S + base) * 1000
+        log.batch(base, 10)
+    world.redis.xtrim(stream, minid="1-20", approximate=False)
+    at = datetime.fromtimestamp(BASE_S + 50, UTC)
+    with world.store() as store:
+        assert sample(store, tmp_path, at - timedelta(hours=1)) == 1
+        assert sample(store, tmp_path, at) == 1
+    ends = rows_of(samples(spark, tmp_path), "sampled_at")[-1]
+    assert (ends["log_start_offset"], ends["high_watermark"], ends["log_end_offset"]) == (10, 30, 30)
+    silent = WriteStats(CAUSE_ACK, n_accept=1)
+    told: list[tuple[int, ShareRecord] | Gap] = [
+        (40, snapshot(12)),
+        (41, update(15, stats=silent)),
+        (200, update(16)),
+        (400, update(30)),
+    ]
+    windows = progress(states(spark, told))
+    lagging = with_log_ends(windows, samples(spark, tmp_path))
+    assert [row["lag"] for row in rows_of(lagging, "window")] == [15, None, None]
+    batches = spark.read.format("redis_streams").options(url=world.url, kind="log_meta").load()
+    aged = rows_of(lag_seconds(lagging, batches), "window")
+    assert [row["lag_seconds"] for row in aged] == [50.0, None, None]  # the window ends at 60 s, the batch is of 10 s
+
+
+@pytest.mark.rule("PM-36", "PM-39")
+def test_a_directory_is_of_one_job_and_one_cluster(tmp_path: Path) -> None:
+    with owned(tmp_path, "one"), pytest.raises(FolderError, match=r"ingests into .* already"), owned(tmp_path, "one"):
+        pass
+    with owned(tmp_path, "one"):
+        pass
+    with (
+        pytest.raises(FolderError, match="rows of cluster one, and this store is of cluster two"),
+        owned(tmp_path, "two"),
+    ):
+        pass
+
+
+@pytest.mark.rule("PM-39")
+def test_what_cannot_be_written_to_is_told_before_the_work(world: World, tmp_path: Path) -> None:
+    world.make_cluster(state_shards=1)
+    (tmp_path / "file").write_text("")
+    data = str(tmp_path / "file" / "data")
+    result = CliRunner().invoke(metrics, ["ingest", "--store", world.url, "--data", data])
+    assert (result.exit_code, "cannot be written to" in result.output) == (1, True)
+    out = str(tmp_path / "none" / "report.html")
+    result = CliRunner().invoke(metrics, ["report", "--data", str(tmp_path), "--out", out])
+    assert (result.exit_code, "there is no directory" in result.output) == (1, True)
+
+
+@pytest.mark.rule("PM-38", "PM-39", "PM-65")
+def test_a_job_shows_its_gauges_at_a_port_and_in_a_file(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make_cluster(state_shards=1)
+    world.make_topic("orders", TOPIC, 1, 1)
+    Log(world, S0).state(snapshot(3), update(7))
+    Log(world, f"{{tp:{TOPIC_TEXT}:0}}:log").batch(0, 10)
+    textfile = tmp_path / "gauges.prom"
+    told: list[str] = []
+    job = Job(Source(world.url), tmp_path / "data", log_meta=True)
+    counts = run(job, Exposition(0, "127.0.0.1", textfile), Cluster("local[1]"), told.append)
+    assert counts == {"share_state": 3, "group": 0, "log_meta": 2}
+    assert any(words.startswith("Gauges for Prometheus are at http://127.0.0.1:") for words in told)
+    text = textfile.read_text()
+    assert f'share_group_start_offset{{group="G1",partition="0",topic="{TOPIC_TEXT}"}} 7.0' in text
+    assert 'share_group_ingest_entries_behind{stream="{sgs:0}:log"} 0.0' in text
+    assert samples(spark, tmp_path / "data").count() == 1
+    result = CliRunner().invoke(
+        metrics,
+        ["report", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "r.html"), "--output", "json", "--tables"],
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["finished"] == 4  # in the hour before the newest entry, without --to

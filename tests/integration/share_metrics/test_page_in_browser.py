@@ -1,0 +1,107 @@
+"""The page in headless Chromium: a quiet console, nothing to scroll sideways on a phone, readable in light and dark."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from share_metrics.report.model import PartitionLine, Point, Report
+from share_metrics.report.page import render
+
+BOUND_S: Final = 240
+PHONE: Final = 390
+#: Shows the page in a frame of some width, and writes what it measures there into its own document.
+FRAME: Final = """<!doctype html><meta charset="utf-8"><body><iframe id="frame" width="{width}" height="800"></iframe>
+<pre id="found"></pre><script>
+const page = new TextDecoder().decode(Uint8Array.from(atob("{page}"), c => c.charCodeAt(0)));
+const frame = document.getElementById("frame");
+frame.onload = () => {{
+  const inside = frame.contentDocument, root = inside.documentElement;
+  const style = name => frame.contentWindow.getComputedStyle(inside.querySelector(name));
+  document.getElementById("found").textContent = JSON.stringify({{
+    wide: root.scrollWidth, client: root.clientWidth, ink: style("body").color, paper: style("body").backgroundColor,
+    dim: style(".dim").color, charts: inside.querySelectorAll("svg").length,
+    drawn: [...inside.querySelectorAll("svg")].filter(one => one.getBoundingClientRect().width > 100).length,
+  }});
+}};
+frame.srcdoc = page;
+</script></body>"""
+
+
+def page() -> str:
+    """A page with everything on it, and names as long as Kafka allows."""
+    points = tuple(Point(36_000 + 60 * at, at % 17, None if at == 7 else at * 2) for at in range(60))
+    lines = [
+        PartitionLine(f"{'g' * 200} · {'orders' * 30}-{number}", 10**12, 10**9, 10**9, 38, 2, 1, 5, 6, 3, 0.075, 0, 0,
+                      points, 12.5)
+        for number in range(25)
+    ]  # fmt: skip
+    name = lines[0].name
+    return render(
+        Report(
+            "2026-11-22 10:00", "2026-11-22 11:00", 60, lines,
+            poison=[{"offset": 10**12, "name": name, "delivery_state": 0, "delivery_count": 4, "first_seen": "t" * 19,
+                     "last_seen": "t" * 19, "times_released": 4}],
+            stalls=[{"name": name, "window": "w" * 19, "lag": 10**9, "still_s": 300, "kind": "stalled"}],
+            groups=[{"group_id": "g" * 200, "state": "Stable", "members": 3, "joins": 4, "leaves": 1, "rebalances": 2,
+                     "epoch_bumps": 2, "flapping": 0}],
+            skew=[{"stream": "{sgs:0}:log", "entries": 10**9, "bytes": 10**12, "keys": 9, "skew": 1.5, "gini": 0.3}],
+            gaps=[{"stream": "s" * 80, "from_id": "1-0", "to_id": "1-9", "lost": 4, "reason": "trimmed"}],
+        )
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("needs chromium: the page is looked at in a headless browser")
+    return found
+
+
+def looked_at(chromium: str, folder: Path, width: int, dark: bool) -> tuple[dict[str, Any], str]:
+    """What the page measures in a frame of `width`, and the lines of the console."""
+    shown = base64.b64encode(page().encode()).decode()
+    (folder / "frame.html").write_text(FRAME.format(width=width, page=shown), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
+    options += ["--enable-logging=stderr", "--timeout=60000", f"--blink-settings=preferredColorScheme={int(not dark)}"]
+    done = subprocess.run(
+        [chromium, *options, "--dump-dom", (folder / "frame.html").as_uri()],
+        capture_output=True, text=True, timeout=BOUND_S, check=True,
+    )  # fmt: skip
+    match = re.search(r'<pre id="found">(.+?)</pre>', done.stdout)
+    assert match is not None, done.stdout[-500:] + done.stderr[-1000:]
+    return json.loads(unescape(match[1])), "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG has it, of `rgb(r, g, b)`."""
+    parts = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.rule("PM-37")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, 1200])
+def test_the_page_is_quiet_fits_and_can_be_read(chromium: str, tmp_path: Path, width: int, dark: bool) -> None:
+    found, console = looked_at(chromium, tmp_path, width, dark)
+    assert console == ""
+    assert found["wide"] <= found["client"]
+    assert found["drawn"] == found["charts"] > 40
+    assert (luminance(found["paper"]) < 0.1) is dark
+    assert contrast(found["ink"], found["paper"]) >= 7
+    assert contrast(found["dim"], found["paper"]) >= 4.5

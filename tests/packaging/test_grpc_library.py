@@ -1,0 +1,60 @@
+"""The processes of the services import gRPC with choices of their own; the client leaves it as it finds it (P-4)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from share_node.grpc_library import CHOICES, TRIED
+
+pytestmark = pytest.mark.rule("P-4")
+
+#: Prints what the environment says when grpc begins to be imported, and what it says in the end.
+_PROGRAM = """
+import importlib, os, sys
+
+def say():
+    print(*[os.environ.get(name) for name in {names!r}])
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "grpc":
+            sys.meta_path.remove(self)
+            say()
+
+sys.meta_path.insert(0, Watch())
+importlib.import_module({module!r})
+say()
+"""
+
+
+def imported(module: str, **environment: str) -> list[str]:
+    outside = {name: value for name, value in os.environ.items() if name not in CHOICES}
+    program = _PROGRAM.format(names=list(CHOICES), module=module)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=outside | environment, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.splitlines()
+
+
+def test_the_release_in_use_is_one_that_this_was_tried_with() -> None:
+    version = metadata.version("grpcio")
+    assert version.startswith(TRIED), f"grpcio is {version}: measure B4 and B5 with and without {CHOICES}, then say so"
+
+
+@pytest.mark.parametrize("module", ["share_node.serve", "share_node.commands"])
+def test_they_are_chosen_while_grpc_is_imported_and_not_left_behind(module: str) -> None:
+    assert imported(module) == [" ".join(CHOICES.values()), "None None"]
+
+
+@pytest.mark.parametrize("module", ["sharegroups.aio", "benchmarks.echo"])
+def test_a_client_and_the_echo_floor_choose_nothing(module: str) -> None:
+    assert imported(module) == ["None None"] * 2
+
+
+def test_who_has_chosen_keeps_his_choice() -> None:
+    found = imported("share_node.serve", GRPC_EXPERIMENTS="-event_engine_dns", GRPC_ENABLE_FORK_SUPPORT="1")
+    assert found == ["-event_engine_dns 1"] * 2

@@ -1,0 +1,147 @@
+"""components/pipeline as examples/pipeline renders it: the job understands its words and keeps its data on a volume."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import click
+import pytest
+
+from share_metrics.commands import ingest
+
+from .manifest_links import COMPONENT_LABEL, PIPELINE, faults_of
+from .manifests import KUBERNETES, Doc, containers_of, environment_of, of_kind, render_folder, template_of
+
+EXAMPLE = KUBERNETES / "examples" / "pipeline"
+Break = Callable[[list[Doc]], object]
+
+
+def rendered() -> list[Doc]:
+    return render_folder(EXAMPLE)
+
+
+def job(docs: list[Doc]) -> Doc:
+    found: Doc = next(doc for doc in of_kind(docs, "StatefulSet") if doc["metadata"]["name"] == PIPELINE)
+    return found
+
+
+def container(docs: list[Doc]) -> Doc:
+    (found,) = containers_of(job(docs))
+    return found
+
+
+def policy(docs: list[Doc], name: str) -> Doc:
+    found: Doc = next(doc for doc in of_kind(docs, "NetworkPolicy") if doc["metadata"]["name"] == name)
+    return found
+
+
+def job_faults(docs: list[Doc]) -> list[str]:
+    """What is wrong with the job's words, and with where it writes."""
+    doc, one = job(docs), container(docs)
+    seen = environment_of(one, doc["metadata"], docs)
+    word, *options = [re.sub(r"\$\((\w+)\)", lambda match: seen.get(match[1], match[0]), arg) for arg in one["args"]]
+    if word != ingest.name:
+        return [f"its command is {word}, expected {ingest.name}"]
+    try:
+        given = ingest.make_context("ingest", options).params
+    except click.ClickException as error:
+        return [f"the job refuses its words: {error.message}"]
+    found = []
+    if not given["store"].startswith("redis"):
+        found.append(f"--store is {given['store']}, which no variable stands for")
+    if given["password_env"] not in seen:
+        found.append(f"--password-env names {given['password_env']}, which is no variable of the pod")
+    ports = {port["name"]: port["containerPort"] for port in one["ports"]}
+    if (given["metrics_port"], given["metrics_host"]) != (ports.get("metrics"), "0.0.0.0"):
+        found.append(f"gauges are served at {given['metrics_host']}:{given['metrics_port']}, the port is {ports}")
+    if given["once"]:
+        found.append("it ends with what is there, and a StatefulSet would start it again and again")
+    claims = {claim["metadata"]["name"] for claim in doc["spec"]["volumeClaimTemplates"]}
+    kept = [mount["mountPath"] for mount in one["volumeMounts"] if mount["name"] in claims]
+    if not any(str(given["data"]).startswith(f"{path}/") for path in kept):
+        found.append(f"--data is {given['data']}, and volumes that stay are mounted at {kept}")
+    if "/tmp" not in [mount["mountPath"] for mount in one["volumeMounts"]]:
+        found.append("Spark and Java have nowhere to unpack: nothing is mounted at /tmp")
+    if doc["spec"]["replicas"] != 1:
+        found.append(f"{doc['spec']['replicas']} processes would write one directory")
+    return found
+
+
+def all_faults(docs: list[Doc]) -> list[str]:
+    return [*faults_of(docs, by_digest=True), *job_faults(docs)]
+
+
+@pytest.mark.rule("PM-65", "PM-71")
+def test_nothing_is_wrong_with_production_and_the_pipeline_beside_it() -> None:
+    assert all_faults(rendered()) == []
+
+
+@pytest.mark.rule("PM-5")
+def test_the_password_is_a_variable_of_its_own_and_never_in_the_words() -> None:
+    one = container(rendered())
+    sources = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in one["env"]}
+    assert {source["key"] for source in sources.values()} == {"url", "password"}
+    assert not any("PASSWORD)" in word for word in one["args"])
+
+
+def test_it_reaches_the_store_and_nobody_but_prometheus_reaches_it() -> None:
+    docs = rendered()
+    chosen = [doc for doc in of_kind(docs, "NetworkPolicy") if _is_for_pipeline(doc)]
+    assert {doc["metadata"]["name"] for doc in chosen} == {"pipeline", "pipeline-to-store"}
+    ((source,),) = [rule["from"] for rule in policy(docs, "pipeline")["spec"]["ingress"]]
+    assert source == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    roles = policy(docs, "roles-to-store")["spec"]["egress"]
+    assert policy(docs, "pipeline-to-store")["spec"]["egress"] == roles
+
+
+def _is_for_pipeline(doc: Doc) -> bool:
+    wanted = doc["spec"]["podSelector"].get("matchLabels", {})
+    return bool(wanted) and wanted.items() <= template_of(job(rendered()))["metadata"]["labels"].items()
+
+
+def _replace_word(docs: list[Doc], old: str, new: str) -> None:
+    args: list[str] = container(docs)["args"]
+    args[args.index(old)] = new
+
+
+@pytest.mark.parametrize(
+    ("do", "expected"),
+    [
+        (lambda docs: job(docs)["spec"].update(replcas=1), "'replcas' was unexpected"),
+        (lambda docs: job(docs)["spec"].update(replicas=2), "2 processes would write one directory"),
+        (lambda docs: container(docs).pop("livenessProbe"), "livenessProbe is missing"),
+        (lambda docs: container(docs)["securityContext"].pop("readOnlyRootFilesystem"), "readOnlyRootFilesystem is"),
+        (lambda docs: container(docs).pop("resources"), "resources.limits is False"),
+        (lambda docs: _replace_word(docs, "--trigger", "--triger"), "No such option"),
+        (lambda docs: _replace_word(docs, "9464", "9465"), "gauges are served at 0.0.0.0:9465"),
+        (lambda docs: _replace_word(docs, "--continuous", "--once"), "it ends with what is there"),
+        (lambda docs: _replace_word(docs, "PIPELINE_STORE_PASSWORD", "PASSWORD"), "names PASSWORD"),
+        (lambda docs: container(docs)["env"].pop(0), "which no variable stands for"),
+        (lambda docs: container(docs)["volumeMounts"].pop(0), "volumes that stay are mounted at []"),
+        (lambda docs: container(docs)["volumeMounts"].pop(1), "nothing is mounted at /tmp"),
+        (
+            lambda docs: container(docs)["env"][0]["valueFrom"]["secretKeyRef"].update(name="no"),
+            "there is no Secret no",
+        ),
+        (
+            lambda docs: container(docs).update(image=f"registry.invalid/sharegroups@sha256:{'0' * 64}"),
+            "which is the services'",
+        ),
+        (lambda docs: container(docs).update(image="sharegroups-pipeline:dev"), "is not named by a digest"),
+        (lambda docs: policy(docs, "pipeline")["spec"]["ingress"][0]["ports"][0].update(port=1), "it opens 1, which"),
+        (
+            lambda docs: template_of(job(docs))["metadata"]["labels"].update({COMPONENT_LABEL: "other"}),
+            "its selector does not choose its own pods",
+        ),
+    ],
+    ids=[
+        "typo", "two", "no-probe", "writable-root", "no-limit", "unknown-option", "wrong-port", "ends", "no-password",
+        "no-store", "no-volume", "no-tmp", "no-secret", "wrong-image", "tag", "closed-port", "labels",
+    ],
+)  # fmt: skip
+def test_a_broken_pipeline_is_found(do: Break, expected: str) -> None:
+    docs = rendered()
+    do(docs)
+    found = all_faults(docs)
+    assert any(expected in fault for fault in found), found

@@ -1,0 +1,50 @@
+"""Dashboards and rules use names that are exported, and no others (PM-38)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from share_metrics.gauges import Gauges, exported_names
+
+MONITORING: Final = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
+NAME: Final = re.compile(r"\bshare_group_\w+")
+
+
+def expressions() -> dict[str, str]:
+    rules = yaml.safe_load((MONITORING / "history-rules.yaml").read_text())
+    found = {rule["alert"]: rule["expr"] for group in rules["spec"]["groups"] for rule in group["rules"]}
+    board = json.loads((MONITORING / "dashboards" / "share-groups.json").read_text())
+    found |= {
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in board["panels"]
+        for target in panel["targets"]
+    }
+    return found
+
+
+@pytest.mark.rule("PM-38")
+def test_every_expression_uses_an_exported_name() -> None:
+    exported = exported_names(list(Gauges().collect()))
+    used = {name: set(NAME.findall(words)) for name, words in expressions().items()}
+    assert all(used.values())
+    assert {name: names - exported for name, names in used.items() if names - exported} == {}
+
+
+@pytest.mark.rule("PM-38")
+def test_there_is_a_rule_for_what_calls_for_somebody() -> None:
+    alerts = {"ShareGroupStalled", "ShareGroupLagGrows", "ShareGroupPoison", "ShareGroupHistoryBehind"}
+    assert alerts <= set(expressions())
+
+
+@pytest.mark.rule("PM-38")
+def test_panels_do_not_lie_on_each_other() -> None:
+    board = json.loads((MONITORING / "dashboards" / "share-groups.json").read_text())
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
+    assert len(set(places)) == len(places)
+    assert len({panel["id"] for panel in board["panels"]}) == len(places)

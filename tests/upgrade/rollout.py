@@ -1,0 +1,79 @@
+"""A cluster in which some processes run the code of an earlier commit, and the rest that of today."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import ClassVar, Final
+
+from tests.chaos.deployment import Topology
+from tests.chaos.drivers.children import ROOT, Child
+from tests.chaos.drivers.local import MASTER
+from tests.chaos.drivers.processes import ProcessesDeployment
+
+#: The last commit whose group log knew no `state_epochs`, and whose metadata log was appended to by version alone.
+OLD_COMMIT: Final = "5df0a6440c984c6cb004504325a3f607ff9d8435"
+SOURCES: Final = ("protos", "client", "services")
+BOUND_S: Final = 120
+
+
+class NoHistoryError(Exception):
+    """This clone does not hold the commit; the message says so and what would do."""
+
+
+def check_out(commit: str, folder: Path) -> Path:
+    """The sources of a commit, modules generated, below `folder`. Raises NoHistoryError without the commit."""
+    git = shutil.which("git")
+    if git is None:
+        raise NoHistoryError("git is not installed")
+    done = subprocess.run(
+        [git, "archive", "--format=tar", commit, *SOURCES, "hatch_build.py"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise NoHistoryError(f"commit {commit[:12]} is not in this clone; try: git fetch --unshallow")
+    with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    subprocess.run([sys.executable, "hatch_build.py"], cwd=folder, capture_output=True, timeout=BOUND_S, check=True)
+    return folder
+
+
+def environment_of(old: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which a process finds the old code before what is installed."""
+    return {**environment, "PYTHONPATH": ":".join(str(old / source) for source in SOURCES)}
+
+
+class RolloutDeployment(ProcessesDeployment):
+    """Every service runs the old code until `renew`."""
+
+    driver: ClassVar[str] = "rollout"
+
+    def __init__(self, folder: Path, topology: Topology, settings: Mapping[str, str], old: Path) -> None:
+        super().__init__(folder, topology, settings)
+        self.renewed: set[str] = set()
+        self._old = old
+
+    @property
+    def store_url(self) -> str:
+        """Where everything lies."""
+        return self._url(MASTER)
+
+    def renew(self, name: str, *, back: bool = False) -> None:
+        """From its next start on a node that is down runs the code of today; `back`: the old one again."""
+        assert not self._nodes[name].running, f"{name} runs: stop it first"
+        (self.renewed.discard if back else self.renewed.add)(name)
+        self._nodes[name] = self._service_child(name)
+
+    def _service_child(self, name: str) -> Child:
+        child = super()._service_child(name)
+        if name not in self.renewed:
+            child._environment = environment_of(self._old, self.run.environment)
+        return child

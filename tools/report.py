@@ -1,0 +1,93 @@
+"""`make report`: takes in what a store holds and writes the page; the last line on standard output is the page's path.
+
+python -m tools.report --demo build/demo --out report.html       # of the demo that runs there, or ran there last
+python -m tools.report --store URL --data DIR --out report.html  # of any store; DIR keeps its history
+python -m tools.report --data DIR --out report.html              # of what was taken in before
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from share_metrics.commands import metrics
+from share_node.data_directory import DataDirectory, DataDirectoryError
+from share_node.demo.cluster import DATA
+from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
+from share_node.state_dump import embedded_url
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Ingest and report; the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.demo is not None:
+        if not (options.demo / DATA).exists():
+            print(f"No demo has run in {options.demo} yet; run `make demo` first, or give STORE=url.", file=sys.stderr)
+            return 1
+        options.data = options.demo / DATA / "metrics"  # goes with the demo's data, whose positions it holds
+        try:
+            with demo_store(options.demo / DATA) as url:
+                _metrics("ingest", "--store", url, "--data", str(options.data))
+        except (DataDirectoryError, EmbeddedStoreError) as error:
+            print(f"Error: {error}", file=sys.stderr)
+            return 1
+    elif options.store is not None:
+        _metrics("ingest", "--store", options.store, "--data", str(options.data))
+    _metrics("report", "--data", str(options.data), "--out", str(options.out))
+    return 0
+
+
+@contextmanager
+def demo_store(data: Path) -> Iterator[str]:
+    """The URL of the store of a demo: its own while it runs, else one that is started on its files for a while.
+
+    Raises EmbeddedStoreError, DataDirectoryError.
+    """
+    try:
+        url = embedded_url(data)
+    except click.ClickException:
+        url = ""
+    if url:
+        yield url
+        return
+    with asyncio.Runner() as runner:
+        store = runner.run(_started(data))
+        try:
+            yield store.url
+        finally:
+            runner.run(store.stop())
+
+
+async def _started(data: Path) -> EmbeddedStore:
+    store = EmbeddedStore(DataDirectory(data), "everysec")
+    await store.start()
+    return store
+
+
+def _metrics(*words: str) -> None:
+    """`sharegroups metrics …` in this process, so that Spark starts once. Ends the process as that command does."""
+    try:
+        metrics.main(list(words), prog_name="sharegroups metrics", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tools.report", description=__doc__)
+    whence = parser.add_mutually_exclusive_group()
+    whence.add_argument("--demo", type=Path, help="the directory that a demo was told to --keep")
+    whence.add_argument("--store", help="URL of a store")
+    parser.add_argument("--data", type=Path, default=Path("metrics-data"), help="directory of what is taken in")
+    parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
