@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -290,7 +290,17 @@ class MemoryServer:
             done(self._reached(session))
             return
         self._waiters.append(waiter)
-        waiter.timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self._waited, waiter)
+        waiter.timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, _timed_out, waiter)
+
+    def hand_over(self, other: MemoryServer, names: Collection[str]) -> None:
+        """Another server goes on with the connections of some clients, and with those of them that WAIT."""
+        for session in [session for session in self.sessions if session.name in names]:
+            self.sessions.remove(session)
+            other.sessions.append(session)
+            session.server = other
+        for waiter in [waiter for waiter in self._waiters if waiter.session.server is other]:
+            self._waiters.remove(waiter)
+            other._waiters.append(waiter)
 
     def _reached(self, session: Session) -> int:
         return sum(1 for follower in self.followers if follower.applied >= session.written)
@@ -307,6 +317,11 @@ class MemoryServer:
                 if waiter.timer is not None:
                     waiter.timer.cancel()
                 self._waited(waiter)
+
+
+def _timed_out(waiter: _Waiter) -> None:
+    """The time of a WAIT is over, at whatever server its connection is by now."""
+    waiter.session.server._waited(waiter)
 
 
 def _random_history(rng: Random) -> str:

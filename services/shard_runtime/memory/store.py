@@ -110,10 +110,7 @@ class MemoryStore:
         self._former.append(old)
         for name in names:
             self._routes.setdefault(name, old)
-        old.sessions = [session for session in self.master.sessions if session.name in names]
-        self.master.sessions = [session for session in self.master.sessions if session.name not in names]
-        for session in old.sessions:
-            session.server = old
+        self.master.hand_over(old, names)
         self.fail_over(replica)
 
     def heal(self) -> None:

@@ -113,6 +113,21 @@ async def test_every_former_master_is_left_when_splits_heal(store: MemoryStore) 
     assert await (await connect(store, "a")).run([("GET", "k")], 1_000) == [None]
 
 
+async def test_a_wait_stays_with_the_former_master_and_hears_of_no_replica_there(store: MemoryStore) -> None:
+    """Its write was on no replica; that those of the new master are in step with it must not count."""
+    for follower in store.master.followers:
+        follower.paused = True
+    connection = await connect(store)
+    call = asyncio.ensure_future(connection.run([("SET", "k", "1"), ("WAIT", 1, 50)], 60_000))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    store.split("a")
+    await (await connect(store, "b")).run([("SET", "other", "1"), ("WAIT", 2, 50)], 60_000)
+    assert not call.done()
+    assert await call == [b"OK", 0]
+    assert "k" not in store.master.data.strings
+
+
 async def test_a_client_that_is_cut_off_comes_back_alone(store: MemoryStore) -> None:
     for name in ("a", "b"):
         store.cut_off(name)
