@@ -17,6 +17,7 @@ import structlog
 
 from shard_runtime.clock import Clock
 from shard_runtime.cluster_store import ClusterStore, NodeRecord
+from shard_runtime.hints import OwnHints
 from shard_runtime.lease import Lease
 from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore, Phase, Tenure
 from shard_runtime.placement import candidates
@@ -64,7 +65,6 @@ class Ownership:
     ) -> None:
         self.core = OwnershipCore(identity, terms or LeaseTerms())
         self._log = record_log
-        self._store = store
         self._clock = clock
         self._shards = shards
         self._owner_of = owner_of
@@ -78,7 +78,7 @@ class Ownership:
         self._loads: dict[ShardId, asyncio.Task[None]] = {}
         self._to_load: deque[Tenure] = deque()
         self._away: set[ShardId] = set()
-        self._hints: dict[ShardKind, dict[str, tuple[int, int]]] = {}
+        self._hints = OwnHints(store, clock, identity.node_id, self._to_be_said, self.core.terms.lease_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._releases: set[asyncio.Task[None]] = set()
         self._claims_sent: set[asyncio.Task[None]] = set()
@@ -156,9 +156,8 @@ class Ownership:
             self._reconcile()
         self._order_loads()
         self._start_loads()
-        if self._hints:
-            hints, self._hints = self._hints, {}
-            self._spawn(self._put_hints(hints))
+        if hints := self._hints.tick():
+            self._spawn(hints)
 
     def _renewals_due(self) -> bool:
         return bool(self._leases) and self._clock.now_ms() - self._renewed_ms >= self._options.tick_ms * 9 // 10
@@ -279,7 +278,7 @@ class Ownership:
             clock=self._clock,
             give_up=partial(self._given_up, shard, claimed.epoch),
         )
-        self._hints.setdefault(shard.kind, {})[shard.name] = (identity.node_id, claimed.epoch)
+        self._hints.gained(shard)
         self._claimed(shard, claimed.epoch)
 
     async def _load(self, shard: ShardId, epoch: int) -> None:
@@ -377,15 +376,9 @@ class Ownership:
         except LogError as error:
             log.warning("release not confirmed; the lease runs out by itself", shard=shard.tag, why=str(error))
 
-    async def _put_hints(self, hints: dict[ShardKind, dict[str, tuple[int, int]]]) -> None:
-        for kind, values in hints.items():
-            try:
-                await self._store.put_hints(kind, values)
-            except LogError as error:
-                log.warning("hints not written; they follow at the next tick", kind=kind.value, why=str(error))
-                self._hints.setdefault(kind, {}).update(
-                    {name: hint for name, hint in values.items() if name not in self._hints.get(kind, {})}
-                )
+    def _to_be_said(self) -> list[Lease]:
+        """What look-ups are to find here: not what is removed, whose hints are taken back (CM-21)."""
+        return [lease for shard, lease in self._leases.items() if not self._deleted(shard)]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -94,6 +94,9 @@ class Script:
             raise StoreUnavailableError("away")
         self.hinted.update(hints)
 
+    async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:
+        return dict(self.hinted)
+
 
 class Owner:
     def __init__(self, world: World, shard: ShardId) -> None:

@@ -1,0 +1,96 @@
+"""Where this process's shards are owned, said for look-ups, and said again when it stands there wrong (CM-14).
+
+A hint is written without a comparison: epochs of a store that failed over may go back, so that none tells which of two
+hints is the newer. Hence one may be wrong for good: a process that stood still writes its own over its successor's, a
+fail-over loses the newer. The owner of today is the one who knows, so it looks again once per lease.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from shard_runtime.clock import Clock
+from shard_runtime.cluster_store import ClusterStore
+from shard_runtime.lease import Lease
+from shard_runtime.record_log import LogError, ShardId, ShardKind
+
+log = structlog.get_logger(__name__)
+
+_NEVER_MS: Final = -(2**62)
+
+_Hints = dict[ShardKind, dict[str, tuple[int, int]]]
+
+
+class OwnHints:
+    """Hints of one process. `held`: the leases that are to be said; one of them that is not valid is left out.
+
+    `tick` gives what is to be done now, if anything; no two of them run at a time, so that an older hint of this
+    process is never written behind its newer one. What could not be written follows at a later tick.
+    """
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        clock: Clock,
+        node_id: int,
+        held: Callable[[], Collection[Lease]],
+        every_ms: int,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._node_id = node_id
+        self._held = held
+        self._every_ms = every_ms
+        self._checked_ms = _NEVER_MS
+        self._new: set[ShardId] = set()
+        self._running = False
+
+    def gained(self, shard: ShardId) -> None:
+        """A claim succeeded: its hint is due at the next tick."""
+        self._new.add(shard)
+
+    def tick(self) -> Coroutine[Any, Any, None] | None:
+        """What to do now. To be run, or closed."""
+        if self._running or not (self._new or self._check_due()):
+            return None
+        self._running = True
+        return self._run()
+
+    def _check_due(self) -> bool:
+        return bool(self._held()) and self._clock.now_ms() - self._checked_ms >= self._every_ms
+
+    async def _run(self) -> None:
+        try:
+            while self._new or self._check_due():
+                await (self._write_new() if self._new else self._check())
+        except LogError as error:
+            self._checked_ms = self._clock.now_ms() - self._every_ms  # what is not written may be old or new
+            log.warning("hints not written; they follow at the next tick", why=str(error))
+        finally:
+            self._running = False
+
+    async def _write_new(self) -> None:
+        new, self._new = self._new, set()
+        for kind, hints in self._own(new).items():
+            await self._store.put_hints(kind, hints)
+
+    async def _check(self) -> None:
+        """Compare what stands there with what is held; the leases are looked at again behind each wait."""
+        for kind in self._own():
+            found = await self._store.hints(kind)
+            wrong = {name: hint for name, hint in self._own().get(kind, {}).items() if found.get(name) != hint}
+            if wrong:
+                await self._store.put_hints(kind, wrong)
+        self._checked_ms = self._clock.now_ms()
+
+    def _own(self, among: Collection[ShardId] | None = None) -> _Hints:
+        hints: defaultdict[ShardKind, dict[str, tuple[int, int]]] = defaultdict(dict)
+        for lease in self._held():
+            shard = lease.shard
+            if lease.valid() and (among is None or shard in among):
+                hints[shard.kind][shard.name] = (self._node_id, lease.epoch)
+        return hints

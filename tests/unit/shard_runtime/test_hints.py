@@ -1,0 +1,193 @@
+"""Hints of owners are written after a claim and put right by whoever owns today (CM-14)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import pytest
+
+from shard_runtime.hints import OwnHints
+from shard_runtime.lease import Lease
+from shard_runtime.record_log import ShardId, ShardKind, StoreUnavailableError
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-14")]
+
+EVERY_MS = 3_000
+SHARDS = [ShardId(ShardKind.SHARE_STATE, "0"), ShardId(ShardKind.SHARE_STATE, "1"), ShardId(ShardKind.GROUP, "0")]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 1_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def wall_ms(self) -> int:
+        return self.ms
+
+
+async def nothing() -> None:
+    """Wait for nothing."""
+
+
+class Store:
+    """Hints by kind; `before_write` is awaited when a write has left and has not arrived."""
+
+    def __init__(self) -> None:
+        self.stored: dict[ShardKind, dict[str, tuple[int, int]]] = {kind: {} for kind in ShardKind}
+        self.writes = 0
+        self.away = False
+        self.before_write: Callable[[], Awaitable[object]] = nothing
+        self.before_read: Callable[[], Awaitable[object]] = nothing
+
+    async def put_hints(self, kind: ShardKind, hints: Mapping[str, tuple[int, int]]) -> None:
+        await self.before_write()
+        if self.away:
+            raise StoreUnavailableError("away")
+        self.writes += 1
+        self.stored[kind].update(hints)
+
+    async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:
+        await self.before_read()
+        if self.away:
+            raise StoreUnavailableError("away")
+        return dict(self.stored[kind])
+
+
+class Process:
+    """One process with a clock of its own."""
+
+    def __init__(self, store: Store, node_id: int) -> None:
+        self.clock = Clock()
+        self.leases: dict[ShardId, Lease] = {}
+        self.hints = OwnHints(store, self.clock, node_id, self.leases.values, EVERY_MS)  # type: ignore[arg-type]
+
+    def claims(self, shard: ShardId, epoch: int) -> None:
+        self.leases[shard] = Lease(
+            shard, 1, epoch, deadline_ms=self.clock.ms + EVERY_MS, clock=self.clock, give_up=lambda why, above: None
+        )
+        self.hints.gained(shard)
+
+    def renews(self) -> None:
+        for lease in self.leases.values():
+            lease.extend(self.clock.ms + EVERY_MS)
+
+    def loses(self, shard: ShardId) -> None:
+        self.leases.pop(shard).revoke()
+
+    async def tick(self, after_ms: int = 0) -> None:
+        self.clock.ms += after_ms
+        if (work := self.hints.tick()) is not None:
+            await work
+
+
+async def test_a_claims_hint_is_written_at_once() -> None:
+    store = Store()
+    process = Process(store, 1)
+    await process.tick()
+    process.claims(SHARDS[0], 7)
+    process.claims(SHARDS[2], 8)
+    await process.tick()
+    assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 7)}
+    assert store.stored[ShardKind.GROUP] == {"0": (1, 8)}
+    assert process.hints.tick() is None, "nothing new, and looked at just now"
+
+
+async def test_the_late_word_of_a_former_owner_is_put_right_within_a_lease() -> None:
+    store = Store()
+    first, second = Process(store, 1), Process(store, 2)
+    late = asyncio.Event()
+    store.before_write = late.wait
+    first.claims(SHARDS[0], 7)
+    writing = asyncio.ensure_future(first.tick())
+    await asyncio.sleep(0)
+    store.before_write = nothing
+    second.claims(SHARDS[0], 8)
+    await second.tick()
+    late.set()
+    await writing
+    assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 7)}, "the fault that the rule speaks of"
+    second.renews()
+    await second.tick(EVERY_MS - 1)
+    second.renews()
+    await second.tick(1)
+    assert store.stored[ShardKind.SHARE_STATE] == {"0": (2, 8)}
+
+
+async def test_a_process_that_stood_still_says_nothing_of_a_lease_that_ran_out() -> None:
+    store = Store()
+    process = Process(store, 1)
+    process.claims(SHARDS[0], 7)
+    process.clock.ms += EVERY_MS
+    await process.tick()
+    assert store.stored[ShardKind.SHARE_STATE] == {}
+    await process.tick(EVERY_MS - 1)
+    process.renews()
+    await process.tick(1)
+    assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 7)}, "renewed after all"
+
+
+async def test_a_hint_that_is_right_is_not_written_again_and_one_that_was_lost_is() -> None:
+    store = Store()
+    process = Process(store, 1)
+    process.claims(SHARDS[0], 7)
+    process.claims(SHARDS[1], 9)
+    await process.tick()
+    writes = store.writes
+    process.renews()
+    await process.tick(EVERY_MS)
+    assert store.writes == writes
+    del store.stored[ShardKind.SHARE_STATE]["1"]
+    process.clock.ms += EVERY_MS
+    process.renews()
+    await process.tick()
+    assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 7), "1": (1, 9)}
+    assert store.writes == writes + 1
+
+
+async def test_a_shard_that_went_while_the_hints_were_read_is_not_claimed_by_word() -> None:
+    store = Store()
+    process = Process(store, 1)
+    process.claims(SHARDS[0], 7)
+    await process.tick()
+    store.stored[ShardKind.SHARE_STATE]["0"] = (2, 8)
+
+    async def lose() -> None:
+        process.loses(SHARDS[0])
+
+    store.before_read = lose
+    await process.tick(EVERY_MS - 1)
+    process.renews()
+    await process.tick(1)
+    assert store.stored[ShardKind.SHARE_STATE] == {"0": (2, 8)}
+
+
+async def test_what_could_not_be_written_follows_once_the_store_is_back_if_it_is_still_true() -> None:
+    store = Store()
+    process = Process(store, 1)
+    store.away = True
+    process.claims(SHARDS[0], 7)
+    process.claims(SHARDS[1], 9)
+    await process.tick()
+    process.loses(SHARDS[1])
+    store.away = False
+    await process.tick(1)
+    assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 7)}
+
+
+async def test_one_write_at_a_time_and_a_claim_meanwhile_does_not_wait_for_a_tick() -> None:
+    store = Store()
+    process = Process(store, 1)
+    going = asyncio.Event()
+    store.before_write = going.wait
+    process.claims(SHARDS[0], 7)
+    writing = asyncio.ensure_future(process.tick())
+    await asyncio.sleep(0)
+    process.loses(SHARDS[0])
+    process.claims(SHARDS[0], 11)
+    assert process.hints.tick() is None
+    going.set()
+    await writing
+    assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 11)}
