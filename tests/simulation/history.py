@@ -300,8 +300,9 @@ class GroupSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class LimitsSeen(Event):
-    """What a partition leader holds for the settings of a group."""
+    """What a partition leader takes for the settings of a group, from its first look at them on."""
 
+    incarnation: int
     group_id: str
     delivery_count_limit: int
     lock_ms: int

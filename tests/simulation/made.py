@@ -228,7 +228,7 @@ class Made:
     def limits(self, limit: int) -> Made:
         """The group's delivery limit is another one from now on."""
         self.limit = limit
-        self.add(LimitsSeen, self.share.group_id, limit, LOCK_MS, 100)
+        self.add(LimitsSeen, 1, self.share.group_id, limit, LOCK_MS, 100)
         return self
 
     def _asked(self, request: int) -> SessionAsked:

@@ -20,6 +20,7 @@ from tests.simulation.history import (
     AckAnswered,
     AckBatchSeen,
     Acquired,
+    LimitsSeen,
     SessionAnswered,
     SessionAsked,
     SessionEnded,
@@ -29,6 +30,7 @@ from tests.simulation.leader_events import AckDone, GivenBack, Locked
 if TYPE_CHECKING:
     from partition_leader.core import events as ev
     from partition_leader.core.effects import AcquiredRange
+    from partition_leader.core.events import GroupSettings
     from partition_leader.core.session import ClosedSession, SessionStep
     from partition_leader.share_partition_host import OperationResult, SharePartitionHost
     from partition_leader.share_requests import PartitionAnswer, ShareAnswer, ShareRequest
@@ -72,6 +74,10 @@ class _Leader:
         self._session_step = requests._session_step
         self._release = requests._release
         self._obtain = partitions.obtain
+        groups = partitions._parts.groups
+        self._settings = groups.current
+        self._limits: dict[str, tuple[int, int, int]] = {}
+        vars(groups).update(current=self.settings)
         vars(requests).update(handle=self.handle, _session_step=self.session_step, _release=self.release)
         vars(partitions).update(obtain=self.obtain)
 
@@ -121,6 +127,16 @@ class _Leader:
         if host is not None and "observed" not in vars(host):
             vars(host).update(observed=_Object(self, host))
         return host
+
+    def settings(self, group_id: str) -> tuple[GroupSettings, str, bool]:
+        """In the place of `GroupViews.current`, where every decision gets its limits: told when they are others than
+        at the last look, so that none is missed that held for a moment only (a release and an expiry tell no limit)."""
+        found: tuple[GroupSettings, str, bool] = self._settings(group_id)
+        limits = (found[0].delivery_count_limit, found[0].lock_ms, found[0].max_record_locks)
+        if self._limits.get(group_id) != limits:
+            self._limits[group_id] = limits
+            self.edge.tell(LimitsSeen, group_id, *limits)
+        return found
 
     def _ended(self, closed: ClosedSession) -> None:
         self.edge.tell(SessionEnded, closed.key.group_id, closed.key.member_id)

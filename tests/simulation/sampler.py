@@ -1,4 +1,4 @@
-"""Looks at processes from time to time: states, groups, settings and sizes, as those hold them that may answer."""
+"""Looks at processes from time to time: states, groups and sizes, as those hold them that may answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kip932.ids import STATE_ACQUIRED, SharePartitionKey
 from partition_leader.core.status import Status
 from partition_leader.core.transitions import PENDING
 from shard_runtime import configs
-from tests.simulation.history import GroupSeen, LimitsSeen, SizesSeen, StateSeen
+from tests.simulation.history import GroupSeen, SizesSeen, StateSeen
 from tests.simulation.inside import confirmed, running, seen, share_of, states
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ class Sampler:
         self._world = world
         self._states: dict[SharePartitionKey, tuple[object, StateSeen]] = {}
         self._groups: dict[str, tuple[object, str, int]] = {}
-        self._limits: dict[tuple[str, int, str], object] = {}
         self._sizes_ms = -_SIZES_MS
         self._ran: set[tuple[str, int]] = set()
 
@@ -47,7 +46,6 @@ class Sampler:
             self._ran.add(name)
             self._sample_states(process, now_ms)
             self._sample_groups(process, now_ms)
-            self._sample_limits(process, now_ms)
             if sizes and name in ran:
                 found = tuple(_sizes(process, self._world.phase == "rest"))
                 self._world.history.add(SizesSeen(now_ms, process.name, found))
@@ -73,18 +71,6 @@ class Sampler:
                     continue
                 self._groups[group_id] = (known, process.name, now_ms)
                 self._world.history.add(_group_seen(now_ms, process, group, shard, view))
-
-    def _sample_limits(self, process: Process, now_ms: int) -> None:
-        if process.leader is None:
-            return
-        partitions = process.leader.share_partitions
-        for group_id in partitions.groups():
-            settings = partitions.group(group_id).settings
-            name = (process.name, process.incarnation, group_id)
-            if self._limits.get(name) is not settings:
-                self._limits[name] = settings
-                limits = (settings.delivery_count_limit, settings.lock_ms, settings.max_record_locks)
-                self._world.history.add(LimitsSeen(now_ms, process.name, group_id, *limits))
 
 
 def _shown(state: StateSeen) -> tuple[object, ...]:

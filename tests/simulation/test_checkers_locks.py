@@ -227,6 +227,15 @@ class TestDeliveryCounts:
         assert not found(DeliveryCounts(), made)
         assert found(DeliveryCounts(), made.locks("A", 0, count=4)) == ["INV-7"]
 
+    def test_one_delivery_of_a_record_that_came_back_under_a_limit_raised_for_a_moment(self) -> None:
+        made = Made().reads(0)
+        made.limit = 2
+        made.locks("A", 0).locks("A", 0, count=2).limits(10).gives_back("A").writes(0, (0, 0, STATE_AVAILABLE, 2))
+        made.limits(2).successor().reads(0, (0, 0, STATE_AVAILABLE, 2)).locks("A", 0, count=3)
+        assert not found(DeliveryCounts(), made)
+        made.gives_back("A").writes(0, (0, 0, STATE_AVAILABLE, 3))
+        assert found(DeliveryCounts(), made.locks("A", 0, count=4)) == ["INV-7"]
+
     def test_after_altered_offsets_counts_begin_anew(self) -> None:
         made = Made().reads(0).locks("A", 0).locks("A", 0, count=2)
         made.state_epoch = 3

@@ -9,6 +9,7 @@ import pytest
 
 from shard_runtime.placement import ROLES
 from sharegroups import NewTopic
+from sharegroups.admin_values import AlterConfig, ConfigResource
 from sharegroups.aio import Admin, Producer, ShareConsumer
 from tests.simulation import determinism
 from tests.simulation.checkers.catalogue import judged
@@ -31,10 +32,11 @@ from tests.simulation.history import (
 from tests.simulation.leader_events import AckDone, GivenBack, Locked
 from tests.simulation.observer import Observer
 from tests.simulation.sampler import Sampler
-from tests.simulation.workload.by_hand import HandSession
+from tests.simulation.workload.by_hand import HandSession, heartbeat
 from tests.simulation.world import ProcessShape, Shape, World
 
 RECORDS = 12
+LOCK_S = 30
 
 
 async def _run(world: World) -> Final:
@@ -185,3 +187,59 @@ def test_the_end_is_the_same_in_three_ways(seen: tuple[History, Final]) -> None:
 
 def test_nothing_in_it_breaks_a_rule(seen: tuple[History, Final]) -> None:
     assert [str(violation) for violation in judged(*seen)] == []
+
+
+@pytest.mark.rule("INV-7", "PL-104", "PL-1003")
+@pytest.mark.scenario("S-021")
+@pytest.mark.parametrize("expires", [False, True], ids=["the session ends", "the lock runs out"])
+def test_a_limit_that_held_only_when_a_record_came_back_is_seen(expires: bool) -> None:
+    """Under a raised limit the record becomes Available; lowered again, the limit still allows that one delivery, and
+    nothing was given out or acknowledged in between."""
+
+    async def main() -> tuple[History, list[str]]:
+        world = World(5, Shape((ProcessShape("a", ROLES),)))
+        await asyncio.wait_for(_raised_for_a_moment(world, expires), 200)
+        assert world.complaints == []
+        return world.history, [str(violation) for violation in judged(world.history, await collect_final(world))]
+
+    history, broken = determinism.run(5, main)
+    assert broken == []
+    assert [locked.delivery_count for locked in history.of(Locked)] == [1, 2, 3]
+    assert [limits.delivery_count_limit for limits in history.of(LimitsSeen)] == [2, 10, 2]
+
+
+async def _raised_for_a_moment(world: World, expires: bool) -> None:
+    """One record, given out twice under the limit 2, and once more for having come back under 10."""
+    world.observer = Observer(world)
+    await world.open()
+    await world.start("a")
+    await world.settled()
+    world.begin("work")
+    async with Admin({"bootstrap.servers": world.bootstrap()}, transport=world.transport("admin")) as admin:
+        await admin.create_topics([NewTopic("jobs", 1)])
+        producer = Producer({"bootstrap.servers": world.bootstrap()}, transport=world.transport("p"))
+        await producer.send("jobs", b"0")
+        await producer.close()
+        await _limit(admin, 2)
+        ((partition,),) = (process.led for process in world.processes.values())
+        address = world.processes["a"].address
+        await heartbeat(world.transport("h"), address, "g", "hand", 0, topics=["jobs"])
+        session = HandSession(world.transport("h"), address, "g", "hand", streaming=True)
+        for limit in (2, 10):
+            await session.fetch([(partition.topic_id, partition.partition)], wait_ms=3_000)
+            await _limit(admin, limit)
+            if expires:
+                await asyncio.sleep(LOCK_S + 1)
+            else:
+                await session.drop()
+                await asyncio.sleep(1)
+        await _limit(admin, 2)
+        await session.fetch([(partition.topic_id, partition.partition)], wait_ms=3_000)
+        await session.drop()
+        await asyncio.sleep(1)
+
+
+async def _limit(admin: Admin, limit: int) -> None:
+    changes = (("share.delivery.count.limit", str(limit)), ("share.auto.offset.reset", "earliest"))
+    await admin.incremental_alter_configs({ConfigResource.group("g"): [AlterConfig(*each) for each in changes]})
+    await asyncio.sleep(0.1)

@@ -103,7 +103,7 @@ SAID = [
         "3 accept of m, persis",
     ),
     (leader_events.GivenBack(1, "n", 3, SHARE, 5, "m", None), "takes back g:jobs/0 all from m"),
-    (h.LimitsSeen(1, "n", "g", 5, 900, 100), "holds for g: limit 5, lock 900 ms, window 100"),
+    (h.LimitsSeen(1, "n", 3, "g", 5, 900, 100), "#3 takes for g: limit 5, lock 900 ms, window 100"),
     (h.HeartbeatAnswered(1, "n", 3, "g", "m", 1, 2, ((TOPIC, 0),), 0), "epoch 1 -> 2: jobs/0"),
     (h.StateAnswered(1, "n", 3, "Write", SHARE, 2, 1, 4, ((4, 6, 0, 2),), 0), "start 4, 4-6 available x2"),
     (h.ProcessChanged(1, "n", "killed", 3), "== killed (#3)"),

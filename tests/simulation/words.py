@@ -144,7 +144,8 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
         f"(object {e.object_id})"
     ),
     h.LimitsSeen: lambda w, e: (
-        f"holds for {e.group_id}: limit {e.delivery_count_limit}, lock {e.lock_ms} ms, window {e.max_record_locks}"
+        f"#{e.incarnation} takes for {e.group_id}: limit {e.delivery_count_limit}, lock {e.lock_ms} ms, "
+        f"window {e.max_record_locks}"
     ),
     h.HeartbeatAnswered: lambda w, e: (
         f"#{e.incarnation} answers the heartbeat of {e.member_id[:8]} ({e.group_id}), epoch {e.sent_epoch} -> "

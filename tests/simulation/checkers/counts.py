@@ -55,7 +55,7 @@ class _Life:
 class DeliveryCounts:
     """Within an object each delivery is one above the former; a new object begins where its stored state ends.
 
-    No delivery is above the limit in force, but the one of a record that had reached a limit lowered since (PL-104).
+    No delivery is above the limit in force, but the one of a record that came back under a higher one (PL-104).
     All deliveries of a record are at most the limit, and for each change of object those that were not stored.
     """
 
