@@ -49,6 +49,17 @@ class TestMutualExclusion:
         made = Made().locks("A", 0).at(900).settles("A", 0, kind=ACK_RENEW)
         assert not found(MutualExclusion(), made.at(1_900).locks("B", 0, count=2))
 
+    def test_a_renewal_that_stands_though_its_request_was_refused_may_shorten_a_lock_to_the_groups_new_time(
+        self,
+    ) -> None:
+        made = Made().locks("A", 0, 1).at(100)
+        made.does(made.asks("A", (0, 0, (ACK_RENEW,))), INVALID_RECORD_STATE, lock_ms=200)
+        assert not found(MutualExclusion(), made.at(300).locks("B", 0, count=2))
+        assert found(MutualExclusion(), made.locks("B", 1, count=2)) == ["INV-3"]
+        made = Made().locks("A", 0).at(100)
+        made.does(made.asks("A", (0, 0, (ACK_RENEW,))), INVALID_RECORD_STATE, lock_ms=200)
+        assert found(MutualExclusion(), made.at(299).locks("B", 0, count=2)) == ["INV-3"]
+
     def test_the_end_of_a_session_gives_back_what_its_member_holds(self) -> None:
         made = Made().locks("A", 0, 1).locks("B", 2).at(10).gives_back("A").locks("B", 0, 1, 2)
         assert not found(MutualExclusion(), made)

@@ -53,14 +53,17 @@ class _Locks:
 
     def settle(self, event: AckDone) -> None:
         """A renewal prolongs, everything else ends the lock once it is done. One of unknown outcome may end it when
-        the stored state has been read back (PL-707); a refused one changes nothing that makes locks shorter."""
-        if event.code in REFUSALS:
-            return
+        the stored state has been read back (PL-707). Of a refused one its renewals may stand (PL-326), which make a
+        lock shorter when the group's locks were made shorter meanwhile."""
+        refused = event.code in REFUSALS
         for offset, kind in typed(event.batches):
             lock = self.held.get(offset)
             if lock is None or lock.given.member_id != event.member_id:
                 continue
-            if kind != ACK_RENEW or event.code:
+            if refused:
+                if kind == ACK_RENEW:
+                    lock.until_ms = min(lock.until_ms, event.begun_ms + event.lock_ms)
+            elif kind != ACK_RENEW or event.code:
                 lock.cut(event.at_ms)
             elif lock.cut_ms < event.begun_ms:  # it took effect when it was asked, and what came later still stands
                 lock.until_ms = event.begun_ms + event.lock_ms
