@@ -49,7 +49,7 @@ class TestMutualExclusion:
         made = Made().locks("A", 0).at(900).settles("A", 0, kind=ACK_RENEW)
         assert not found(MutualExclusion(), made.at(1_900).locks("B", 0, count=2))
 
-    def test_a_renewal_that_stands_though_its_request_was_refused_may_shorten_a_lock_to_the_groups_new_time(
+    def test_a_refused_requests_renewal_stands_and_may_shorten_a_lock_to_the_groups_new_time(
         self,
     ) -> None:
         made = Made().locks("A", 0, 1).at(100)
