@@ -261,6 +261,12 @@ class TestMembership:
         made = Made().at(1_000).beats("A", 0, 2).group(2, {"A": 2, "B": 2})
         assert not found(Expiry(), made.at(4_000).group(3, {"B": 3}))
 
+    def test_a_heartbeat_whose_caller_had_gone_may_have_come_too_late_or_in_time(self) -> None:
+        made = Made().at(1_000).beats("A", 0, 2).group(2, {"A": 2, "B": 2}).at(3_900).beats("A", 2, 0, ABANDONED)
+        assert not found(Expiry(), made.at(4_100).group(3, {"B": 3})), "refused: it had been silent for too long"
+        made = Made().at(1_000).begins("drain").beats("A", 0, 2).at(9_000).beats("A", 2, 0, ABANDONED)
+        assert not found(Expiry(), made.at(13_000).group(2, {"A": 2})), "taken: it had come back before"
+
     @pytest.mark.parametrize("code", [0, ABANDONED, 16])
     def test_one_that_said_that_it_leaves_is_not(self, code: int) -> None:
         made = Made().at(1_000).beats("A", 0, 2).group(2, {"A": 2}).at(1_100).beats("A", -1, -1, code)

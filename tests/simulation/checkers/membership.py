@@ -135,9 +135,10 @@ def _same_process(one: GroupSeen, other: GroupSeen | HeartbeatAnswered) -> bool:
 
 @dataclass
 class _Beats:
-    """When a member was last heard of, and whether it said that it leaves."""
+    """When a member was last taken for alive, for certain and at most, and whether it said that it leaves."""
 
-    last_ms: int = 0
+    taken_ms: int = 0
+    heard_ms: int = 0
     left: bool = False
 
 
@@ -181,8 +182,10 @@ class Expiry:
             beats.left = True  # whatever it was answered: it may have been applied
         if event.code not in {0, ABANDONED}:
             return
-        beats.left = event.sent_epoch == EPOCH_LEAVE
-        beats.last_ms = max(beats.last_ms, event.asked_ms)
+        beats.heard_ms = max(beats.heard_ms, event.asked_ms)
+        if event.code == 0:  # one whose caller had gone may have been refused, because its session was over
+            beats.left = event.sent_epoch == EPOCH_LEAVE
+            beats.taken_ms = max(beats.taken_ms, event.asked_ms)
         if group.counting_ms < 0 and served_ms is not None and event.asked_ms >= served_ms:
             group.counting_ms = event.at_ms
 
@@ -195,11 +198,11 @@ class Expiry:
             beats = group.beats.get(member)
             if member in here or beats is None or beats.left:
                 continue
-            if event.at_ms < beats.last_ms + group.shortest_ms:
+            if event.at_ms < beats.taken_ms + group.shortest_ms:
                 yield Violation(
                     "INV-16",
                     f"{member} is gone from group {event.group_id} at {event.at_ms}; it was heard of at "
-                    f"{beats.last_ms} and has {group.shortest_ms} ms",
+                    f"{beats.taken_ms} and has {group.shortest_ms} ms",
                     (group.former, event),
                 )
 
@@ -210,7 +213,7 @@ class Expiry:
             return
         for member, _ in event.members:
             beats = group.beats.get(member)
-            since_ms = max(group.counting_ms, beats.last_ms if beats is not None else 0)
+            since_ms = max(group.counting_ms, beats.heard_ms if beats is not None else 0)
             if event.at_ms > since_ms + group.longest_ms + _LATE_MS:
                 yield Violation(
                     "INV-16",
