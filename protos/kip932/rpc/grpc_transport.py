@@ -19,6 +19,12 @@ MESSAGE_MAX_BYTES: Final = 64 * 1024 * 1024
 #: Keepalive is equal on both sides; the server refuses pings that come more often than half of it.
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
+#: A peer that could not be reached for this long is looked for on a new channel. A channel asks for a name again only
+#: after pauses that grow to two minutes, and for half a minute believes an answer it had: too long for a node that is
+#: started again while its name is gone, or comes back with another address.
+RENEW_S: Final = 2.0
+#: What is still under way on the old channel may end by itself within this time.
+RETIRE_S: Final = 5.0
 
 _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
@@ -33,6 +39,7 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # this transport's connections are its own: sessions hang on them (PL-524)
 )
+_UNREACHED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _STATUSES: Final = {status.value: status for status in TransportStatus}
 
 
@@ -51,6 +58,8 @@ class GrpcTransport:
         self._metadata = metadata
         self._channels: dict[str, aio.Channel] = {}
         self._calls: dict[tuple[str, str], Any] = {}
+        self._lost: dict[str, float] = {}  # since when a peer is not reached, in the loop's seconds
+        self._retired: dict[asyncio.Task[None], aio.Channel] = {}
         self._closed = False
 
     async def call(
@@ -62,26 +71,51 @@ class GrpcTransport:
                 request, timeout=timeout_s, metadata=self._call_metadata()
             )
         except aio.AioRpcError as error:
+            self.note_failure(address, error.code())
             raise _error(address, error) from None
         except aio.UsageError as error:
             raise TransportError(TransportStatus.CANCELLED, address, str(error)) from None
         except asyncio.CancelledError:
-            if self._closed:
-                raise TransportError(TransportStatus.CANCELLED, address, "the transport is closed") from None
+            if self._closed or not _own_task_is_cancelled():
+                raise TransportError(TransportStatus.CANCELLED, address, "the channel is closed") from None
             raise
+        if self._lost:
+            self._lost.pop(address, None)
         return response
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
         """Open a duplex stream. A peer that cannot be reached shows at the first read or write."""
-        return _GrpcStream(address, self._callable(address, method)(metadata=self._call_metadata()))
+        call = self._callable(address, method)(metadata=self._call_metadata())
+        return _GrpcStream(address, call, self.note_failure)
 
     async def close(self) -> None:
         """Close every channel; what is in flight fails with CANCELLED."""
         self._closed = True
-        channels, self._channels = list(self._channels.values()), {}
+        channels = [*self._channels.values(), *self._retired.values()]
+        self._channels.clear()
         self._calls.clear()
+        for retiring in list(self._retired):
+            retiring.cancel()
         for channel in channels:
             await channel.close()
+
+    def note_failure(self, address: str, code: grpc.StatusCode) -> None:
+        """A call or stream has failed: the next one gets a new channel when the peer was not reached for `RENEW_S`."""
+        channel = self._channels.get(address)
+        if channel is None or code not in _UNREACHED:
+            return
+        if channel.get_state() is grpc.ChannelConnectivity.READY:  # it is the peer itself that failed
+            self._lost.pop(address, None)
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._lost.setdefault(address, loop.time()) < RENEW_S:
+            return
+        del self._lost[address], self._channels[address]
+        for key in [key for key in self._calls if key[0] == address]:
+            del self._calls[key]
+        retiring = loop.create_task(channel.close(RETIRE_S))
+        self._retired[retiring] = channel
+        retiring.add_done_callback(self._retired.pop)
 
     def _call_metadata(self) -> tuple[tuple[str, str], ...]:
         return self._metadata() if self._metadata is not None else ()
@@ -115,11 +149,12 @@ class GrpcTransport:
 class _GrpcStream(Generic[RequestT, ResponseT]):
     """The client's end of one stream; gRPC takes one write at a time, so writes queue on a lock."""
 
-    __slots__ = ("_address", "_call", "_closed", "_write_lock")
+    __slots__ = ("_address", "_call", "_closed", "_note_failure", "_write_lock")
 
-    def __init__(self, address: str, call: Any) -> None:
+    def __init__(self, address: str, call: Any, note_failure: Callable[[str, grpc.StatusCode], None]) -> None:
         self._address = address
         self._call = call
+        self._note_failure = note_failure
         self._closed = False
         self._write_lock = asyncio.Lock()
 
@@ -147,6 +182,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
     async def _ended(self, error: BaseException) -> BaseException:
         """The TransportError for a broken stream; a cancellation of the caller's own task stays what it is."""
         if isinstance(error, aio.AioRpcError):
+            self._note_failure(self._address, error.code())
             return _error(self._address, error)
         if self._closed:
             return TransportError(TransportStatus.CANCELLED, self._address, "the stream is closed on this side")
@@ -154,8 +190,15 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
             return error
         if self._call.done():
             code, details = await self._call.code(), await self._call.details()
+            self._note_failure(self._address, code)
             return TransportError(_status(code), self._address, details or "the stream has ended")
         return TransportError(TransportStatus.UNAVAILABLE, self._address, str(error))
+
+
+def _own_task_is_cancelled() -> bool:
+    """Whether it is the caller that is cancelled, and not the call under it."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _status(code: grpc.StatusCode) -> TransportStatus:
