@@ -32,11 +32,12 @@ class Leader(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic as the metadata have it."""
+    """A topic as the metadata of a version have it (CM-20)."""
 
     name: str
     topic_id: bytes
     partitions: int
+    version: int
 
 
 class Cluster:
@@ -243,7 +244,9 @@ class Cluster:
             if previous is not None and previous.topic_id != topic.topic_id:
                 self._unlearn(topic.name, None)
             self.errors.pop(topic.name, None)
-            self.topics[topic.name] = Topic(topic.name, topic.topic_id, len(topic.partitions))
+            self.topics[topic.name] = Topic(
+                topic.name, topic.topic_id, len(topic.partitions), response.metadata_version
+            )
             self.names[topic.topic_id] = topic.name
             for part in topic.partitions:
                 key = TopicIdPartition(topic.topic_id, part.partition_index)

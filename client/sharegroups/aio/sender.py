@@ -1,9 +1,9 @@
 """Sends what a producer's buffer holds to the leaders, one request in flight per leader, over ProduceStream.
 
 Rules P-1 and P-4 (what piled up while a request was in flight forms the next), CM-42, CM-43 (the same batch goes out
-again with the same sequences until it is answered), CL-34 (redirects). A leader that is silent while others lead its
-partitions is not waited for. The buffer is shared with the application's threads under `lock`; everything else belongs
-to the event loop.
+again with the same sequences until it is answered, and not to another topic while it is in doubt), CL-34 (redirects).
+A leader that is silent while others lead its partitions is not waited for. The buffer is shared with the application's
+threads under `lock`; everything else belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster, wait_for_event
 from sharegroups.aio.patience import SILENCE_S
+from sharegroups.aio.produce_messages import fill_request
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.config import Config
-from sharegroups.core.produce_buffer import Batch, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.doubt import Meaning, created_again, nothing_written
+from sharegroups.core.produce_buffer import Group, ProduceBuffer, ProducerIdentity
 from sharegroups.core.undelivered import Undelivered
-from sharegroups.produced import ProducedRecord, encode
+from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport
 
 log = logging.getLogger(__name__)
@@ -46,7 +48,6 @@ _REQUEST_BYTES: Final = 4 * 1024 * 1024
 _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, UnknownTopicIdError)
 
 OnDelivery = Callable[[KafkaError | None, DeliveryReport], None]
-_Batch = Batch[ProducedRecord, OnDelivery]
 _Group = Group[ProducedRecord, OnDelivery]
 
 
@@ -96,6 +97,7 @@ class Sender:
             return
         now_ms = self._now_ms()
         self._expire(now_ms)
+        self._fail_outlived()
         with self.lock:
             ready = self.buffer.ready(now_ms)
         if ready and self._identified():
@@ -116,7 +118,7 @@ class Sender:
         await asyncio.gather(*(stream.close() for stream in self._streams.values()))
         closed = NetworkError("the producer was closed before the record was delivered")
         for group in self.buffer.in_flight():  # of tasks that were cancelled before they began
-            self._failed(group, closed, None)
+            self._failed(group, closed, None, None)
         self.fail_all(closed)
         for line in self._undelivered.rest():
             log.error(line)
@@ -174,79 +176,64 @@ class Sender:
 
     def _send_to_leaders(self, ready: list[TopicPartition]) -> None:
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        ids: dict[str, bytes] = {}
+        meanings: dict[str, Meaning] = {}
         for partition in ready:
-            topic = self._cluster.topics.get(partition.topic)
+            meaning = self._meaning(partition.topic)
             leader = None
-            if topic is not None:
-                ids[topic.name] = topic.topic_id
-                leader = self._cluster.leader(TopicIdPartition(topic.topic_id, partition.partition))
+            if meaning is not None:
+                meanings[partition.topic] = meaning
+                leader = self._cluster.leader(TopicIdPartition(meaning.topic_id, partition.partition))
             if leader is None:
                 self._cluster.request_refresh()
             elif leader.node_id not in self._busy:
                 by_leader[leader.node_id].append(partition)
         for node_id, partitions in by_leader.items():
             with self.lock:
-                groups = self.buffer.take(partitions[:REQUEST_PARTITIONS_MAX], self.identity, _REQUEST_BYTES, ids)
+                groups = self.buffer.take(partitions[:REQUEST_PARTITIONS_MAX], self.identity, _REQUEST_BYTES, meanings)
+            if not groups:
+                continue
             if self.transaction is not None:
                 self.touched.update(group.partition for group in groups)
-            self._busy[node_id] = asyncio.create_task(self._send(node_id, groups, ids))
+            self._busy[node_id] = asyncio.create_task(self._send(node_id, groups, meanings))
 
-    async def _send(self, node_id: int, groups: list[_Group], ids: dict[str, bytes]) -> None:
+    async def _send(self, node_id: int, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
+        is_sent = False
+
+        def make(number: int) -> ProduceStreamRequest:
+            nonlocal is_sent
+            is_sent = True
+            return ProduceStreamRequest(correlation_id=number, request=request)
+
         try:
-            request = self._request(groups, ids)
-            self._asked[node_id] = [
-                TopicIdPartition(ids[group.partition.topic], group.partition.partition) for group in groups
-            ]
+            request = self._request(groups, meanings)
+            self._asked[node_id] = [_place(group, meanings) for group in groups]
             stream = await self._stream(node_id)
-            response = (
-                await stream.request(lambda number: _numbered(number, request), self._cluster.timeout_s, SILENCE_S)
-            ).response
+            response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).response
         except asyncio.CancelledError:
             closed = NetworkError("the producer was closed before the leader answered; the record may be stored")
             for group in groups:
-                self._failed(group, closed, None)
+                self._failed(group, closed, None, None)
             raise
         except TransportError as error:
             self._cluster.request_refresh()
             problem = NetworkError(f"node {node_id}: {error}")
             delay_ms = self._backoff.next_ms() if error.retriable else None
             for group in groups:
-                self._failed(group, problem, delay_ms)
+                self._failed(group, problem, delay_ms, meanings[group.partition.topic] if is_sent else None)
         else:
-            self._answered(groups, ids, response)
+            self._answered(groups, meanings, response)
         finally:
             del self._busy[node_id]
             self._asked.pop(node_id, None)
             self._changed()
             self.pump()
 
-    def _request(self, groups: list[_Group], ids: dict[str, bytes]) -> ProduceRequest:
+    def _request(self, groups: list[_Group], meanings: dict[str, Meaning]) -> ProduceRequest:
         request = ProduceRequest(acks=self._acks, timeout_ms=self._config["request.timeout.ms"])
         if self.transaction is not None:
             request.transactional_id = self.transaction.transactional_id
-        topics: dict[str, ProduceRequest.TopicData] = {}
-        for group in groups:
-            name, number = group.partition
-            if name not in topics:
-                topics[name] = request.topic_data.add(topic_id=ids[name])
-            part = topics[name].partition_data.add(index=number)
-            for batch in group.batches:
-                self._add_batch(part, batch)
+        fill_request(request, groups, meanings, self._config["compression.type"])
         return request
-
-    def _add_batch(self, part: ProduceRequest.PartitionData, batch: _Batch) -> None:
-        data, latest_ms = encode(batch.records, self._config["compression.type"])
-        identity = batch.identity or ProducerIdentity(-1, -1)
-        part.batches.add(
-            record_batch=data,
-            record_count=len(batch.records),
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            base_sequence=batch.base_sequence,
-            max_timestamp_ms=latest_ms,
-            is_transactional=self.transaction is not None,
-        )
 
     async def _stream(self, node_id: int) -> _Stream:
         stream = self._streams.get(node_id)
@@ -287,7 +274,7 @@ class Sender:
             self.buffer.hurry()
         self.pump()
 
-    def _answered(self, groups: list[_Group], ids: dict[str, bytes], response: ProduceResponse) -> None:
+    def _answered(self, groups: list[_Group], meanings: dict[str, Meaning], response: ProduceResponse) -> None:
         results = {
             TopicIdPartition(topic.topic_id, part.index): part
             for topic in response.responses
@@ -295,7 +282,7 @@ class Sender:
         }
         failed: list[tuple[_Group, KafkaError]] = []
         for group in groups:
-            partition = TopicIdPartition(ids[group.partition.topic], group.partition.partition)
+            partition = _place(group, meanings)
             result = results.get(partition)
             if result is None:
                 failed.append((group, NetworkError("the answer leaves the partition out")))
@@ -311,7 +298,8 @@ class Sender:
         if failed:
             delay_ms = self._backoff.next_ms()  # one for all: they failed together
             for group, problem in failed:
-                self._failed(group, problem, delay_ms if isinstance(problem, RetriableError) else None)
+                doubt = None if nothing_written(problem) else meanings[group.partition.topic]
+                self._failed(group, problem, delay_ms if isinstance(problem, RetriableError) else None, doubt)
 
     def _delivered(self, group: _Group, result: _Result) -> None:
         offset = result.base_offset
@@ -324,13 +312,13 @@ class Sender:
         with self.lock:
             self.buffer.delivered(group)
 
-    def _failed(self, group: _Group, error: KafkaError, delay_ms: int | None) -> None:
-        """Send it again after `delay_ms`, while there is time; None: trying again cannot help."""
+    def _failed(self, group: _Group, error: KafkaError, delay_ms: int | None, doubt: Meaning | None) -> None:
+        """Send it again after `delay_ms`, while there is time; None: trying again cannot help. `doubt`: see `retry`."""
         if delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
             if not_before_ms - group.created_ms < timeout_ms:
                 with self.lock:
-                    self.buffer.retry(group, not_before_ms)
+                    self.buffer.retry(group, not_before_ms, doubt)
                 return
             error = RequestTimedOutError(f"not delivered within {timeout_ms} ms; the last answer was: {error}")
         with self.lock:
@@ -345,9 +333,25 @@ class Sender:
             topic, number = group.partition
             known = self._cluster.errors.get(topic)
             why = f": {known or self._cluster.trouble}" if known or self._cluster.trouble else ""
-            self._report_failure(group, RequestTimedOutError(f"{topic}-{number}: not sent within {timeout_ms} ms{why}"))
+            what = "not sent" if group.batches[0].doubt is None else "sent, but not known to be stored or not"
+            self._report_failure(group, RequestTimedOutError(f"{topic}-{number}: {what} within {timeout_ms} ms{why}"))
         if groups:
             self._changed()
+
+    def _fail_outlived(self) -> None:
+        """What is in doubt under a topic id that is no more fails: it may lie in the deleted topic (CM-43)."""
+        with self.lock:
+            groups, waits = self.buffer.outlived(self._meaning)
+        if waits:
+            self._cluster.request_refresh()
+        for group in groups:
+            self._report_failure(group, created_again(group.partition.topic))
+        if groups:
+            self._changed()
+
+    def _meaning(self, name: str) -> Meaning | None:
+        topic = self._cluster.topics.get(name)
+        return None if topic is None else Meaning(topic.topic_id, topic.version)
 
     def _report_failure(self, group: _Group, error: KafkaError) -> None:
         """Tell every record's owner, or the log where it has none.
@@ -383,5 +387,5 @@ class Sender:
         return int(asyncio.get_running_loop().time() * 1000)
 
 
-def _numbered(number: int, request: ProduceRequest) -> ProduceStreamRequest:
-    return ProduceStreamRequest(correlation_id=number, request=request)
+def _place(group: _Group, meanings: dict[str, Meaning]) -> TopicIdPartition:
+    return TopicIdPartition(meanings[group.partition.topic].topic_id, group.partition.partition)

@@ -2,18 +2,20 @@
 
 Rules P-1 (send what piled up), CM-42 and CM-43 (sequences per partition). A *group* of up to five batches of one
 partition is in flight at a time; it is sent again with the same sequences until it is answered. Sequences belong to a
-topic id: a topic that was created again under its name begins at 0. Records stay opaque; times, identities and topic
-ids are passed in. Not thread-safe: the host holds a lock.
+topic id: a topic that was created again under its name begins at 0, and batches in doubt do not go there (`doubt`).
+Records stay opaque; times, identities and what names mean are passed in. Not thread-safe: the host holds a lock.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from kip932.ids import TopicPartition
+from sharegroups.core.doubt import Course, Meaning, course
 
 RecordT = TypeVar("RecordT")
 WatcherT = TypeVar("WatcherT")
@@ -39,13 +41,18 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
+#: The identity of those that have none.
+NOBODY: Final = ProducerIdentity(-1, -1)
+
+
 @dataclass(slots=True, eq=False)
 class Batch(Generic[RecordT, WatcherT]):
     """Records of one partition that travel and are stored together.
 
     `watchers` are those who want to know the fate of a record, with its place in the batch; most records have none.
-    `identity` and `base_sequence` are those it was last sent with, `numbers` all of them by topic id: wherever it goes
-    again, it goes under the same number.
+    `identity` and `base_sequence` are its number under the topic id that its partition was last sent under; it keeps
+    them while it goes there again. `doubt`: what its topic's name meant at the first attempt of which it is not known
+    that it appended nothing; None while there is none.
     """
 
     records: list[RecordT] = field(default_factory=list)
@@ -54,7 +61,7 @@ class Batch(Generic[RecordT, WatcherT]):
     created_ms: int = 0
     identity: ProducerIdentity | None = None
     base_sequence: int = -1
-    numbers: dict[bytes, tuple[ProducerIdentity, int]] = field(default_factory=dict)
+    doubt: Meaning | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -71,9 +78,13 @@ class Group(Generic[RecordT, WatcherT]):
 
 
 class _Lane(Generic[RecordT, WatcherT]):
-    """One partition: batches that wait, the group in flight, and the next sequence by identity and topic id."""
+    """One partition: batches that wait, the group in flight, and the next sequence by identity and topic id.
 
-    __slots__ = ("in_flight", "next_sequence", "not_before_ms", "partition", "waiting")
+    Of those that wait, the ones in doubt stand in front, all under `topic_id`, and behind them those with a number,
+    since nothing overtakes anything.
+    """
+
+    __slots__ = ("in_flight", "next_sequence", "not_before_ms", "partition", "topic_id", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -81,6 +92,43 @@ class _Lane(Generic[RecordT, WatcherT]):
         self.in_flight: Group[RecordT, WatcherT] | None = None
         self.next_sequence: dict[tuple[ProducerIdentity, bytes], int] = {}
         self.not_before_ms = 0
+        self.topic_id = b""
+
+    def take_doubtful(self) -> list[Batch[RecordT, WatcherT]]:
+        """Take out the batches in doubt."""
+        taken: list[Batch[RecordT, WatcherT]] = []
+        while self.waiting and self.waiting[0].doubt is not None:
+            taken.append(self.waiting.popleft())
+        return taken
+
+    def go_to(self, topic_id: bytes) -> None:
+        """Send under this id from now on. Nothing is in doubt; numbers that were refused under the former id are free
+        again, should its turn come once more."""
+        if topic_id == self.topic_id:
+            return
+        for batch in reversed(self._numbered()):
+            assert batch.identity is not None
+            if (batch.identity, self.topic_id) in self.next_sequence:
+                self.next_sequence[batch.identity, self.topic_id] = batch.base_sequence
+        self.forget_numbers()
+        self.topic_id = topic_id
+
+    def forget_numbers(self) -> None:
+        """Have the waiting batches numbered anew, but for those in doubt: the others were certainly not appended."""
+        for batch in self._numbered():
+            if batch.doubt is None:
+                batch.identity, batch.base_sequence = None, -1
+
+    def number(self, batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None) -> None:
+        """Give the batch its number, unless it has one."""
+        if identity is None or batch.identity is not None:
+            return
+        key = identity, self.topic_id
+        batch.identity, batch.base_sequence = identity, self.next_sequence.get(key, 0)
+        self.next_sequence[key] = (batch.base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
+
+    def _numbered(self) -> list[Batch[RecordT, WatcherT]]:
+        return list(takewhile(lambda batch: batch.identity is not None, self.waiting))
 
 
 class ProduceBuffer(Generic[RecordT, WatcherT]):
@@ -95,6 +143,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self._batch_records = batch_records
         #: By (topic, partition).
         self._lanes: dict[tuple[str, int], _Lane[RecordT, WatcherT]] = {}
+        #: Those whose first batches are, or lately were, in doubt.
+        self._doubtful: dict[tuple[str, int], _Lane[RecordT, WatcherT]] = {}
         self.used_bytes = 0
         self.records = 0
 
@@ -162,10 +212,13 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         partitions: Iterable[TopicPartition],
         identity: ProducerIdentity | None,
         budget_bytes: int,
-        topic_ids: Mapping[str, bytes],
+        meanings: Mapping[str, Meaning],
     ) -> list[Group[RecordT, WatcherT]]:
         """Groups for one request of at most about `budget_bytes`, with their sequences; at least one batch of each
-        partition that is reached before the budget is used up. `topic_ids`: what the topics' names mean now."""
+        partition that is reached before the budget is used up. `meanings`: what the topics' names mean now.
+
+        Partitions whose first batches are in doubt under another topic id are left out.
+        """
         groups: list[Group[RecordT, WatcherT]] = []
         for partition in partitions:
             if budget_bytes <= 0:
@@ -173,13 +226,17 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             lane = self._lanes[partition]
             if lane.in_flight is not None or not lane.waiting:
                 continue
-            topic_id = topic_ids[partition.topic]
+            meaning = meanings[partition.topic]
+            if course(lane.waiting[0].doubt, meaning) is not Course.SEND:
+                continue
+            lane.go_to(meaning.topic_id)
+            owner = lane.waiting[0].identity or identity or NOBODY
             batches: list[Batch[RecordT, WatcherT]] = []
             while lane.waiting and len(batches) < BATCHES_IN_FLIGHT and (not batches or budget_bytes > 0):
                 head = lane.waiting[0]
-                if batches and head.numbers.get(topic_id, (identity,))[0] != batches[0].identity:
+                if (head.identity or identity or NOBODY) != owner:
                     break  # what follows belongs to a newer identity
-                self._number(lane, head, identity, topic_id)
+                lane.number(head, identity)
                 batches.append(lane.waiting.popleft())
                 budget_bytes -= head.size_bytes
             lane.in_flight = Group(partition, batches)
@@ -195,13 +252,20 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         lane = self._lanes[group.partition]
         lane.in_flight = None
         lane.not_before_ms = 0
-        for batch in group.batches:
-            self.used_bytes -= batch.size_bytes
-            self.records -= len(batch.records)
+        self._free(group.batches)
 
-    def retry(self, group: Group[RecordT, WatcherT], not_before_ms: int) -> None:
-        """Put the group back in front, sequences unchanged, to be sent again from `not_before_ms` on."""
+    def retry(self, group: Group[RecordT, WatcherT], not_before_ms: int, doubt: Meaning | None) -> None:
+        """Put the group back in front, sequences unchanged, to be sent again from `not_before_ms` on.
+
+        `doubt`: what the topic's name meant at the attempt, unless it is known that this attempt appended nothing. A
+        batch once in doubt stays so, and takes no more records.
+        """
         lane = self._lanes[group.partition]
+        if doubt is not None:
+            self._doubtful[group.partition] = lane
+            for batch in group.batches:
+                batch.doubt = batch.doubt or doubt
+                batch.identity = batch.identity or NOBODY
         lane.in_flight = None
         lane.not_before_ms = not_before_ms
         lane.waiting.extendleft(reversed(group.batches))
@@ -220,28 +284,38 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                 old.append(lane.waiting.popleft())
             if old:
                 groups.append(Group(lane.partition, old))
-                for batch in old:
-                    self.used_bytes -= batch.size_bytes
-                    self.records -= len(batch.records)
+                self._free(old)
         return groups
 
+    def outlived(self, meaning_of: Callable[[str], Meaning | None]) -> tuple[list[Group[RecordT, WatcherT]], bool]:
+        """Take out, as finished groups, the batches in doubt under a topic id that is no more; they are the first of
+        their partitions, and all in doubt under one id. Also, whether some wait for metadata as new as those that
+        they were sent by. `meaning_of` tells what a topic's name means now, None while that is unknown."""
+        groups: list[Group[RecordT, WatcherT]] = []
+        waits = False
+        for key, lane in list(self._doubtful.items()):
+            if lane.in_flight is not None:
+                continue
+            if not lane.waiting or lane.waiting[0].doubt is None:
+                del self._doubtful[key]
+                continue
+            meaning = meaning_of(lane.partition.topic)
+            verdict = Course.SEND if meaning is None else course(lane.waiting[0].doubt, meaning)
+            waits = waits or verdict is Course.WAIT
+            if verdict is Course.FAIL:
+                gone = lane.take_doubtful()
+                lane.not_before_ms = 0
+                groups.append(Group(lane.partition, gone))
+                self._free(gone)
+        return groups, waits
+
     def forget_sequences(self) -> None:
-        """A new identity follows: numbers of the old one stay only with batches that carry them already."""
+        """A new identity follows: numbers of the old one stay only with batches that are in flight or in doubt."""
         for lane in self._lanes.values():
             lane.next_sequence.clear()
+            lane.forget_numbers()
 
-    def _number(
-        self,
-        lane: _Lane[RecordT, WatcherT],
-        batch: Batch[RecordT, WatcherT],
-        identity: ProducerIdentity | None,
-        topic_id: bytes,
-    ) -> None:
-        number = batch.numbers.get(topic_id)
-        if number is None:
-            if identity is None:
-                return
-            base_sequence = lane.next_sequence.get((identity, topic_id), 0)
-            lane.next_sequence[identity, topic_id] = (base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
-            number = batch.numbers[topic_id] = identity, base_sequence
-        batch.identity, batch.base_sequence = number
+    def _free(self, batches: Iterable[Batch[RecordT, WatcherT]]) -> None:
+        for batch in batches:
+            self.used_bytes -= batch.size_bytes
+            self.records -= len(batch.records)

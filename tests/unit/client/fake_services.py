@@ -26,7 +26,9 @@ class Cluster:
     async def metadata(self, request: metadata_pb2.MetadataRequest, context: Any) -> metadata_pb2.MetadataResponse:
         fake = self.fake
         fake.metadata_requests += 1
-        response = metadata_pb2.MetadataResponse(cluster_id="fake", brokers=fake.endpoints())
+        response = metadata_pb2.MetadataResponse(
+            cluster_id="fake", brokers=fake.endpoints(), metadata_version=fake.metadata_version
+        )
         if request.HasField("topics"):
             wanted = [(topic.name, topic.topic_id) for topic in request.topics.values]
         else:

@@ -64,6 +64,7 @@ class FakeState:
         self.markers: list[write_txn_markers_pb2.WriteTxnMarkersRequest] = []
         self.identities = 0
         self.metadata_requests = 0
+        self.metadata_version = 0
         self.coordinator = 0
         self.errors: dict[str, deque[int]] = defaultdict(deque)
         self.hold_produce: asyncio.Event | None = None
@@ -83,6 +84,7 @@ class FakeState:
     def add_topic(self, name: str, partitions: int = 1) -> bytes:
         topic_id = f"{name}-{len(self.topics)}".encode().ljust(16, b"x")[:16]
         self.topics[name] = (topic_id, partitions)
+        self.metadata_version += 1
         for number in range(partitions):
             self.leaders[TopicIdPartition(topic_id, number)] = (self.nodes[number % len(self.nodes)], 1)
         return topic_id

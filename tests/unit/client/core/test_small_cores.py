@@ -6,6 +6,7 @@ import pytest
 
 from kip932.ids import TopicIdPartition, TopicPartition
 from sharegroups.core.backoff import Backoff
+from sharegroups.core.doubt import Meaning
 from sharegroups.core.fetch_session import CHANGES_MAX, FetchSession
 from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer, ProducerIdentity
 from sharegroups.core.record_batch import Acquired, Extent, Slice, restrict, select
@@ -13,7 +14,8 @@ from sharegroups.core.record_batch import Acquired, Extent, Slice, restrict, sel
 A, B = TopicIdPartition(b"a" * 16, 0), TopicIdPartition(b"b" * 16, 0)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ME, NEXT = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
-IDS = {"t": b"first"}
+IDS = {"t": Meaning(b"first", 1)}
+AGAIN = {"t": Meaning(b"again", 2)}
 
 
 @pytest.mark.rule("CL-14")
@@ -107,7 +109,7 @@ def test_sequences_run_per_partition_and_a_retry_keeps_its_own() -> None:
     assert [(b.base_sequence, b.records) for b in group.batches] == [(0, [0, 1]), (2, [2, 3]), (4, [4])]
     buffer.append(T0, 5, 10, 0)
     assert buffer.ready(0) == []  # one group in flight per partition
-    buffer.retry(group, 50)
+    buffer.retry(group, 50, None)
     assert buffer.ready(49) == []
     assert buffer.next_deadline() == 50
     (again,) = buffer.take([T0], ME, 1000, IDS)
@@ -123,17 +125,17 @@ def test_a_topic_created_again_counts_from_zero_and_a_batch_keeps_its_number_whe
         buffer.append(T0, number, 10, 0)
     (group,) = buffer.take([T0], ME, 20, IDS)
     buffer.delivered(group)
-    (lost,) = buffer.take([T0], ME, 1000, IDS)
-    assert [b.base_sequence for b in lost.batches] == [2]
-    buffer.retry(lost, 0)
+    (refused,) = buffer.take([T0], ME, 1000, IDS)
+    assert [b.base_sequence for b in refused.batches] == [2]
+    buffer.retry(refused, 0, None)
     buffer.append(T0, 3, 10, 0)
-    (anew,) = buffer.take([T0], ME, 1000, {"t": b"again"})
+    (anew,) = buffer.take([T0], ME, 1000, AGAIN)
     assert [b.base_sequence for b in anew.batches] == [0, 1]
-    buffer.retry(anew, 0)
+    buffer.retry(anew, 0, None)
     (back,) = buffer.take([T0], ME, 1000, IDS)  # stale metadata named the former topic once more
     assert [b.base_sequence for b in back.batches] == [2, 3]
-    buffer.retry(back, 0)
-    (anew,) = buffer.take([T0], ME, 1000, {"t": b"again"})
+    buffer.retry(back, 0, None)
+    (anew,) = buffer.take([T0], ME, 1000, AGAIN)
     assert [b.base_sequence for b in anew.batches] == [0, 1]
 
 
@@ -141,7 +143,7 @@ def test_a_topic_created_again_counts_from_zero_and_a_batch_keeps_its_number_whe
 def test_what_waits_for_a_back_off_may_be_sent_at_once_when_the_cluster_is_back() -> None:
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 2)
     buffer.append(T0, 1, 10, 0)
-    buffer.retry(buffer.take([T0], ME, 1000, IDS)[0], 900)
+    buffer.retry(buffer.take([T0], ME, 1000, IDS)[0], 900, None)
     assert buffer.ready(100) == []
     buffer.hurry()
     assert buffer.ready(100) == [T0]
@@ -153,7 +155,7 @@ def test_a_new_identity_counts_from_zero_and_never_mixes_with_the_old_one() -> N
     buffer.append(T0, 0, 10, 0)
     (group,) = buffer.take([T0], ME, 1000, IDS)
     buffer.append(T0, 1, 10, 0)
-    buffer.retry(group, 0)
+    buffer.retry(group, 0, IDS["t"])
     buffer.forget_sequences()
     (old,) = buffer.take([T0], NEXT, 1000, IDS)
     assert [(b.identity, b.base_sequence) for b in old.batches] == [(ME, 0)]
