@@ -6,12 +6,11 @@ When an experiment ends in a way that nobody planned, the next one gets a new cl
 
 from __future__ import annotations
 
-import json
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,8 @@ from tests.chaos.deployment import Deployment, Topology, Unsupported, open_deplo
 from tests.chaos.experiment import SETTINGS
 from tests.chaos.experiments.definition import Definition
 from tests.chaos.history import read_history
-from tests.chaos.outcome import BAD, GOOD, SKIPPED, Outcome
+from tests.chaos.outcome import BAD, GOOD, OUTCOME_FILE, SKIPPED, Outcome, read_outcome, write_outcome
+from tests.chaos.stores import runner as stores
 from tests.chaos.trial import Trial
 from tests.chaos.verdict import judge_history
 
@@ -34,7 +34,6 @@ RUN_SETTINGS: Final = {
     "group.share.delivery.count.limit": "10",
 }
 NOISE_FILE: Final = "noise.txt"
-OUTCOME_FILE: Final = "outcome.json"
 _NOISE: Final = ("Traceback", "never retrieved", '"exception"', "never awaited")
 
 Open = Callable[[str, Path], Deployment]
@@ -136,19 +135,18 @@ def judged(outcome: Outcome, folder: Path, definition: Definition) -> Outcome:
     return replace(outcome, verdict=replace(verdict, violations=violations), result=result)
 
 
-def write_outcome(out: Path, outcome: Outcome) -> None:
-    """Keep it beside its histories."""
-    (out / outcome.name / OUTCOME_FILE).write_text(json.dumps(asdict(outcome), indent=1) + "\n")
-
-
 def judge_again(out: Path, catalogue: Iterable[Definition]) -> list[Outcome]:
     """Judge what a run left in its folder, by the checkers as they are now. Raises ValueError without any."""
-    kept = sorted(out.glob(f"*/{OUTCOME_FILE}"), key=lambda path: path.stat().st_mtime)
+    kept = sorted(out.rglob(OUTCOME_FILE), key=lambda path: path.stat().st_mtime)
     if not kept:
         raise ValueError(f"{out} holds no outcome of an experiment")
     definitions = {definition.name: definition for definition in catalogue}
-    outcomes = [Outcome.of(json.loads(path.read_text())) for path in kept]
-    return [
-        outcome if outcome.result == SKIPPED else judged(outcome, out / outcome.name, definitions[outcome.name])
-        for outcome in outcomes
-    ]
+    return [_judged_again(read_outcome(path), path.parent, definitions) for path in kept]
+
+
+def _judged_again(outcome: Outcome, folder: Path, definitions: Mapping[str, Definition]) -> Outcome:
+    if outcome.result == SKIPPED:
+        return outcome
+    if outcome.driver == stores.STORES:
+        return stores.judged(outcome, folder)
+    return judged(outcome, folder, definitions[outcome.name])

@@ -18,9 +18,9 @@ from tests.chaos.experiments import catalogue, select
 from tests.chaos.experiments.definition import Definition
 from tests.chaos.history import Acknowledged, Delivered, Ended, Event, Fault, HistoryWriter, Observed, Produced
 from tests.chaos.load import LoadOptions, Tail
-from tests.chaos.outcome import BAD, GOOD, SKIPPED, Outcome
+from tests.chaos.outcome import BAD, GOOD, SKIPPED, Outcome, write_outcome
 from tests.chaos.report import BOUND_MS, closing_line, exit_status, report
-from tests.chaos.runner import RUN_SETTINGS, TOPOLOGIES, Runner, judge_again, open_richest, write_outcome
+from tests.chaos.runner import RUN_SETTINGS, TOPOLOGIES, Runner, judge_again, open_richest
 from tests.chaos.verdict import Recovered, judge_history, longest_stall, recoveries
 
 CLEAN: list[Event] = [
@@ -301,6 +301,7 @@ def test_experiments_are_selected_by_name_or_by_what_it_begins_with() -> None:
         "recovery-partition-leader",
         "recovery-share-coordinator",
         "recovery-group-coordinator",
+        "recovery-rolling-restart",
     ]
     with pytest.raises(ValueError, match="there is no experiment nonsense"):
         select(["nonsense"])

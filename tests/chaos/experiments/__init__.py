@@ -24,11 +24,13 @@ def select(names: list[str]) -> tuple[Definition, ...]:
     if not names:
         return tuple(definition for definition in catalogue() if definition.by_default)
     for name in names:
-        if not any(_means(name, definition) for definition in catalogue()):
+        if not meant(name):
             known = ", ".join(definition.name for definition in catalogue())
             raise ValueError(f"there is no experiment {name}; there are {known}")
-    return tuple(definition for definition in catalogue() if any(_means(name, definition) for name in names))
+    wanted = {definition.name for name in names for definition in meant(name)}
+    return tuple(definition for definition in catalogue() if definition.name in wanted)
 
 
-def _means(name: str, definition: Definition) -> bool:
-    return definition.name == name or definition.name.startswith(f"{name}-")
+def meant(name: str) -> tuple[Definition, ...]:
+    """The experiments that a name means, none perhaps."""
+    return tuple(each for each in catalogue() if each.name == name or each.name.startswith(f"{name}-"))

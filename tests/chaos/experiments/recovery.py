@@ -1,4 +1,7 @@
-"""How long it takes until a service is served again after a SIGKILL of its owner, twenty times and more."""
+"""How long it takes until a service is served again after a SIGKILL of its owner, twenty times and more.
+
+And what clients notice of a rolling restart: no failed call, and a stall.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from functools import partial
 from typing import Final
 
 from tests.chaos.deployment import GROUP_COORDINATOR, PARTITION_LEADER, SHARE_COORDINATOR
-from tests.chaos.experiments.definition import Definition
+from tests.chaos.experiments.definition import Definition, no_failed_calls
+from tests.chaos.experiments.restarts import rolling_restart
 from tests.chaos.load import LoadOptions
 from tests.chaos.trial import Trial
 
@@ -25,7 +29,7 @@ def kill_again_and_again(trial: Trial, role: str) -> None:
         trial.pass_time(1.5, 2.5)  # a returned node takes its share back, and leases begin anywhere in their second
 
 
-EXPERIMENTS: Final = tuple(
+KILLED: Final = tuple(
     Definition(
         f"recovery-{role.replace('_', '-')}",
         f"{KILLS} kills of a {role.replace('_', ' ')}: time until it is served again",
@@ -37,3 +41,13 @@ EXPERIMENTS: Final = tuple(
     )
     for role in (PARTITION_LEADER, SHARE_COORDINATOR, GROUP_COORDINATOR)
 )
+RESTARTED: Final = Definition(
+    "recovery-rolling-restart",
+    "Every service node restarted in good order: failed calls and the longest stall",
+    ("recovery times", "S-106"),
+    rolling_restart,
+    checks=(no_failed_calls,),
+    by_default=False,
+)
+
+EXPERIMENTS: Final = (*KILLED, RESTARTED)

@@ -11,11 +11,11 @@ import random
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
+from tests.chaos.signals import exit_on_sigterm
 from tests.chaos.stores.catalogue import select
-from tests.chaos.stores.runner import run
+from tests.chaos.stores.runner import Result, run
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,13 +25,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="repeats a run")
     parser.add_argument("--out", type=Path, help="where histories and logs of what failed are kept")
     options = parser.parse_args(arguments)
+    exit_on_sigterm()
     try:
         experiments = select(options.names)
     except ValueError as error:
         parser.error(str(error))
     folder = options.out or Path(tempfile.mkdtemp(prefix="sharegroups-stores-"))
     print(f"seed {options.seed}; histories and logs of what fails: {folder}", flush=True)
-    results = run(experiments, folder, options.seed, partial(print, flush=True))
+    results = run(experiments, folder, options.seed, _say)
     verdicts = [result.verdict.verdict for result in results if result.verdict is not None]
     failed = [result.name for result in results if not result.passed]
     if failed:
@@ -42,6 +43,10 @@ def main(arguments: Sequence[str]) -> int:
         f"accepted_twice={sum(found.accepted_twice for found in verdicts)}"
     )
     return 1 if failed else 0
+
+
+def _say(result: Result) -> None:
+    print(result, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from tests.chaos.stores import plays
+from tests.chaos.stores.cells import ROWS
 from tests.chaos.stores.cluster import ClusterStore
 from tests.chaos.stores.deployment import MakeStore
 from tests.chaos.stores.sentinel import SentinelStore
@@ -15,6 +16,8 @@ from tests.chaos.stores.single import SingleServer
 from tests.chaos.stores.trial import StoreTrial
 
 Play = Callable[[StoreTrial], None]
+#: The word for all experiments of all shapes.
+ALL: Final = "stores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,16 @@ class StoreExperiment:
     def name(self) -> str:
         """As in `sentinel-1/master_killed`."""
         return f"{self.shape.name}/{self.play.__name__}"
+
+    @property
+    def sentence(self) -> str:
+        """What is done."""
+        return (self.play.__doc__ or "").partition("\n")[0]
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """The rows of docs/guarantees.md that it is about, and the column."""
+        return tuple(f"guarantees: {name}" for name, row in ROWS.items() if row.play == self.play.__name__)
 
 
 _ALONE: Final = (plays.services_die, plays.store_killed, plays.store_restarted)
@@ -74,10 +87,38 @@ def catalogue() -> Iterator[StoreExperiment]:
             yield StoreExperiment(shape, play)
 
 
+#: What `python -m tests.chaos` plays unless it is asked for more: the fail-overs with which most can go wrong, on every
+#: setting that promises to lose nothing, and one in which a tail is lost. About five minutes.
+BY_DEFAULT: Final[Mapping[str, tuple[Play, ...]]] = {
+    "own-always": (plays.store_killed,),
+    "sentinel-1": (plays.lagging_replicas,),
+    "sentinel-2": (plays.master_killed, plays.one_lagging_replica),
+    "sentinel-3": (
+        plays.master_killed,
+        plays.lagging_replicas,
+        plays.master_cut_off,
+        plays.master_hidden,
+        plays.forced_fail_over,
+    ),
+    "cluster-2": (plays.slot_moved, plays.lagging_replicas, plays.master_cut_off, plays.store_lost_and_back),
+}
+
+
+def default() -> list[StoreExperiment]:
+    """The experiments of `BY_DEFAULT`."""
+    return [each for each in catalogue() if each.play in BY_DEFAULT.get(each.shape.name, ())]
+
+
+def named(name: str) -> list[StoreExperiment]:
+    """The experiment of this name, those of a shape of this name, or of `stores` all; [] when it means none."""
+    return [each for each in catalogue() if name in {each.name, each.shape.name, ALL}]
+
+
 def select(names: Sequence[str]) -> list[StoreExperiment]:
-    """The experiments with these names, or of shapes with these names; all when none is given. Raises ValueError."""
-    known = list(catalogue())
+    """The experiments that are meant, those of one shape together; all when none is named. Raises ValueError."""
     for name in names:
-        if not any(name in {experiment.name, experiment.shape.name} for experiment in known):
-            raise ValueError(f"there is no experiment {name}; there are {', '.join(each.name for each in known)}")
-    return [each for each in known if not names or {each.name, each.shape.name} & set(names)]
+        if not named(name):
+            known = ", ".join(each.name for each in catalogue())
+            raise ValueError(f"there is no experiment {name}; there are {known}")
+    wanted = {each.name for name in names or [ALL] for each in named(name)}
+    return [each for each in catalogue() if each.name in wanted]

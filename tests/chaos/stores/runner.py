@@ -1,18 +1,30 @@
-"""Runs experiments of `catalogue`: those of one shape one after the other, each with a topic of its own."""
+"""Runs experiments of `catalogue`: those of one shape one after the other, each with a topic of its own.
+
+`python -m tests.chaos.stores.runner OUT SEED NAME…` is the part of `python -m tests.chaos` that runs beside its
+clusters: an experiment's outcome and histories go to OUT/<shape>/<play>, and a line to standard output.
+"""
 
 from __future__ import annotations
 
 import random
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Final
 
-from tests.chaos.stores.catalogue import Shape, StoreExperiment
+from tests.chaos.outcome import BAD, GOOD, Outcome, write_outcome
+from tests.chaos.signals import exit_on_sigterm
+from tests.chaos.stores.catalogue import Shape, StoreExperiment, select
 from tests.chaos.stores.deployment import StoreDeployment
-from tests.chaos.stores.trial import StoreTrial, StoreVerdict, open_on
+from tests.chaos.stores.trial import StoreTrial, StoreVerdict, judge_kept, open_on
+
+#: What stands for a driver in outcomes of these experiments: they run as processes, whatever runs beside them.
+STORES: Final = "stores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,8 @@ class Result:
     folder: Path
     verdict: StoreVerdict | None
     failure: str = ""
+    seed: int = 0
+    seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -40,16 +54,26 @@ class Result:
 
 
 def run(
-    experiments: Iterable[StoreExperiment], folder: Path, seed: int, say: Callable[[str], None] = print
+    experiments: Iterable[StoreExperiment],
+    folder: Path,
+    seed: int,
+    say: Callable[[Result], None] = print,
+    *,
+    keep: bool = False,
 ) -> list[Result]:
-    """Run experiments; `say` is told each result. A deployment on which one failed is not used again."""
+    """Run experiments; `say` is told each result. A deployment on which one failed is not used again.
+
+    Histories and logs of a shape go when all its experiments passed, unless they are to be kept.
+    """
     results = []
     for shape, group in groupby(experiments, key=lambda experiment: experiment.shape):
+        mine = []
         for result in _on_shape(shape, list(group), folder / shape.name, seed):
-            say(str(result))
-            results.append(result)
-        if all(result.passed for result in results):
+            say(result)
+            mine.append(result)
+        if not keep and all(result.passed for result in mine):
             shutil.rmtree(folder / shape.name, ignore_errors=True)
+        results += mine
     return results
 
 
@@ -57,24 +81,71 @@ def _on_shape(shape: Shape, experiments: list[StoreExperiment], folder: Path, se
     with ExitStack() as stack:
         deployment: StoreDeployment | None = None
         for number, experiment in enumerate(experiments):
-            mine = folder / experiment.play.__name__
+            began, mine = time.monotonic(), folder / experiment.play.__name__
             mine.mkdir(parents=True)
+            chance = random.Random(f"{seed}-{experiment.name}").randrange(1_000_000)
+            verdict, failure = None, ""
             try:
                 if deployment is None:
                     nodes = folder / f"nodes-{number}"
                     deployment = stack.enter_context(open_on(nodes, shape.make_store, shape.min_insync_replicas))
-                result = Result(experiment.name, mine, _play(deployment, experiment, mine, seed))
+                verdict = _play(deployment, experiment, mine, chance)
             except Exception as error:  # whatever it is, it is this experiment's result, and the others go on
-                result = Result(experiment.name, mine, None, f"{type(error).__name__}: {error}")
+                failure = f"{type(error).__name__}: {error}"
+            result = Result(experiment.name, mine, verdict, failure, chance, round(time.monotonic() - began, 1))
             yield result
             if not result.passed:
                 deployment = None
                 stack.close()
 
 
-def _play(deployment: StoreDeployment, experiment: StoreExperiment, folder: Path, seed: int) -> StoreVerdict:
-    chance = random.Random(f"{seed}-{experiment.name}").randrange(1_000_000)
+def _play(deployment: StoreDeployment, experiment: StoreExperiment, folder: Path, chance: int) -> StoreVerdict:
     with StoreTrial(deployment, folder, chance, f"work-{experiment.play.__name__}".replace("_", "-")) as trial:
         experiment.play(trial)
         trial.finish()
     return trial.judged()
+
+
+def outcome_of(experiment: StoreExperiment, result: Result) -> Outcome:
+    """A result as the reports of `python -m tests.chaos` tell it."""
+    told = Outcome(
+        experiment.name,
+        STORES,
+        experiment.sentence,
+        experiment.shows,
+        result.seed,
+        GOOD,
+        result.failure,
+        result.seconds,
+    )
+    return judged(told, result.folder)
+
+
+def judged(outcome: Outcome, folder: Path) -> Outcome:
+    """The outcome with the verdict on the histories in a folder. What ended badly stays bad whatever they say."""
+    found = judge_kept(folder)
+    return outcome.with_verdict(
+        found.verdict,
+        BAD if found.verdict.violations or outcome.reason else GOOD,
+        found.allowed_lost,
+        found.allowed_accepted_twice,
+    )
+
+
+def main(words: list[str]) -> int:
+    """Run the named experiments; 0 whatever became of them, for their outcomes tell that."""
+    exit_on_sigterm()
+    out, seed, *names = words
+    experiments = {experiment.name: experiment for experiment in select(names)}
+
+    def tell(result: Result) -> None:
+        outcome = outcome_of(experiments[result.name], result)
+        write_outcome(Path(out), outcome)
+        print(outcome.line(), flush=True)
+
+    run(experiments.values(), Path(out), int(seed), tell, keep=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

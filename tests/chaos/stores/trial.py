@@ -7,6 +7,7 @@ is delivered which was not produced, holds in those cells too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.chaos.workers import UNKNOWN
 TOPOLOGY: Final = Topology(leaders=2, share_coordinators=1, group_coordinators=1, store_replicas=0)
 LOAD: Final = LoadOptions(partitions=4, consumers=2, rate=80)
 LEASE_MS: Final = 3_000
+WINDOWS_FILE: Final = "windows.json"
 _TOLD_LATER_MS: Final = 1_000
 """A confirmation is written down after it came; a machine with other work to do may take this long."""
 
@@ -103,13 +105,21 @@ class StoreTrial(Trial):
         return self._tell(fault, " ".join(target.name for target in targets))
 
     def allow_loss(self, since_ms: int, until_ms: int | None = None) -> None:
-        """What was confirmed from then on, till now if no end is given, may be lost."""
+        """What was confirmed from then on, till now if no end is given, may be lost. Kept beside the histories."""
         end = now_ms() if until_ms is None else until_ms
         self.windows.append(Window(since_ms - _TOLD_LATER_MS, end + _TOLD_LATER_MS))
+        (self.folder / WINDOWS_FILE).write_text(json.dumps(self.windows) + "\n")
 
     def judged(self) -> StoreVerdict:
         """The verdict on the histories, once `finish` is done."""
-        return judge(read_history(sorted(self.folder.glob("*.jsonl"))), self.windows)
+        return judge_kept(self.folder)
+
+
+def judge_kept(folder: Path) -> StoreVerdict:
+    """The verdict on what a trial left in its folder."""
+    kept = folder / WINDOWS_FILE
+    windows = [Window(*window) for window in json.loads(kept.read_text())] if kept.exists() else []
+    return judge(read_history(sorted(folder.glob("*.jsonl"))), windows)
 
 
 def judge(events: Sequence[Event], windows: Sequence[Window]) -> StoreVerdict:
