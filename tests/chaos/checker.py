@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos.history import Acknowledged, Delivered, Event, Observed, Produced, read_history
+from tests.chaos.history import Acknowledged, Delivered, Event, Fault, Observed, Produced, read_history
 
 FINAL_TYPES = frozenset({"ACCEPT", "REJECT"})
+#: So long after a fault a leader may still give a share-partition up: a lease, and the time-out of the persister, once
+#: for a write without an answer and once for reading back what became of it (PL-707).
+AFTERMATH_MS = 12_000
 
 
 class Place(NamedTuple):
@@ -93,6 +96,45 @@ def accept_is_final(events: Sequence[Event]) -> Iterator[str]:
                 )
 
 
+def stored_counts_are_kept(events: Sequence[Event]) -> Iterator[str]:
+    """INV-7: what was released by a confirmed answer comes again with a higher count, whatever was killed since."""
+    stored: dict[Place, Acknowledged] = {}
+    for event in events:
+        if isinstance(event, Acknowledged) and event.type == "RELEASE" and not event.error:
+            before = stored.setdefault(place(event), event)
+            if event.delivery_count > before.delivery_count:
+                stored[place(event)] = event
+        elif isinstance(event, Delivered) and (ack := stored.get(place(event))):
+            late = event.fetched_ms > ack.at_ms
+            if late and event.delivery_count <= ack.delivery_count:
+                yield (
+                    f"INV-7: {place(event)} went to {event.worker} with count {event.delivery_count}, though its "
+                    f"release of count {ack.delivery_count} by {ack.worker} was answered NONE at {ack.at_ms}"
+                )
+
+
+def counts_rise_without_a_fault(events: Sequence[Event]) -> Iterator[str]:
+    """INV-7: each further delivery has a higher count, unless a fault is to blame. Not for members that come and go.
+
+    An acquisition is not stored (PL-105), so a count repeats when the share-partition has a new object meanwhile, which
+    begins behind the last count that was stored. From outside no object is seen; but while its members stay, it takes a
+    fault since the former delivery, or shortly before it, to make a leader begin a new one.
+    """
+    last: dict[Place, Delivered] = {}
+    fault_ms = -AFTERMATH_MS
+    for event in events:
+        if isinstance(event, Fault):
+            fault_ms = event.at_ms
+        elif isinstance(event, Delivered):
+            before = last.get(place(event))
+            if before and event.delivery_count <= before.delivery_count and fault_ms + AFTERMATH_MS < before.at_ms:
+                yield (
+                    f"INV-7: {place(event)} went to {event.worker} with count {event.delivery_count} after "
+                    f"{before.worker} had it with count {before.delivery_count}, and nothing had failed"
+                )
+            last[place(event)] = event
+
+
 def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
     """INV-5, INV-6: a place is finished by one delivery only; a NONE came from a member it had been delivered to.
 
@@ -166,6 +208,7 @@ CHECKERS: tuple[Checker, ...] = (
     no_invention,
     stored_once,
     accept_is_final,
+    stored_counts_are_kept,
     one_owner_confirms,
     start_offset_moves_forward,
     start_offset_covers_only_finished,

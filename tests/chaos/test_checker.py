@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.chaos.checker import judge
-from tests.chaos.history import Acknowledged, Delivered, Event, Observed, Produced
+from tests.chaos.checker import AFTERMATH_MS, counts_rise_without_a_fault, judge
+from tests.chaos.history import Acknowledged, Delivered, Event, Fault, Observed, Produced
 
 
 def produced(offset: int, value: str = "", at_ms: int = 1) -> Produced:
@@ -98,3 +98,38 @@ def test_an_answer_about_a_place_below_the_start_offset_proves_nothing() -> None
         observed(1, 0),
     ]
     assert judge(events) == []
+
+
+@pytest.mark.rule("INV-7")
+def test_a_stored_count_is_never_given_again_whatever_was_killed() -> None:
+    released = acked(0, kind="RELEASE", count=2, at_ms=40)
+    before: list[Event] = [produced(0), delivered(0), delivered(0, count=2, at_ms=30), released]
+    killed = Fault("SIGKILL", "partition_leader-0", 50)
+    (found,) = judge([*before, killed, delivered(0, count=2, at_ms=60), acked(0, count=2, at_ms=70), observed(1, 0)])
+    assert found.startswith("INV-7")
+    assert judge([*before, killed, delivered(0, count=3, at_ms=60), acked(0, count=3, at_ms=70), observed(1, 0)]) == []
+
+
+@pytest.mark.rule("INV-7")
+def test_a_release_without_an_answer_stores_nothing_for_certain() -> None:
+    unsure = acked(0, kind="RELEASE", error="UNKNOWN")
+    assert judge([produced(0), delivered(0), unsure, delivered(0, at_ms=30), acked(0, at_ms=40), observed(1, 0)]) == []
+
+
+@pytest.mark.rule("INV-7", "PL-105")
+def test_a_count_repeats_only_near_a_fault() -> None:
+    """A leader cut off from its share coordinator gives the share-partition up, and forgets what was only acquired."""
+    cut, healed = Fault("cut", "a b silent", 15), Fault("healed", "everything", 40)
+    assert list(counts_rise_without_a_fault([delivered(0), cut, healed, delivered(0, at_ms=50)])) == []
+    (found,) = counts_rise_without_a_fault([delivered(0), delivered(0, at_ms=50)])
+    assert found.startswith("INV-7")
+    assert list(counts_rise_without_a_fault([delivered(0), delivered(0, count=2, at_ms=50)])) == []
+
+
+@pytest.mark.rule("INV-7")
+@pytest.mark.parametrize(("after_ms", "violations"), [(AFTERMATH_MS, 0), (AFTERMATH_MS + 1, 1)])
+def test_a_fault_explains_what_follows_it_for_a_bounded_time(after_ms: int, violations: int) -> None:
+    healed = Fault("healed", "everything", 1_000)
+    first = delivered(0, count=2, at_ms=1_000 + after_ms)
+    again = delivered(0, count=2, at_ms=1_001 + after_ms)
+    assert len(list(counts_rise_without_a_fault([healed, first, again]))) == violations
