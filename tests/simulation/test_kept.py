@@ -10,7 +10,7 @@ from tests.simulation.pool import run
 from tests.simulation.single import KEPT, Kept, kept_paths, plan_of
 
 
-@pytest.mark.rule("INV-1", "INV-4", "INV-11", "INV-12", "INV-13", "INV-19")
+@pytest.mark.rule("INV-1", "INV-4", "INV-11", "INV-12", "INV-13", "INV-19", "CM-43")
 def test_what_was_mended_stays_mended() -> None:
     paths = kept_paths()
     summary = run(range(len(paths)), play="tests.simulation.single:play_kept")
