@@ -87,6 +87,18 @@ def test_every_overlay_says_where_new_groups_begin(overlay: str, word: str) -> N
         assert {each["SHAREGROUPS_GROUP_SHARE_AUTO_OFFSET_RESET"] for each in seen} == {word}
 
 
+@pytest.mark.rule("SR-19")
+def test_in_production_every_copy_of_the_store_confirms() -> None:
+    """The one setting with which no fail-over loses what was confirmed (docs/guarantees.md)."""
+    docs = render("production")
+    for doc in [*role_sets(docs), *of_kind(docs, "CronJob")]:
+        for container in containers_of(doc):
+            seen = environment_of(container, doc["metadata"], docs)
+            replicas = int(seen["SHAREGROUPS_STORE_REPLICAS"])
+            assert replicas >= 1
+            assert int(seen["SHAREGROUPS_MIN_INSYNC_REPLICAS"]) == replicas + 1
+
+
 def test_no_secret_lies_in_the_production_overlay() -> None:
     assert of_kind(render("production"), "Secret") == []
 

@@ -11,7 +11,17 @@ import pytest
 from share_metrics.commands import ingest
 
 from .manifest_links import COMPONENT_LABEL, PIPELINE, faults_of
-from .manifests import KUBERNETES, Doc, containers_of, environment_of, of_kind, render_folder, template_of
+from .manifests import (
+    KUBERNETES,
+    Doc,
+    containers_of,
+    environment_of,
+    name_of,
+    of_kind,
+    render_folder,
+    template_of,
+    workloads,
+)
 
 EXAMPLE = KUBERNETES / "examples" / "pipeline"
 Break = Callable[[list[Doc]], object]
@@ -68,8 +78,39 @@ def job_faults(docs: list[Doc]) -> list[str]:
     return found
 
 
+def monitor_faults(docs: list[Doc]) -> list[str]:
+    """What keeps Prometheus from reading a pod's port metrics, or makes it read one twice."""
+    found = []
+    for doc in (each for each in workloads(docs) if "metrics" in _ports(each)):
+        labels = template_of(doc)["metadata"]["labels"]
+        chosen = [each for each in of_kind(docs, "PodMonitor") if _chooses(each).items() <= labels.items()]
+        if len(chosen) != 1:
+            found.append(f"{name_of(doc)} is read by {[each['metadata']['name'] for each in chosen]}")
+        for spec in (each["spec"] for each in chosen):
+            if spec.keys() != {"selector", "podMetricsEndpoints"}:
+                found.append(f"{name_of(doc)}: its PodMonitor has {sorted(spec)}")
+            read = [(endpoint["port"], endpoint["path"]) for endpoint in spec["podMetricsEndpoints"]]
+            if read != [("metrics", "/metrics")]:
+                found.append(f"{name_of(doc)}: its PodMonitor reads {read}")
+    return found
+
+
+def _ports(doc: Doc) -> set[str]:
+    return {port["name"] for one in containers_of(doc) for port in one.get("ports", [])}
+
+
+def _chooses(doc: Doc) -> dict[str, str]:
+    labels: dict[str, str] = doc["spec"]["selector"].get("matchLabels", {})
+    return labels
+
+
 def all_faults(docs: list[Doc]) -> list[str]:
-    return [*faults_of(docs, by_digest=True), *job_faults(docs)]
+    return [*faults_of(docs, by_digest=True), *job_faults(docs), *monitor_faults(docs)]
+
+
+def monitor(docs: list[Doc]) -> Doc:
+    found: Doc = next(doc for doc in of_kind(docs, "PodMonitor") if doc["metadata"]["name"] == "sharegroups-pipeline")
+    return found
 
 
 @pytest.mark.rule("PM-65", "PM-71")
@@ -134,10 +175,19 @@ def _replace_word(docs: list[Doc], old: str, new: str) -> None:
             lambda docs: template_of(job(docs))["metadata"]["labels"].update({COMPONENT_LABEL: "other"}),
             "its selector does not choose its own pods",
         ),
+        (
+            lambda docs: monitor(docs)["spec"]["selector"]["matchLabels"].update({COMPONENT_LABEL: "pipelines"}),
+            "StatefulSet pipeline is read by []",
+        ),
+        (lambda docs: monitor(docs)["spec"]["selector"].update(matchLabels={}), "'sharegroups-pipeline']"),
+        (lambda docs: monitor(docs)["spec"].update(podMetricEndpoints=[]), "has ['podMetricEndpoints', "),
+        (lambda docs: monitor(docs)["spec"]["podMetricsEndpoints"][0].update(port="gauges"), "reads [('gauges'"),
+        (lambda docs: monitor(docs)["spec"]["podMetricsEndpoints"][0].update(path="/"), "reads [('metrics', '/')]"),
     ],
     ids=[
         "typo", "two", "no-probe", "writable-root", "no-limit", "unknown-option", "wrong-port", "ends", "no-password",
         "no-store", "no-volume", "no-tmp", "no-secret", "wrong-image", "tag", "closed-port", "labels",
+        "unwatched", "watches-all", "misspelt-endpoints", "unknown-port", "wrong-path",
     ],
 )  # fmt: skip
 def test_a_broken_pipeline_is_found(do: Break, expected: str) -> None:
