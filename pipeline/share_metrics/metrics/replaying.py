@@ -122,6 +122,8 @@ def _replayer(
 
 
 def _event(row: dict[str, Any]) -> Event:
+    if row["state_batches"] is None and row["record_type"] != "tombstone":
+        raise ValueError("a replay needs state batches: read them without the option fields=light (PM-78)")
     batches = tuple(
         StateBatch(batch["first_offset"], batch["last_offset"], batch["delivery_state"], batch["delivery_count"])
         for batch in row["state_batches"] or ()

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+_SEQ_MAX: Final = 2**64 - 1
+
 
 class EntryId(NamedTuple):
     """An entry's id `<epoch>-<seq>`: an order, never a clock (PM-7)."""
@@ -15,6 +17,13 @@ class EntryId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.epoch}-{self.seq}"
+
+    @property
+    def before(self) -> EntryId:
+        """The largest id that is less than this one; of 0-0 itself."""
+        if self.seq:
+            return EntryId(self.epoch, self.seq - 1)
+        return EntryId(self.epoch - 1, _SEQ_MAX) if self.epoch else self
 
 
 def entry_id(text: str | bytes) -> EntryId:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .decoding import RawEntry, decode_page, gap_row, to_batch
+from .decoding import RawEntry, decode_page, fast, gap_row, to_batch
 from .offsets import EntryId, Gap, Position, Range, Tip, entry_id
 from .planning import TO_THE_TIP, Goal, StreamPlan, plan_stream, share_out
 from .schemas import MALFORMED, Kind
@@ -24,20 +24,37 @@ class DataLossError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How pages are read. `page_count`: entries of one XRANGE and rows of one batch."""
+    """How pages are read. `page_count`: entries of one XRANGE and rows of one batch.
+
+    `light`: share-state rows have no state batches, which are most of their bytes (PM-78). `decoder`: `fast` needs
+    package ptars and is for share-state rows, `python` needs nothing, `auto` is the first where it can be.
+    """
 
     page_count: int = 5_000
     fail_on_data_loss: bool = False
     fail_on_bad_records: bool = False
+    light: bool = False
+    decoder: str = "auto"
 
 
 class Reader:
-    """Reads one kind of record from a store. Holds no position: callers keep offsets (PM-8)."""
+    """Reads one kind of record from a store. Holds no position: callers keep offsets (PM-8).
+
+    Plans are made of what the primary says, and only pages come from replicas, where the store reads from those: two
+    replicas may differ, and a plan that one of them made would make the other look as if it had lost entries.
+    """
 
     def __init__(self, store: Store, kind: Kind, options: ReadOptions | None = None) -> None:
         self._store = store
         self._kind = kind
         self._options = options or ReadOptions()
+        if self._options.light and kind is not Kind.SHARE_STATE:
+            raise ValueError(f"only share_state can be read light, not {kind}: nothing else has state batches")
+        if self._options.decoder == "fast" and not fast.is_there():
+            raise ValueError(
+                "the fast decoder needs the package ptars: pip install 'sharegroups[metrics-fast]'; python needs none"
+            )
+        self._fast = kind is Kind.SHARE_STATE and self._options.decoder != "python" and fast.is_there()
 
     def streams(self, shards: int | None = None) -> list[str]:
         """All streams of the kind, those that do not exist yet included."""
@@ -45,7 +62,7 @@ class Reader:
 
     def tips(self, streams: Sequence[str]) -> dict[str, Tip | None]:
         """Where each stream stands, each read at one moment, in one round trip a node; None: it is not there (PM-8)."""
-        replies = self._store.pipeline([(stream, ("EVAL_RO", TIP, 1, stream)) for stream in streams])
+        replies = self._store.primary.pipeline([(stream, ("EVAL_RO", TIP, 1, stream)) for stream in streams])
         return {
             stream: Tip(entry_id(reply[0]), reply[1], reply[2], entry_id(reply[3])) if reply else None
             for stream, reply in zip(streams, replies, strict=True)
@@ -126,7 +143,7 @@ class Reader:
                 count = min(count, limit)
                 limit -= count
             end = EntryId(first.epoch, first.seq + count - 1)
-            yield Range(stream, after, end, count)
+            yield Range(stream, first.before, end, count)
             after = end
 
     def _walked(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
@@ -136,37 +153,42 @@ class Reader:
             walked = self._walk(stream, after, through, asked)
             if walked is None:
                 return
-            _, last, count = walked
-            yield Range(stream, after, last, count)
+            first, last, count = walked
+            yield Range(stream, first.before, last, count)
             limit = None if limit is None else limit - count
             after = last
 
     def _walk(self, stream: str, after: EntryId, through: EntryId, count: int) -> tuple[EntryId, EntryId, int] | None:
-        reply = self._store.call(stream, "EVAL_RO", WALK, 1, stream, f"({after}", str(through), count)
+        reply = self._store.primary.call(stream, "EVAL_RO", WALK, 1, stream, f"({after}", str(through), count)
         return (entry_id(reply[0]), entry_id(reply[1]), reply[2]) if reply else None
 
     def _last_of(self, stream: str, epoch: int) -> EntryId:
-        reply = self._store.call(stream, "XREVRANGE", stream, f"({epoch + 1}-0", "-", "COUNT", 1)
+        reply = self._store.primary.call(stream, "XREVRANGE", stream, f"({epoch + 1}-0", "-", "COUNT", 1)
         return entry_id(reply[0][0]) if reply else EntryId(epoch, 0)
 
     def _pages(self, piece: Range) -> Iterator[list[RawEntry]]:
-        after, through = piece.after, str(piece.through)
+        """Pages of a range; what a replica does not have yet comes from the primary."""
+        store, after, through = self._store, piece.after, str(piece.through)
         index = self._kind is Kind.LOG_META
         count = min(self._options.page_count, _INDEX_PAGE_MAX) if index else self._options.page_count
         while after < piece.through:
             words = ("EVAL_RO", INDEX, 1, piece.stream) if index else ("XRANGE", piece.stream)
             tail = (f"({after}", through, count) if index else (f"({after}", through, "COUNT", count)
-            reply = self._store.call(piece.stream, *words, *tail)
+            reply = store.call(piece.stream, *words, *tail)
             page = [_indexed(piece.stream, raw) if index else _entry(piece.stream, raw) for raw in reply]
-            if not page:
-                return
-            yield page
+            if page:
+                yield page
+                after = page[-1].id
             if len(page) < count:
-                return
-            after = page[-1].id
+                if store is store.primary:
+                    return
+                store = store.primary
 
     def _batch(self, rows: Sequence[RawEntry]) -> Any:
-        batch = decode_page(self._kind, rows)
+        if self._fast:
+            batch = fast.decode_fast(rows, light=self._options.light)
+        else:
+            batch = decode_page(self._kind, rows, light=self._options.light)
         if self._options.fail_on_bad_records:
             types = batch.column("record_type").to_pylist()
             if MALFORMED in types:

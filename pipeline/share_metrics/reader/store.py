@@ -5,6 +5,9 @@
     redis+sentinel://host:port,host:port/service                the master of a service
 
 The password never stands in the URL, because a job's options appear in plans, logs and event files (PM-5).
+
+A store that reads from replicas asks a replica of the node that holds a key, where there is one that answers, and else
+that node. A replica may be behind: what it lacks is asked for at `primary` before anybody calls it lost.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ class Store:
     """Connections to a store's nodes, opened when first used. Not to be shared between processes or threads (PM-76)."""
 
     def __init__(
-        self, url: str, password_env: str = "", *, env: Mapping[str, str] = os.environ,
+        self, url: str, password_env: str = "", *, replicas: bool = False, env: Mapping[str, str] = os.environ,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         parts = urlsplit(url)
@@ -74,6 +77,9 @@ class Store:
         self._scheme, self._mode, self._parts = scheme, mode, parts
         self._password = env[password_env] if password_env else None
         self._pause = pause
+        self._replicas = replicas and bool(mode)  # the URL of one server names it, whatever it is
+        self._primary = Store(url, password_env, env=env, pause=pause) if self._replicas else self
+        self._silent: set[str] = set()
         self._nodes: dict[str, redis.Redis] = {}
         self._slots: list[str] = []
 
@@ -83,8 +89,15 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def primary(self) -> Store:
+        """The same store, read where it is written; this one if it is read there already. Closed with this one."""
+        return self._primary
+
     def close(self) -> None:
         """Close every connection."""
+        if self._primary is not self:
+            self._primary.close()
         for client in self._nodes.values():
             client.close()
         self._nodes.clear()
@@ -107,7 +120,14 @@ class Store:
                 self._pause(_PAUSE_S)
             moved: list[int] = []
             for node, indexes in self._by_node(commands, open_).items():
-                found = self._run(node, [commands[index][1] for index in indexes])
+                try:
+                    found = self._run(node, [commands[index][1] for index in indexes])
+                except StoreUnreachableError:
+                    if not self._replicas or node in self._silent:
+                        raise
+                    self._silent.add(node)  # from now on its master is asked, or another replica
+                    moved += indexes
+                    continue
                 for index, reply in zip(indexes, found, strict=True):
                     if type(reply) is AskError:  # of which MovedError is a kind
                         reply = self._asked(f"{reply.host}:{reply.port}", commands[index][1])  # noqa: PLW2901
@@ -154,8 +174,9 @@ class Store:
             url = f"{self._scheme}://{node}{path}{query}"
             user = self._parts.username or None
             client = redis.Redis.from_url(
-                url, username=user, password=self._password, protocol=2, retry=Retry(ExponentialBackoff(0.5, 0.05), 3)
-            )
+                url, username=user, password=self._password, protocol=2, retry=Retry(ExponentialBackoff(0.5, 0.05), 3),
+                redis_connect_func=_read_only if self._replicas and self._mode == "cluster" else None,
+            )  # fmt: skip
             client.response_callbacks.clear()  # replies as they come: parsing them twice costs more than reading
             self._nodes[node] = client
         return self._nodes[node]
@@ -167,7 +188,7 @@ class Store:
                 self._slots = self._slot_map()
             return self._slots[slot_of(key)]
         if self._mode == "sentinel":
-            return self._master()
+            return self._of_service()
         return self._parts.netloc.rpartition("@")[2]
 
     def _slot_map(self) -> list[str]:
@@ -181,9 +202,9 @@ class Store:
             if isinstance(reply, Exception):
                 raise StoreReplyError(f"{seed}: {reply}; is it a cluster? Else use {self._scheme}://")
             slots = [seed] * _SLOTS
-            for first, last, master, *_replicas in reply:
-                host = master[0].decode() if master[0] else seed.rpartition(":")[0]
-                slots[first : last + 1] = [f"{host}:{master[1]}"] * (last - first + 1)
+            for first, last, *nodes in reply:
+                named = [f"{one[0].decode() if one[0] else seed.rpartition(':')[0]}:{one[1]}" for one in nodes]
+                slots[first : last + 1] = [self._chosen(named)] * (last - first + 1)
             return slots
         raise StoreUnreachableError(f"no node of the cluster answers: {'; '.join(causes)}")
 
@@ -191,14 +212,30 @@ class Store:
         named = self._parts.netloc.rpartition("@")[2].split(",")
         return [address if ":" in address else f"{address}:6379" for address in named]
 
-    def _master(self) -> str:
+    def _chosen(self, nodes: Sequence[str]) -> str:
+        """Of a master and its replicas the one to ask: always the same replica, for replicas differ in what they have.
+
+        A replica that did not answer once is not asked again.
+        """
+        replicas = sorted(node for node in nodes[1:] if node not in self._silent) if self._replicas else []
+        return replicas[0] if replicas else nodes[0]
+
+    def _of_service(self) -> str:
         if not self._slots:
             service = self._parts.path.strip("/")
             hosts = [(host, int(port)) for host, _, port in (seed.rpartition(":") for seed in self._seeds())]
             try:
                 sentinel = Sentinel(hosts, socket_timeout=2)  # type: ignore[no-untyped-call] # nor here
-                host, port = sentinel.discover_master(service)  # type: ignore[no-untyped-call] # nor here
+                nodes = [sentinel.discover_master(service)]  # type: ignore[no-untyped-call] # nor here
+                nodes += sentinel.discover_slaves(service) if self._replicas else []  # type: ignore[no-untyped-call]
             except MasterNotFoundError as error:
                 raise StoreUnreachableError(f"no Sentinel names a master of {service}: {error}") from error
-            self._slots = [f"{host}:{port}"]
+            self._slots = [self._chosen([f"{host}:{port}" for host, port in nodes])]
         return self._slots[0]
+
+
+def _read_only(connection: Any) -> None:
+    """Say to a node of a cluster that its answers may be a replica's; a master does not mind."""
+    connection.on_connect()
+    connection.send_command("READONLY")
+    connection.read_response()

@@ -35,6 +35,7 @@ def streams_of(store: Store, kind: Kind, shards: int | None = None) -> list[str]
 
     `shards` overrides the number that the cluster was made with.
     """
+    store = store.primary  # a list that a replica has not learned of yet would leave out streams already read
     if kind is Kind.LOG_META:
         return [f"{{tp:{topic.topic_id}:{index}}}:log" for topic in topics(store) for index in range(topic.partitions)]
     count = shards if shards is not None else _shards(store, _CONFIG_KEYS[kind])

@@ -30,11 +30,20 @@ class SourceOptions:
     ending_ids: str = LATEST
     fail_on_data_loss: bool = False
     bad_records: str = "quarantine"
+    fields: str = "all"
+    read_from: str = "primary"
+    decoder: str = "auto"
 
     @property
     def read_options(self) -> ReadOptions:
         """The same for the reader."""
-        return ReadOptions(self.page_count, self.fail_on_data_loss, self.bad_records == "fail")
+        return ReadOptions(
+            self.page_count,
+            self.fail_on_data_loss,
+            fail_on_bad_records=self.bad_records == "fail",
+            light=self.fields == "light",
+            decoder=self.decoder,
+        )
 
     @property
     def starts(self) -> dict[str, EntryId]:
@@ -48,7 +57,7 @@ class SourceOptions:
 
     def store(self) -> Store:
         """A store to read from; its owner closes it."""
-        return Store(self.url, self.password_env)
+        return Store(self.url, self.password_env, replicas=self.read_from == "replica")
 
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
@@ -62,8 +71,6 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
     kind = options.get("kind", "")
     if kind not in set(Kind):
         raise ValueError(f"option kind is {kind!r}; expected one of {', '.join(Kind)}")
-    if options.get("decoder", "auto") not in {"auto", "python"}:
-        raise ValueError(f"option decoder is {options['decoder']!r}; this build has python only")
     found = SourceOptions(
         url,
         Kind(kind),
@@ -77,7 +84,12 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         ending_ids=options.get("endingIds", LATEST),
         fail_on_data_loss=_choice(options, "failOnDataLoss", ("false", "true")) == "true",
         bad_records=_choice(options, "badRecords", ("quarantine", "fail")),
+        fields=_choice(options, "fields", ("all", "light")),
+        read_from=_choice(options, "readFrom", ("primary", "replica")),
+        decoder=_choice(options, "decoder", ("auto", "fast", "python")),
     )
+    if found.fields == "light" and found.kind is not Kind.SHARE_STATE:
+        raise ValueError(f"option fields is 'light', which is for kind share_state, not {kind}")
     _ = found.starts, found.ends  # a mistake in them is told now, not by a worker
     return found
 

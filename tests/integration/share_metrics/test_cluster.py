@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +15,11 @@ import redis
 from pyspark.sql import SparkSession
 
 from share_metrics.ingest import Source, start, stored
-from share_metrics.reader import Kind, Reader, ReadOptions
+from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions, Store
 from share_metrics.reader.planning import Goal
 from share_metrics.reader.store import slot_of
 from tests.contracts.cluster_nodes import ClusterNodes
+from tests.contracts.deployment import Server
 from tests.unit.share_metrics.worlds import snapshot, update
 
 from .world import Log, World
@@ -137,3 +140,64 @@ def test_a_running_stream_follows_slots_that_move(spark: SparkSession, cluster: 
     found = stored(spark, tmp_path, Kind.SHARE_STATE).select("stream", "entry_id", "record_type").collect()
     assert {row.record_type for row in found} == {"claim", "update"}
     assert sorted((row.stream, row.entry_id) for row in found) == written(cluster)
+
+
+def from_replicas(cluster: ClusterWorld, starts: dict[str, Position] | None = None) -> list[dict[str, Any]]:
+    """Every row that a reader of replicas finds, gaps included."""
+    with Store(cluster.url, replicas=True) as store:
+        reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=4))
+        plans = reader.plan(starts or {}, reader.tips(reader.streams()))
+        batches = [batch for plan in plans.values() for batch in reader.read(plan.ranges, plan.gaps)]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def pages_served(server: Server) -> int:
+    """How many XRANGE a node has answered since its counters were set back."""
+    (info,) = asyncio.run(server.run(("INFO", "commandstats")))
+    counted = re.search(rb"cmdstat_xrange:calls=(\d+)", info)
+    return int(counted[1]) if counted else 0
+
+
+@pytest.mark.rule("PM-5", "PM-14")
+def test_pages_come_from_replicas(cluster: ClusterWorld) -> None:
+    for number, stream in enumerate(STREAMS):
+        Log(cluster, stream).state(*(update(at) for at in range(3 * number)))
+    asyncio.run(cluster.nodes.in_step())
+    for server in cluster.nodes.servers:
+        asyncio.run(server.run(("CONFIG", "RESETSTAT")))
+    found = from_replicas(cluster)
+    assert sorted((row["stream"], row["entry_id"]) for row in found) == written(cluster)
+    replicas = [pages_served(pair.replica) for pair in cluster.nodes.pairs]
+    assert min(replicas) > 0
+    # A master answers what plans ask by a function, which looks at one entry of each epoch; `written` asks it too.
+    assert all(pages_served(pair.master) <= 2 * len(STREAMS) for pair in cluster.nodes.pairs)
+
+
+@pytest.mark.rule("PM-5", "PM-11")
+def test_a_replica_that_is_behind_loses_nothing(cluster: ClusterWorld) -> None:
+    logs = [Log(cluster, stream) for stream in STREAMS[:3]]
+    for log in logs[:2]:
+        log.state(*(update(at) for at in range(9)))
+    asyncio.run(cluster.nodes.in_step())
+    asyncio.run(cluster.nodes.let_replicate(False))
+    for log in logs:
+        log.state(*(update(at) for at in range(9, 20)))
+    cluster.redis.xtrim(STREAMS[1], minid="1-5", approximate=False)
+    starts = {STREAMS[1]: Position(EntryId(1, 2), 3)}
+    found = from_replicas(cluster, starts)
+    assert [json.loads(row["error"])["lost"] for row in found if row["record_type"] == "gap"] == [2]
+    entries = [(row["stream"], row["entry_id"]) for row in found if row["record_type"] != "gap"]
+    assert sorted(entries) == written(cluster)
+    # Where a reader stood behind what the replica has: nothing is lost, and nothing comes twice.
+    read = {stream: Position(EntryId(1, 20), 21) for stream in STREAMS[:2]}
+    read[STREAMS[2]] = Position(EntryId(1, 11), 12)
+    assert from_replicas(cluster, read) == []
+
+
+@pytest.mark.rule("PM-5", "PM-14")
+def test_without_a_replica_that_answers_its_master_is_read(cluster: ClusterWorld) -> None:
+    Log(cluster, STREAMS[0]).state(update(1), update(2))
+    asyncio.run(cluster.nodes.let_replicate(True))  # so that the next test finds the nodes mended
+    cluster.nodes.pair_of(STREAMS[0]).replica.stop()
+    found = from_replicas(cluster)
+    assert [row["entry_id"] for row in found] == ["1-0", "1-1", "1-2"]

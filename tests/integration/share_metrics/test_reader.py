@@ -10,6 +10,7 @@ import pytest
 
 from group_coordinator.core import records as r
 from kip932.ids import topic_id_text
+from kip932.state_batches import StateBatch
 from share_coordinator.core.records import ShareTombstone
 from share_metrics.reader import (
     DataLossError,
@@ -167,6 +168,16 @@ def test_malformed_and_later_entries_are_counted_rows(world: World) -> None:
     assert found[1]["raw"] == b"\xff\xff"
     with pytest.raises(DataLossError, match=r"entry 1-1 of .* is no record"):
         read_all(world, options=ReadOptions(fail_on_bad_records=True))
+
+
+@pytest.mark.rule("PM-78")
+def test_only_share_state_can_be_read_light(world: World) -> None:
+    world.make_cluster(state_shards=1)
+    Log(world, S0).state(snapshot(1, batches=[StateBatch(2, 3, 0, 1)]))
+    found = read_all(world, options=ReadOptions(light=True))
+    assert [(row["start_offset"], row["state_batches"]) for row in found] == [(None, None), (1, None)]
+    with world.store() as store, pytest.raises(ValueError, match="only share_state can be read light, not group"):
+        Reader(store, Kind.GROUP, ReadOptions(light=True))
 
 
 @pytest.mark.rule("PM-17")

@@ -48,6 +48,23 @@ def test_a_snapshot_becomes_a_row() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.rule("PM-78")
+def test_light_rows_have_everything_but_their_state_batches() -> None:
+    entries = [
+        state_entry(AT, snapshot(110, 3, batches=[StateBatch(111, 112, 0, 1)], stats=WriteStats(CAUSE_ACK, hwm=130))),
+        state_entry(AT, update(112, batches=[StateBatch(113, 113, 2, 1)])),
+        state_entry(AT, ShareTombstone(KEY)),
+        RawEntry(STREAM, AT, "C", claim_record(1, 2, "h:1", "n", 1_234)),
+        RawEntry(STREAM, AT, "S", b"\xff"),
+    ]
+    light = decode_page(Kind.SHARE_STATE, entries, light=True)
+    assert light.schema.equals(schema_of(Kind.SHARE_STATE))
+    assert light.column("state_batches").null_count == len(entries)
+    full = decode_page(Kind.SHARE_STATE, entries)
+    assert full.column("state_batches").null_count == 3
+    assert light.drop_columns(["state_batches"]).equals(full.drop_columns(["state_batches"]))
+
+
 @pytest.mark.rule("PM-16")
 def test_absent_numbers_are_null() -> None:
     row = decode(Kind.SHARE_STATE, state_entry(AT, update(-1, -1)))

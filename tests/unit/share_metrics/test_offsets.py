@@ -26,6 +26,13 @@ def test_the_earliest_position_counts_what_was_trimmed_before() -> None:
 
 
 @pytest.mark.rule("PM-7")
+def test_an_id_has_one_before_it() -> None:
+    assert EntryId(3, 4).before == EntryId(3, 3)
+    assert EntryId(3, 0).before == EntryId(2, 2**64 - 1)
+    assert EntryId(0, 0).before == EntryId(0, 0)
+
+
+@pytest.mark.rule("PM-7")
 def test_ids_are_ordered_as_numbers() -> None:
     assert entry_id(b"9-2") < entry_id("9-10") < entry_id("10-0")
 

@@ -26,6 +26,24 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert (told.split_entries, told.page_count, told.max_rows_per_trigger) == (250_000, 5_000, 300_000)
     assert (told.kind, told.fail_on_data_loss, told.bad_records) == (Kind.GROUP, False, "quarantine")
     assert told.num_partitions >= 2
+    assert (told.fields, told.read_from) == ("all", "primary")
+
+
+@pytest.mark.rule("PM-5", "PM-78")
+def test_light_fields_are_a_readers_option() -> None:
+    assert read_options({**MIN, "kind": "share_state", "fields": "light"}).read_options.light
+    assert not read_options({**MIN, "kind": "share_state"}).read_options.light
+
+
+@pytest.mark.rule("PM-5")
+def test_a_replica_is_read_only_where_one_is_asked_for() -> None:
+    for url in ("redis+cluster://h:1", "redis+sentinel://h:1/main"):
+        with read_options({**MIN, "url": url}).store() as store:
+            assert store.primary is store
+        with read_options({**MIN, "url": url, "readFrom": "replica"}).store() as store:
+            assert store.primary is not store
+    with read_options({**MIN, "readFrom": "replica"}).store() as store:
+        assert store.primary is store  # the URL of one server names it, whatever it is
 
 
 @pytest.mark.rule("PM-5")
@@ -50,7 +68,10 @@ def test_options_travel_to_workers() -> None:
         ("numPartitions", "two", "option numPartitions is 'two'"),
         ("failOnDataLoss", "maybe", "option failOnDataLoss is 'maybe'"),
         ("badRecords", "skip", "option badRecords is 'skip'"),
-        ("decoder", "fast", "option decoder is 'fast'; this build has python only"),
+        ("fields", "few", "option fields is 'few'; expected one of all, light"),
+        ("fields", "light", "option fields is 'light', which is for kind share_state, not group"),
+        ("readFrom", "anywhere", "option readFrom is 'anywhere'; expected one of primary, replica"),
+        ("decoder", "slow", "option decoder is 'slow'; expected one of auto, fast, python"),
         ("startingIds", "{", "are not JSON"),
     ],
 )

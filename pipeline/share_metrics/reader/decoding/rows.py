@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ class RawEntry(NamedTuple):
     record: bytes
 
 
+_light: Final = partial(decode_share_state, light=True)
 _DECODERS: Final[dict[Kind, Callable[[str, bytes], dict[str, Any] | None]]] = {
     Kind.SHARE_STATE: decode_share_state,
     Kind.GROUP: decode_group,
@@ -34,8 +36,11 @@ _DECODERS: Final[dict[Kind, Callable[[str, bytes], dict[str, Any] | None]]] = {
 }
 
 
-def decode(kind: Kind, entry: RawEntry) -> dict[str, Any]:
-    """The row of an entry. Bytes that are no record make a row of type `malformed` with `error` and `raw`."""
+def decode(kind: Kind, entry: RawEntry, *, light: bool = False) -> dict[str, Any]:
+    """The row of an entry. Bytes that are no record make a row of type `malformed` with `error` and `raw`.
+
+    `light`: state batches stay out; so does what is wrong in them (PM-78).
+    """
     row: dict[str, Any] = {
         "stream": entry.stream,
         "entry_id": str(entry.id),
@@ -47,15 +52,15 @@ def decode(kind: Kind, entry: RawEntry) -> dict[str, Any]:
         row["topic_id"], row["partition"] = topic_partition(entry.stream)
     try:
         found = _OF_ANY_LOG[entry.letter](entry.record) if entry.letter in _OF_ANY_LOG else None
-        found = found or _DECODERS[kind](entry.letter, entry.record)
+        found = found or (_light if light else _DECODERS[kind])(entry.letter, entry.record)
     except (DecodeError, ValueError) as error:
         return row | {"record_type": MALFORMED, "error": f"type {entry.letter!r}: {error}", "raw": entry.record}
     return row | (found or {"record_type": UNKNOWN, "error": f"type {entry.letter!r} of a later build"})
 
 
-def decode_page(kind: Kind, entries: Iterable[RawEntry]) -> Any:
-    """A `pyarrow.RecordBatch` with one row for each entry, in order."""
-    return to_batch(kind, [decode(kind, entry) for entry in entries])
+def decode_page(kind: Kind, entries: Iterable[RawEntry], *, light: bool = False) -> Any:
+    """A `pyarrow.RecordBatch` with one row for each entry, in order. Only `share_state` can be read `light`."""
+    return to_batch(kind, [decode(kind, entry, light=light) for entry in entries])
 
 
 def gap_row(gap: Gap) -> dict[str, Any]:

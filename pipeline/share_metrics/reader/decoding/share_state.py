@@ -9,17 +9,20 @@ from kip932.records.v1 import share_state_log_pb2 as pb
 
 from .values import known, time_us, topic_text
 
-_TYPES: Final = {"S": ("snapshot", "snapshot"), "U": ("update", "update"), "T": ("tombstone", None)}
+TYPES: Final = {"S": ("snapshot", "snapshot"), "U": ("update", "update"), "T": ("tombstone", None)}
 
 
-def decode_share_state(letter: str, data: bytes) -> dict[str, Any] | None:
-    """A row's own columns; None for a type or version of a later build. Raises ValueError, DecodeError."""
-    if letter not in _TYPES:
+def decode_share_state(letter: str, data: bytes, *, light: bool = False) -> dict[str, Any] | None:
+    """A row's own columns; None for a type or version of a later build. Raises ValueError, DecodeError.
+
+    `light`: without the state batches, which are most of a record (PM-78).
+    """
+    if letter not in TYPES:
         return None
     message = pb.ShareStateRecord.FromString(data)
     if message.record_version:
         return None
-    record_type, field = _TYPES[letter]
+    record_type, field = TYPES[letter]
     found = message.WhichOneof("value")
     if found != field:
         raise ValueError(f"an entry of type {letter} holds {found or 'no value'}; expected {field or 'no value'}")
@@ -31,22 +34,22 @@ def decode_share_state(letter: str, data: bytes) -> dict[str, Any] | None:
         "partition": message.key.partition,
     }
     if field == "snapshot":
-        row |= _value(message.snapshot)
+        row |= _value(message.snapshot, light)
         row["state_epoch"] = known(message.snapshot.state_epoch)
         row["create_ts"] = time_us(message.snapshot.create_timestamp)
         row["write_ts"] = time_us(message.snapshot.write_timestamp)
     elif field == "update":
-        row |= _value(message.update)
+        row |= _value(message.update, light)
     return row
 
 
-def _value(value: pb.ShareSnapshot | pb.ShareUpdate) -> dict[str, Any]:
+def _value(value: pb.ShareSnapshot | pb.ShareUpdate, light: bool) -> dict[str, Any]:
     count = value.delivery_complete_count if value.HasField("delivery_complete_count") else -1
     return {
         "snapshot_epoch": value.snapshot_epoch,
         "leader_epoch": known(value.leader_epoch),
         "start_offset": known(value.start_offset),
         "delivery_complete_count": known(count),
-        "state_batches": batches_from_messages(value.state_batches),
+        "state_batches": None if light else batches_from_messages(value.state_batches),
         **stats_from_message(value.stats)._asdict(),
     }

@@ -8,7 +8,7 @@ from typing import Final
 from kip932.ids import TOPIC_ID_BYTES, topic_id_text
 
 #: Last millisecond of the year 9999: what lies beyond is no time, and Spark could not show it.
-_TIME_MS_MAX: Final = 253_402_300_799_999
+TIME_MS_MAX: Final = 253_402_300_799_999
 
 
 @lru_cache(maxsize=65_536)  # one text for each distinct id (PM-79)
@@ -21,7 +21,7 @@ def topic_text(topic_id: bytes) -> str:
 
 def time_us(time_ms: int) -> int | None:
     """Microseconds for Arrow; None for 0, which no writer's clock shows. Raises ValueError for what is no time."""
-    if not 0 <= time_ms <= _TIME_MS_MAX:
+    if not 0 <= time_ms <= TIME_MS_MAX:
         raise ValueError(f"{time_ms} ms since 1970 is no time before the year 10000")
     return time_ms * 1000 or None
 

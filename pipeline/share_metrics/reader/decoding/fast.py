@@ -1,0 +1,144 @@
+"""Share-state entries straight into Arrow, by package ptars where it is installed (PM-5, PM-68, PM-82).
+
+It gives the very batches that `rows` gives, or none: what is not plainly a record of this build, page by page, is left
+to the Python decoder, which says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import groupby
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip932.ids import TOPIC_ID_BYTES
+from kip932.records.v1 import share_state_log_pb2 as pb
+from share_metrics.reader.schemas import Kind, schema_of
+
+from .rows import RawEntry, decode, to_batch
+from .share_state import TYPES
+from .values import TIME_MS_MAX, topic_text
+
+_SCHEMA: Final = schema_of(Kind.SHARE_STATE)
+_STATS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "max_dc", "sum_dc", "hwm", "speo")
+
+
+def is_there() -> bool:
+    """Whether the package can be imported."""
+    try:
+        import ptars  # noqa: F401, PLC0415 - an extra, and young
+    except ImportError:
+        return False
+    return True
+
+
+def decode_fast(entries: Sequence[RawEntry], *, light: bool = False) -> Any:
+    """A `pyarrow.RecordBatch` with one row for each entry of a share-state log, in order: as `decode_page` makes it."""
+    parts = []
+    for plain, run in groupby(entries, lambda entry: entry.letter in TYPES):
+        part = list(run)
+        made = _plain(part, light) if plain else None
+        rows = [decode(Kind.SHARE_STATE, entry, light=light) for entry in part] if made is None else []
+        parts.append(to_batch(Kind.SHARE_STATE, rows) if made is None else made)
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_batches(parts) if parts else to_batch(Kind.SHARE_STATE, [])
+
+
+@cache
+def _handler() -> Any:
+    import ptars  # noqa: PLC0415 - see is_there
+
+    config = ptars.PtarsConfig(list_value_name="element")
+    return ptars.HandlerPool([pb.DESCRIPTOR], config=config).get_for_message(pb.ShareStateRecord.DESCRIPTOR)
+
+
+def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
+    """The batch of entries that all have a letter of the kind; None where one is not plainly a record."""
+    try:
+        message = _handler().list_to_record_batch([entry.record for entry in entries])
+    except ValueError:  # bytes that are no message
+        return None
+    letters = pa.array([entry.letter for entry in entries])
+    key, snapshot, update = (message.column(name) for name in ("key", "snapshot", "update"))
+    if not _is_plain(message, letters, key, snapshot, update):
+        return None
+    columns = {
+        "stream": pa.array([entry.stream for entry in entries]),
+        "entry_id": pa.array([str(entry.id) for entry in entries]),
+        "epoch": pa.array([entry.id.epoch for entry in entries], pa.int64()),
+        "seq": pa.array([entry.id.seq for entry in entries], pa.int64()),
+        "ts": _time(message.column("append_time_ms")),
+        "record_type": _mapped(letters, lambda letter: TYPES[letter][0]),
+        "bytes": pa.array([len(entry.record) for entry in entries], pa.int32()),
+        "group_id": pc.struct_field(key, "group_id"),
+        "topic_id": _mapped(pc.struct_field(key, "topic_id"), topic_text),
+        "partition": pc.struct_field(key, "partition"),
+        "state_epoch": _known(pc.struct_field(snapshot, "state_epoch")),
+        "create_ts": _time(pc.struct_field(snapshot, "create_timestamp")),
+        "write_ts": _time(pc.struct_field(snapshot, "write_timestamp")),
+        **_values(snapshot, update, light),
+    }
+    absent = {field.name: pa.nulls(len(entries), field.type) for field in _SCHEMA if field.name not in columns}
+    arrays = [(columns | absent)[field.name].cast(field.type) for field in _SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _is_plain(message: Any, letters: Any, key: Any, snapshot: Any, update: Any) -> bool:
+    """Of version 0, with a whole key, the value of its letter, and times that are times."""
+    times = (
+        message.column("append_time_ms"),
+        pc.struct_field(snapshot, "create_timestamp"),
+        pc.struct_field(snapshot, "write_timestamp"),
+    )
+    return bool(
+        not pc.any(pc.not_equal(message.column("record_version"), 0)).as_py()
+        and not key.null_count
+        and not pc.any(pc.not_equal(pc.binary_length(pc.struct_field(key, "topic_id")), TOPIC_ID_BYTES)).as_py()
+        and pc.equal(letters, "S").equals(snapshot.is_valid())
+        and pc.equal(letters, "U").equals(update.is_valid())
+        and not any(pc.any(pc.or_(pc.less(time, 0), pc.greater(time, TIME_MS_MAX))).as_py() for time in times)
+    )
+
+
+def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any]:
+    """What snapshots and updates both have; null in tombstones."""
+
+    def either(name: str) -> Any:
+        return pc.coalesce(pc.struct_field(snapshot, name), pc.struct_field(update, name))
+
+    stats = [pc.struct_field(value, "stats") for value in (snapshot, update)]
+
+    def stat(name: str) -> Any:
+        return pc.coalesce(*(pc.struct_field(one, name) for one in stats))
+
+    written = pc.or_(snapshot.is_valid(), update.is_valid())
+    batches = {} if light else {"state_batches": either("state_batches")}
+    return batches | {
+        "snapshot_epoch": either("snapshot_epoch"),
+        "leader_epoch": _known(either("leader_epoch")),
+        "start_offset": _known(either("start_offset")),
+        "delivery_complete_count": _known(either("delivery_complete_count")),
+        "cause": pc.if_else(written, pc.fill_null(stat("cause"), 0), pa.scalar(None, pa.int32())),
+        **{name: stat(name) for name in _STATS},
+    }
+
+
+def _known(values: Any) -> Any:
+    """Null for −1, Kafka's word for absent."""
+    return pc.if_else(pc.less(values, 0), pa.scalar(None, values.type), values)
+
+
+def _time(times_ms: Any) -> Any:
+    """Microseconds; null for 0, which no writer's clock shows."""
+    known = pc.if_else(pc.equal(times_ms, 0), pa.scalar(None, pa.int64()), times_ms)
+    return pc.multiply(known, 1000).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _mapped(values: Any, text: Any) -> Any:
+    """The text of each value, made once for each distinct one (PM-79)."""
+    encoded = values.dictionary_encode()
+    return pa.array([text(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
