@@ -14,9 +14,9 @@ class PersisterSettings:
     request_timeout_ms: int = 30_000
     silence_ms: int = 3_000  # of an unanswered request: then another coordinator, if there is one by now, is asked
     backoff_ms: int = 100
-    backoff_max_ms: int = 30_000
+    backoff_max_ms: int = 1_000  # a coordinator that is back is asked within this: a take-over has a bound too (CM-4)
     jitter: float = 0.2
-    attempts: int = 10
+    attempts: int = 25  # more than the operation's time-out has room for
     keys_per_request: int = 1_000  # SC-97 [R]
     queue_max: int = 10_000  # operations that wait for one node; further ones fail at once
 
@@ -27,4 +27,4 @@ class PersisterSettings:
 
 
 #: SC-94: about 2, 4, 8, 16 s between five attempts.
-KAFKA_PROFILE = PersisterSettings(operation_timeout_ms=180_000, backoff_ms=2_000, attempts=5)
+KAFKA_PROFILE = PersisterSettings(operation_timeout_ms=180_000, backoff_ms=2_000, backoff_max_ms=30_000, attempts=5)

@@ -35,10 +35,27 @@ def test_the_schedules_are_bounded() -> None:
     rng = Random(7)
     ours = PersisterSettings()
     assert [round(ours.pause_ms(n, rng) / (100 * 2 ** (n - 1)), 9) <= 1.2 for n in range(1, 9)] == [True] * 8
-    assert 24_000 <= ours.pause_ms(10, rng) <= 36_000
-    assert ours.attempts == 10
+    assert all(800 <= ours.pause_ms(n, rng) <= 1_200 for n in range(5, ours.attempts))
+    assert ours.attempts == 25
     assert 1_600 <= KAFKA_PROFILE.pause_ms(1, rng) <= 2_400
     assert 12_800 <= KAFKA_PROFILE.pause_ms(4, rng) <= 19_200
+
+
+@pytest.mark.rule("CM-4", "GC-74", "PL-724")
+@pytest.mark.parametrize("down_s", [3.2, 4.0, 7.0])
+def test_a_coordinator_that_is_back_is_asked_within_a_second_or_so(down_s: float) -> None:
+    """However long it was away: what waits is served soon after a take-over, not when a doubled pause ends."""
+
+    async def main() -> None:
+        net = Net()
+        node = net.scripted(*[16] * 40)
+        persister = net.persister()
+        asyncio.get_running_loop().call_later(down_s, node.replies.clear)
+        await persister.write(key(), change())
+        assert now_s() - down_s <= 1.2
+        await persister.close()
+
+    run(main())
 
 
 @pytest.mark.rule("PL-723")
