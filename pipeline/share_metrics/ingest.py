@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -46,6 +46,7 @@ class Source(NamedTuple):
     password_env: str = ""
     fail_on_data_loss: bool = False
     max_rows_per_trigger: int = 300_000
+    read_from: str = "primary"
 
     def options(self, kind: Kind) -> dict[str, str]:
         """Options of the data source."""
@@ -55,6 +56,7 @@ class Source(NamedTuple):
             "passwordEnv": self.password_env,
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "maxRowsPerTrigger": str(self.max_rows_per_trigger),
+            "readFrom": self.read_from,
         }
 
 
@@ -91,13 +93,20 @@ class Running:
     """The queries of a job, begun by `begin`, until they have ended.
 
     A query whose Python worker did not start in time is begun again, a few times: Spark allows it 10 s, which cannot be
-    set and is too little on a machine that is very busy. Nothing is lost by that: it goes on from its checkpoint.
+    set and is too little on a machine that is very busy. Nothing is lost by that: it goes on from its checkpoint. The
+    same holds for the worker that a query needs to begin at all.
     """
 
     def __init__(self, kinds: Sequence[Kind], begin: Callable[[Kind], StreamingQuery]) -> None:
         self._begin = begin
-        self._begun = dict.fromkeys(kinds, 1)
-        self.queries = {kind: begin(kind) for kind in kinds}
+        self._begun = dict.fromkeys(kinds, 0)
+        self.queries: dict[Kind, StreamingQuery] = {}
+        try:
+            for kind in kinds:
+                self.queries[kind] = self._anew(kind)
+        except PySparkException:
+            self.stop()  # the ones before it
+            raise
 
     def wait(self, seconds: int) -> bool:
         """Wait so long for each query; whether all have ended well. Raises what ended one."""
@@ -112,11 +121,22 @@ class Running:
         try:
             return bool(self.queries[kind].awaitTermination(seconds))
         except StreamingQueryException as error:
-            if _LATE not in str(error) or self._begun[kind] == _BEGUN_MAX:
-                raise
-            self._begun[kind] += 1
-            self.queries[kind] = self._begin(kind)
+            self._heed(kind, error)
+            self.queries[kind] = self._anew(kind)
             return False
+
+    def _anew(self, kind: Kind) -> StreamingQuery:
+        while True:
+            self._begun[kind] += 1
+            try:
+                return self._begin(kind)
+            except PySparkException as error:
+                self._heed(kind, error)
+
+    def _heed(self, kind: Kind, error: PySparkException) -> None:
+        """Raise the error unless it may be better the next time."""
+        if _LATE not in str(error) or self._begun[kind] >= _BEGUN_MAX:
+            raise error
 
 
 def stored(spark: SparkSession, data: Path, kind: Kind) -> DataFrame:
@@ -133,6 +153,17 @@ def read_folders(spark: SparkSession, kind: Kind, folders: Sequence[Path]) -> Da
     schema = from_arrow_schema(schema_of(kind))
     reader = spark.read.schema(schema).option("basePath", str(folders[0].parent))
     return reader.parquet(*map(str, folders)).select(*schema.names)
+
+
+def write_batch(  # noqa: PLR0917 - what a batch is
+    spark: SparkSession, data: Path, kind: Kind, batch: DataFrame, number: int, watch: Watch
+) -> None:
+    """Write one micro-batch to the folder of its number. A batch that comes again replaces what it wrote before."""
+    watch.step(kind, number, Step.BEGUN)
+    target = raw(data, kind) / batch_name(number)
+    write_folder(batch.coalesce(1), target, lambda step: watch.step(kind, number, step))
+    # Read from what was written: to look at `batch` once more would be to ask the store once more (PM-77).
+    watch.rows(kind, read_folders(spark, kind, [target]))
 
 
 def write_folder(rows: DataFrame, target: Path, told: Callable[[Step], None] = lambda step: None) -> None:
@@ -152,11 +183,7 @@ def _query(  # noqa: PLR0917 - the parts of one query
     spark: SparkSession, source: Source, data: Path, kind: Kind, trigger_s: float | None, watch: Watch
 ) -> StreamingQuery:
     def write(batch: DataFrame, number: int) -> None:
-        watch.step(kind, number, Step.BEGUN)
-        target = raw(data, kind) / batch_name(number)
-        write_folder(batch.coalesce(1), target, lambda step: watch.step(kind, number, step))
-        # Read from what was written: to look at `batch` once more would be to ask the store once more (PM-77).
-        watch.rows(kind, read_folders(spark, kind, [target]))
+        write_batch(spark, data, kind, batch, number, watch)
 
     rows = spark.readStream.format("redis_streams").options(**source.options(kind)).load()
     query = rows.writeStream.foreachBatch(write).queryName(kind)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 from pyspark.sql.streaming.query import StreamingQuery
@@ -106,9 +107,12 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell) ->
         if gauges is not None:
             gauges.take(kind, rows)
 
-    running = start(
-        spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=Watch(step, take)
-    )
+    try:
+        running = start(
+            spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=Watch(step, take)
+        )
+    except PySparkException as error:
+        raise QueryError(str(error)) from error
     day = datetime.now(UTC).date()
     try:
         while not running.wait(_POLL_S):

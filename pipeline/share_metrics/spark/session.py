@@ -39,6 +39,9 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # A query that is stopped amid a batch looks for its cause with a regular expression, in a long text: with the usual
+    # stack its thread overflows and prints a thousand lines.
+    "spark.driver.extraJavaOptions": "-Xss4m",
     "spark.sql.session.timeZone": "UTC",
     # A reader with pushFilters fails while this is off, as it is by default (PM-15).
     "spark.sql.python.filterPushdown.enabled": "true",

@@ -6,25 +6,31 @@ import os
 import signal
 import subprocess
 import threading
+from collections import deque
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from share_metrics.ingest import Source, Step, Watch, start, stored
+from share_metrics.ingest import Source, Step, Watch, start, stored, write_batch
 from share_metrics.reader import Kind
+from share_metrics.spark.options import read_options
+from share_metrics.spark.source import StreamReader
 from tests.unit.share_metrics.worlds import snapshot, update
 
 from .world import SHAREGROUPS, Log, World, finish
 
 S0, S1 = "{sgs:0}:log", "{sgs:1}:log"
 STATE: Final = [Kind.SHARE_STATE]
-CRASHES: Final = 20
-#: Processes killed with SIGKILL: each costs a start of Spark. The long run takes INGEST_KILLS=20.
-KILLS: Final = int(os.environ.get("INGEST_KILLS", "2"))
+#: Ends of Spark's queries, and processes killed with SIGKILL. The first cost a start of a query each, the others one of
+#: Spark: the long run takes INGEST_ENDS=20 INGEST_KILLS=20.
+ENDS: Final = int(os.environ.get("INGEST_ENDS", "4"))
+KILLS: Final = int(os.environ.get("INGEST_KILLS", "1"))
 BOUND_S: Final = 120
 
 
@@ -63,40 +69,97 @@ def ids(spark: SparkSession, data: Path) -> list[tuple[str, str]]:
     return sorted((row.stream, row.entry_id) for row in found)
 
 
+def fill(logs: list[Log], random: Random) -> None:
+    for log in logs:
+        log.state(snapshot(0), *(update(number) for number in range(random.randrange(6))))
+
+
+def struck(error: Exception) -> None:
+    """Raise what was not ours."""
+    if "EndedError" not in str(error):
+        raise error
+
+
 @pytest.mark.rule("PM-35", "PM-36", "PM-68")
-def test_twenty_ends_at_random_steps_leave_what_an_unbroken_run_leaves(
-    spark: SparkSession, world: World, tmp_path: Path
+@pytest.mark.parametrize("steps", [(Step.BEGUN, Step.WRITTEN), (Step.SHOWN, Step.REMOVED)], ids=str)
+def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
+    spark: SparkSession, world: World, tmp_path: Path, steps: tuple[Step, ...]
 ) -> None:
+    """Spark's own queries, ended in their first batch and again when they repeat it; then by chance."""
+    world.make_cluster(state_shards=2)
+    logs = [Log(world, S0), Log(world, S1)]
+    random = Random(str(steps))
+    fill(logs, random)
+    more = [random.choice([Step.BEGUN, Step.WRITTEN, Step.SHOWN]) for _ in range(ENDS // 2 - len(steps))]
+    for step in (*steps, *more):
+        fault = Fault(step, 0 if step in steps else random.randrange(2))
+        for _ in range(8):
+            try:
+                run(spark, world, tmp_path, Watch(step=fault))
+            except StreamingQueryException as error:
+                struck(error)
+                break
+            fill(logs, random)
+        else:
+            raise AssertionError(f"no query came to {step}")
+    (tmp_path / "raw" / "share_state" / ".unfinished.batch=00000099.x").mkdir()  # half a batch of a job killed by force
+    run(spark, world, tmp_path)
+    whole = spark.read.format("redis_streams").options(url=world.url, kind="share_state").load()
+    assert rows(spark, tmp_path) == sorted(map(str, whole.collect()))
+    assert ids(spark, tmp_path) == entries(world, S0, S1)
+
+
+class Engine:
+    """What Spark does with a query: notes where a batch ends, has it written, and then notes that it is done."""
+
+    def __init__(self, spark: SparkSession, world: World, data: Path) -> None:
+        self._spark = spark
+        self._data = data
+        self._source = StreamReader(read_options({"url": world.url, "kind": "share_state", "numPartitions": "2"}))
+        self._ends = [self._source.initialOffset()]
+        self._done = 0
+
+    def run(self, watch: Watch) -> None:
+        """Batches of at most 7 rows until there is nothing more."""
+        while True:
+            begin = self._ends[self._done]
+            if len(self._ends) == self._done + 1:
+                end = self._source.latestOffset(begin, ReadMaxRows(7))
+                if end == begin:
+                    return
+                self._ends.append(end)
+            tasks = self._source.partitions(begin, self._ends[self._done + 1])
+            table = pa.Table.from_batches([batch for task in tasks for batch in self._source.read(task)])
+            batch = self._spark.createDataFrame(table)
+            write_batch(self._spark, self._data, Kind.SHARE_STATE, batch, self._done, watch)
+            self._done += 1
+
+
+@pytest.mark.rule("PM-35", "PM-36", "PM-68")
+def test_twenty_ends_at_random_steps_leave_every_entry_once(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """The same without the start of a query, which costs seconds: Spark's part is played by `Engine`."""
     world.make_cluster(state_shards=2)
     logs = [Log(world, S0), Log(world, S1)]
     random = Random(68)
-    broken, whole = tmp_path / "broken", tmp_path / "whole"
-    struck: list[Step] = []
-    for _ in range(8 * CRASHES):
-        if len(struck) == CRASHES:
-            break
-        for log in logs:
-            log.state(snapshot(0), *(update(number) for number in range(random.randrange(6))))
+    engine = Engine(spark, world, tmp_path)
+    seen: list[Step] = []
+    while len(seen) < 20:
+        fill(logs, random)
         fault = Fault(random.choice(list(Step)), random.randrange(2))
         try:
-            run(spark, world, broken, Watch(step=fault))
-        except StreamingQueryException as error:
-            if "EndedError" not in str(error):
-                raise
-            struck.append(fault.at)
-    assert len(struck) == CRASHES
-    assert set(struck) == set(Step)
-    (broken / "raw" / "share_state" / ".unfinished.batch=00000099.x").mkdir()  # half a batch of a job killed by force
-    run(spark, world, broken)
-    run(spark, world, whole)
-    assert rows(spark, broken) == rows(spark, whole)
-    assert ids(spark, broken) == entries(world, S0, S1)
+            engine.run(Watch(step=fault))
+        except EndedError:
+            seen.append(fault.at)
+    assert set(seen) == set(Step)
+    engine.run(Watch())
+    assert ids(spark, tmp_path) == entries(world, S0, S1)
 
 
 class Process:
     """`sharegroups metrics ingest --continuous` as a process, from its start to SIGKILL."""
 
     def __init__(self, world: World, data: Path, log: Any) -> None:
+        self.data = data
         command = [SHAREGROUPS, "metrics", "ingest", "--store", world.url, "--data", str(data)]
         self.process = subprocess.Popen(
             [*command, "--continuous", "--trigger", "0.05"], stderr=subprocess.PIPE, stdout=log, text=True
@@ -105,12 +168,15 @@ class Process:
     def live_for(self, batches: int) -> None:
         """Until it has told of so many batches."""
         assert self.process.stderr is not None
+        told: deque[str] = deque(maxlen=40)
         seen = 0
         for line in self.process.stderr:
+            told.append(line)
             seen += "is written" in line
             if seen == batches:
                 return
-        raise AssertionError(f"the job ended by itself, with {self.process.wait(BOUND_S)}")
+        status = self.process.wait(BOUND_S)
+        raise AssertionError(f"the job ended by itself, with {status}, in {self.data}:\n{''.join(told)}")
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -145,5 +211,6 @@ def test_a_killed_process_leaves_every_entry_once(spark: SparkSession, world: Wo
     finally:
         over.set()
         writer.join(BOUND_S)
-    run(spark, world, tmp_path / "data")
+    # All that has been written since in one batch: it may be a lot.
+    finish(start(spark, Source(world.url), tmp_path / "data", STATE))
     assert ids(spark, tmp_path / "data") == entries(world, S0, S1)

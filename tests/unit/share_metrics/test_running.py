@@ -1,0 +1,73 @@
+"""Queries that end because a Python worker came late are begun again, a few times; others are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from share_metrics.ingest import Running
+from share_metrics.reader import Kind
+
+KIND = Kind.SHARE_STATE
+LATE = "Python worker failed to connect back: nobody knows why"
+
+
+class Query:
+    """Ends as told: with an error, or well."""
+
+    def __init__(self, error: str = "") -> None:
+        self._error = error
+        self.stopped = False
+
+    def awaitTermination(self, _seconds: int) -> bool:  # noqa: N802 - Spark's name
+        if self._error:
+            raise StreamingQueryException(self._error)
+        return True
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Begin:
+    """Begins queries from a list; a text is an error that the beginning itself raises."""
+
+    def __init__(self, *made: Query | str) -> None:
+        self.left = list(made)
+
+    def __call__(self, _kind: Kind) -> Any:
+        found = self.left.pop(0)
+        if isinstance(found, str):
+            raise PySparkException(found)
+        return found
+
+
+@pytest.mark.rule("PM-36")
+def test_a_late_worker_is_waited_for_once_more_wherever_it_was_late() -> None:
+    begin = Begin(LATE, Query(LATE), LATE, Query())
+    running = Running([KIND], begin)
+    assert not running.wait(1)
+    assert running.wait(1)
+    assert begin.left == []
+
+
+def test_no_worker_is_waited_for_for_ever() -> None:
+    with pytest.raises(PySparkException, match="failed to connect back"):
+        Running([KIND], Begin(*[LATE] * 5))
+    begin = Begin(*[Query(LATE) for _ in range(6)])
+    running = Running([KIND], begin)
+    for _ in range(4):
+        assert not running.wait(1)
+    with pytest.raises(StreamingQueryException, match="failed to connect back"):
+        running.wait(1)
+    assert len(begin.left) == 1
+
+
+def test_what_ends_a_query_otherwise_is_raised_and_the_others_are_stopped() -> None:
+    first = Query()
+    with pytest.raises(PySparkException, match="no such source"):
+        Running([KIND, Kind.GROUP], Begin(first, "no such source"))
+    assert first.stopped
+    with pytest.raises(StreamingQueryException, match="disk full"):
+        Running([KIND], Begin(Query("disk full"))).wait(1)
