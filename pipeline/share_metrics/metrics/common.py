@@ -49,14 +49,31 @@ def since(rows: DataFrame, begin: Column) -> DataFrame:
     """Share-state rows from a time on, and before it what says where each share-partition stood then (PM-32).
 
     That is its last snapshot and what follows it, however long ago: else what a share-partition did after an idle time
-    would be compared with nothing. Rows without a time, as gaps, always count.
+    would be compared with nothing. Rows without a time, as gaps, always count. Time is event time (PM-7): what a later
+    owner wrote by a clock that runs behind belongs to the time that its stream had shown before.
     """
-    late = F.col("ts").isNull() | (F.col("ts") >= begin)
-    old = rows.where(~late)
+    marked = _reached(rows, begin)
+    late = F.col("ts").isNull() | F.col("reached")
+    old = marked.where(~late)
     snapshots = old.where("record_type = 'snapshot'").groupBy(*KEY)
     stood = snapshots.agg(F.max(F.struct(*ORDER)).alias("stood"))
     kept = old.join(stood, [*KEY]).where(F.struct(*ORDER) >= F.col("stood")).select(*rows.columns)
-    return rows.where(late).unionByName(kept)
+    return marked.where(late).select(*rows.columns).unionByName(kept)
+
+
+def until(rows: DataFrame, end: Column) -> DataFrame:
+    """Rows whose event time lies before a time, and all rows without a time, as gaps."""
+    return _reached(rows, end).where(F.col("ts").isNull() | ~F.col("reached")).select(*rows.columns)
+
+
+def _reached(rows: DataFrame, moment: Column) -> DataFrame:
+    """Rows with `reached`: whether event time, the largest `ts` of the stream so far, is no earlier than `moment`.
+
+    Without a window over all of history: it is so from the first id on whose own `ts` is.
+    """
+    first = rows.where(F.col("ts") >= moment).groupBy("stream").agg(F.min(F.struct(*ORDER)).alias("first"))
+    joined = rows.join(F.broadcast(first), "stream", "left")
+    return joined.withColumn("reached", F.coalesce(F.struct(*ORDER) >= F.col("first"), F.lit(False)))
 
 
 def windowed(rows: DataFrame, window_s: int) -> DataFrame:

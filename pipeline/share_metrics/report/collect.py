@@ -21,7 +21,7 @@ from share_metrics.metrics import (
     stalls,
     with_log_ends,
 )
-from share_metrics.metrics.common import KEY, since
+from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
 
 from .model import SHOWN_MAX, PartitionLine, Point, Report
@@ -50,7 +50,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     With `logs` lag has seconds too, and is known where leaders did not write it.
     Share-partitions show what they did then; idle windows are filled. Rows without a time, as gaps, always count.
     """
-    states, groups = since(_before(states, end), F.lit(begin - READ_BACK)), _before(groups, end)
+    states, groups = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)), until(groups, F.lit(end))
     names = _names(groups)
     windows = _lagging(progress(states, window_s), logs, window_s).localCheckpoint()
     filled = fill_windows(windows, window_s).localCheckpoint()
@@ -78,10 +78,6 @@ def _lagging(windows: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
     if logs is None:
         return windows.withColumn("lag_seconds", F.lit(None).cast("double"))
     return lag_seconds(with_log_ends(windows, logs.ends, window_s), logs.batches, window_s)
-
-
-def _before(rows: DataFrame, end: datetime) -> DataFrame:
-    return rows.where(F.col("ts").isNull() | (F.col("ts") < F.lit(end)))
 
 
 def _names(groups: DataFrame) -> dict[str, str]:

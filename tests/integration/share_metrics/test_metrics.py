@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ACK, CAUSE_LOCK_EXPIRY, StateBatch, WriteStats
@@ -22,10 +25,11 @@ from share_metrics.metrics import (
     shard_skew,
     stalls,
 )
-from share_metrics.reader import EntryId, Gap
-from tests.unit.share_metrics.worlds import KEY, STREAM, TOPIC, snapshot, update
+from share_metrics.reader import EntryId, Gap, Kind
+from share_metrics.reader.decoding import decode
+from tests.unit.share_metrics.worlds import KEY, STREAM, TOPIC, snapshot, state_entry, update
 
-from .frames import BASE_S, rows_of, states
+from .frames import BASE_S, frame, rows_of, states
 from .world import Log, World
 
 OTHER = SharePartitionKey("G2", TOPIC, 1)
@@ -49,7 +53,7 @@ def worked_example() -> list[ShareRecord]:
     ]
 
 
-@pytest.mark.rule("PM-40", "PM-41", "PM-42", "PM-43", "PM-44", "PM-45", "PM-46", "PM-49", "PM-50", "PM-68")
+@pytest.mark.rule("PM-40", "PM-41", "PM-42", "PM-43", "PM-44", "PM-45", "PM-46", "PM-49", "PM-50", "PM-53", "PM-68")
 def test_the_worked_example_of_the_kip(spark: SparkSession, world: World) -> None:
     world.make_cluster(state_shards=1)
     Log(world, STREAM).state(*worked_example())
@@ -62,15 +66,17 @@ def test_the_worked_example_of_the_kip(spark: SparkSession, world: World) -> Non
         "redelivered_lb": 3, "finished_known": 20, "redelivery_ratio": 3 / 20, "snapshots": 1, "updates": 7,
         "writes": 8, "entries": 8, "hwm": 130, "lag": 10, "in_flight_width": 1, "anomalies": 0,
         "update_snapshot_ratio": 7.0, "cold_share": 0.0, "state_epoch_resets": 0, "finished_rate": 20 / 3600,
+        "entries_per_finished": 8 / 20, "snapshot_update_batches": 0 / 5,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
+    assert found["bytes_per_finished"] == found["bytes"] / 20 > 0
     replayed = rows_of(replay_windows(rows, 3600), "window")[0]
     assert (replayed["released_lb"], replayed["accepted_lb"], replayed["archived_lb"]) == (3, 7, 0)
     assert replayed["delivery_counts_lb"][:2] == [7, 0]
     assert (replayed["in_flight_batches"], replayed["incomplete"]) == (0, False)
 
 
-@pytest.mark.rule("PM-30", "PM-42", "PM-52", "PM-59", "PM-60", "PM-68")
+@pytest.mark.rule("PM-30", "PM-42", "PM-52", "PM-53", "PM-59", "PM-60", "PM-68")
 def test_resets_tombstones_cold_copies_and_falls(spark: SparkSession) -> None:
     rows = states(
         spark,
@@ -89,6 +95,7 @@ def test_resets_tombstones_cold_copies_and_falls(spark: SparkSession) -> None:
     first, second, third = rows_of(progress(rows, 60), "window")
     assert (first["spso"], first["spso_delta"], first["finished_count"]) == (40, 5, 3)
     assert (first["snapshots"], first["cold_snapshots"], first["cold_share"]) == (2, 1, 1 / 3)
+    assert second["entries_per_finished"] is second["bytes_per_finished"] is None  # nothing was finished
     assert first["ack_accept"] == 8
     assert first["state_epoch_resets"] == 1
     assert first["reset_jump"] == -65
@@ -155,9 +162,9 @@ def test_idle_windows_are_filled_and_a_standstill_is_found(spark: SparkSession) 
 
 
 def history(seed: int) -> list[tuple[int, ShareRecord]]:
-    """Share-partitions that move forward, are reset and deleted, at random."""
+    """Share-partitions that move forward, are reset and deleted, at random. Groups are named after the seed."""
     random = Random(seed)
-    keys = [SharePartitionKey(f"g{number}", TOPIC, number) for number in range(3)]
+    keys = [SharePartitionKey(f"g{seed}.{number}", TOPIC, number) for number in range(3)]
     eras = dict.fromkeys(keys, 0)
     offsets = dict.fromkeys(keys, 0)
     told: list[tuple[int, ShareRecord]] = [(0, snapshot(0, key=key, state_epoch=0)) for key in keys]
@@ -222,3 +229,73 @@ def test_a_random_history_counts_as_the_oracle_does(spark: SparkSession) -> None
         for row in rows_of(progress(states(spark, told), 60), "window")
     }  # fmt: skip
     assert found == expected
+
+
+class Era(NamedTuple):
+    """One state epoch of one group: from when on it was written, and P where it began and ended."""
+
+    first_at: int
+    begin: int
+    end: int
+
+
+def eras(told: list[tuple[int, ShareRecord]]) -> dict[str, list[Era]]:
+    """The eras of each group, one record after the other: a tombstone, or another state epoch, ends one."""
+    found: dict[str, list[Era]] = {}
+    state: dict[str, tuple[int, int]] = {}
+    for at, record in told:
+        group = record.key.group_id
+        if isinstance(record, ShareTombstone):
+            del state[group]
+            continue
+        before = state.get(group)
+        epoch, start = before or (-1, 0)
+        if isinstance(record, ShareSnapshot):
+            before = before if record.state_epoch == epoch else None
+            epoch = record.state_epoch
+        if isinstance(record, ShareSnapshot | ShareUpdate) and record.start_offset >= 0:
+            start = record.start_offset
+        done = start + max(record.delivery_complete_count, 0)
+        state[group] = (epoch, start)
+        if before is None:
+            found.setdefault(group, []).append(Era(at, done, done))
+        else:
+            found[group][-1] = found[group][-1]._replace(end=done)
+    return found
+
+
+@pytest.mark.rule("PM-41", "PM-68")
+def test_what_is_finished_in_all_windows_is_how_far_each_state_epoch_came(spark: SparkSession) -> None:
+    """The sum of `finished_count` is P(end) - P(start) per state epoch, for windows of any length (PM-68, 3)."""
+    random_order = sorted((one for seed in range(30) for one in history(seed)), key=lambda one: one[0])
+    told = [(second, record) for second, (_, record) in enumerate(random_order)]  # no two eras share a second
+    rows = states(spark, told).localCheckpoint()
+    expected = eras(told)
+    assert sum(map(len, expected.values())) > 200
+    for window_s in (60, 3600):
+        sums = progress(rows, window_s).groupBy("group_id").agg(F.sum("finished_count").alias("finished"))
+        found = {row["group_id"]: row["finished"] for row in rows_of(sums, "group_id")}
+        assert found == {group: sum(era.end - era.begin for era in own) for group, own in expected.items()}
+    found_in: Counter[tuple[str, int]] = Counter()
+    for row in rows_of(progress(rows, 1), "window"):
+        at = int(row["window"].timestamp()) - BASE_S
+        number = sum(era.first_at <= at for era in expected[row["group_id"]])
+        found_in[row["group_id"], number] += row["finished_count"]
+    for group, own in expected.items():
+        assert [found_in[group, number] for number in range(1, len(own) + 1)] == [era.end - era.begin for era in own]
+
+
+@pytest.mark.rule("PM-34")
+def test_rows_that_come_twice_count_once(spark: SparkSession) -> None:
+    rows = states(spark, history(seed=3))
+    twice = rows_of(progress(rows.unionByName(rows), 60), "group_id", "window")
+    assert twice == rows_of(progress(rows, 60), "group_id", "window")
+
+
+@pytest.mark.rule("PM-32", "PM-78")
+def test_a_replay_of_light_rows_is_refused_not_wrong(spark: SparkSession) -> None:
+    light = [decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), snapshot(seq)), light=True) for seq in (1, 2)]
+    rows = frame(spark, Kind.SHARE_STATE, light)
+    assert [row["spso_delta"] for row in rows_of(progress(rows), "window")] == [1]
+    with pytest.raises(PythonException, match="a replay needs state batches"):
+        replay_windows(rows).collect()
