@@ -97,8 +97,9 @@ async def open_clients(
     expected = None if initialise else known
     store = open_store(settings[STORE_URL])
     replicas, in_sync = settings[STORE_REPLICAS], settings[configs.MIN_INSYNC_REPLICAS]
-    await check_store(store, expected, replicas, allow=allow)
-    cluster = StoreClusterStore(store, StoreSettings(replicas=replicas, min_insync_replicas=in_sync))
+    copies = StoreSettings(replicas=replicas, min_insync_replicas=in_sync)
+    await check_store(store, expected, copies.claim_replicas, allow=allow)  # behind a fail-over one may be missing
+    cluster = StoreClusterStore(store, copies)
     found = await cluster.cluster_id()
     if found is None and make_cluster:
         found = await cluster.init_cluster(secrets.token_urlsafe(16))

@@ -9,9 +9,13 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from shard_runtime.clock import SystemClock
 from shard_runtime.redis.checks import StoreCheckError, check_store
 from shard_runtime.redis.connection import ConnectionLostError
 from shard_runtime.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store
+from shard_runtime.settings import load_settings
+from share_node.cluster_init import init_cluster
+from share_node.process_store import open_clients
 
 from .deployment import BOUND_S, Server, free_port
 
@@ -43,10 +47,34 @@ async def test_each_unsafe_setting_is_refused_by_name_unless_allowed(server: Ser
     with pytest.raises(StoreCheckError) as refused:
         await check_store(open_store(url(server)), None, 2)
     assert {finding.name for finding in refused.value.findings} == {"appendonly", "maxmemory-policy", "replicas"}
-    for words in ("appendonly is no, expected yes", "allkeys-lru, expected noeviction", "CONFIG SET", "expected 2"):
+    for words in ("appendonly is no, expected yes", "allkeys-lru, expected noeviction", "CONFIG SET", "without 2"):
         assert words in str(refused.value)
     allowed = await check_store(open_store(url(server)), None, 2, allow={"appendonly", "maxmemory-policy", "replicas"})
     assert len(allowed) == 3
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-12", "SR-20")
+async def test_a_replica_that_comes_late_is_waited_for_and_the_second_of_two_is_not(server: Server) -> None:
+    """All that was killed together starts together, and replicas come last; after a fail-over one is missing."""
+    assert await init_cluster(load_settings({"store.url": url(server)}))
+    settings = load_settings({"store.url": url(server), "store.replicas": "2", "min.insync.replicas": "2"})
+    starting = asyncio.create_task(open_clients(settings, SystemClock(), make_cluster=False))
+    replica = Server("--replicaof", "127.0.0.1", str(server.port))
+    try:
+        await replica.start()
+        store = await asyncio.wait_for(starting, BOUND_S)
+        await store.close()
+    finally:
+        replica.stop()
+        shutil.rmtree(replica.folder, ignore_errors=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-12", "SR-20")
+async def test_a_replica_that_never_comes_is_refused_after_a_bounded_wait(server: Server) -> None:
+    with pytest.raises(StoreCheckError, match="0 replicas are connected, and nothing is confirmed without 1"):
+        await check_store(open_store(url(server)), None, 1, wait_ms=250)
 
 
 @pytest.mark.asyncio

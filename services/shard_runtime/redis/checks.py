@@ -48,15 +48,20 @@ class _Facts:
 async def check_store(
     store: Store, cluster_id: str | None, replicas: int, wait_ms: int = 10_000, allow: Collection[str] = ()
 ) -> list[Finding]:
-    """Require a usable store within a bounded wait. Returns what was found but allowed.
+    """Require a usable store within a bounded wait: of a store that starts, its replicas come last. Returns what was
+    found but allowed.
 
-    Raises StoreCheckError; for refused credentials at once. `cluster_id` None: not looked at (`init`, and `up` on a new
-    data directory).
+    Raises StoreCheckError; for refused credentials at once. `replicas`: so many must be connected. `cluster_id` None:
+    not looked at (`init`, and `up` on a new data directory).
     """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + wait_ms / 1000
     connection, node = await _reach(store, wait_ms)
     try:
-        facts = await _facts(connection, node)
-        findings = [finding for check in _CHECKS if (finding := check(facts, replicas)) is not None]
+        findings = await _findings(connection, node, replicas)
+        while _may_mend_itself(findings, allow) and loop.time() < deadline_s:
+            await asyncio.sleep(_PAUSE_MS / 1000)
+            findings = await _findings(connection, node, replicas)
     except ConnectionLostError as error:
         raise StoreCheckError([Finding("unreachable", f"store {node}: {error}")]) from error
     finally:
@@ -68,6 +73,16 @@ async def check_store(
     if refused:
         raise StoreCheckError(refused)
     return findings
+
+
+async def _findings(connection: StoreConnection, node: str, replicas: int) -> list[Finding]:
+    facts = await _facts(connection, node)
+    return [finding for check in _CHECKS if (finding := check(facts, replicas)) is not None]
+
+
+def _may_mend_itself(findings: list[Finding], allow: Collection[str]) -> bool:
+    """Whether nothing is wrong but that replicas are missing: they connect some time after their master has started."""
+    return {finding.name for finding in findings} - set(allow) == {"replicas"}
 
 
 async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
@@ -184,8 +199,8 @@ def _check_replicas(facts: _Facts, replicas: int) -> Finding | None:
         return None
     return Finding(
         "replicas",
-        f"store {facts.node}: {found} replicas are connected, expected {replicas} as configured: start them, or lower "
-        "the number of replicas in the settings of every process",
+        f"store {facts.node}: {found} replicas are connected, and nothing is confirmed without {replicas}: start them, "
+        "or lower store.replicas and min.insync.replicas in the settings of every process",
     )
 
 
