@@ -179,7 +179,7 @@ def main() -> int:
             rate(meter, options.warm)
             busy, begin = busy_seconds(), time.monotonic()
             for number in range(options.turns):
-                rates["without"].append(rate(meter, options.seconds / options.turns))
+                rates["without"].append(rate(meter, (options.without or options.seconds) / options.turns))
                 gauges = Gauges()
                 job = start(spark, Source(url), Path(folder) / f"history{number}", once=False,
                             trigger_s=options.trigger, watch=Watch(rows=gauges.take))  # fmt: skip
@@ -196,13 +196,17 @@ def main() -> int:
     means = {name: statistics.mean(values) for name, values in rates.items()}
     print(json.dumps({"benchmark": "pipeline_beside", "rates": rates, "ratio": means["with"] / means["without"],
                       "triggers": triggers.flat(), "processors_busy": share, "seconds": options.seconds,
+                      "without": options.without or options.seconds,
                       "trigger_s": options.trigger, "turns": options.turns}))  # fmt: skip
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline_beside", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300, help="with ingest, and as long without, in all")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="with ingest, and as long without (or --without), in all"
+    )
+    parser.add_argument("--without", type=float, help="another length for the time without ingest")
     parser.add_argument("--turns", type=int, default=1, help="how often the two take turns")
     parser.add_argument("--warm", type=float, default=20, help="seconds before the first turn")
     parser.add_argument("--trigger", type=float, default=5, help="seconds between triggers")

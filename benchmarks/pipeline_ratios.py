@@ -30,7 +30,9 @@ from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
 from share_metrics.metrics import replay_windows
-from share_metrics.reader import Kind, Position, Reader, Store
+from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions, Store
+from share_metrics.reader.decoding import RawEntry, decode_page
+from share_metrics.reader.decoding.fast import decode_fast
 from share_metrics.spark import build_session
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader
@@ -40,9 +42,12 @@ _KEYS: Final = 4
 _SNAPSHOT_EVERY: Final = 500
 _PIPE: Final = 5_000
 _START_S: Final = 30.0
+_DECODED: Final = 100_000
+_PAGE: Final = 5_000
 _TARGETS: Final = {
     "PM-80": ("reader alone / scan and count in Spark, CPU", 0.5, "at least"),
     "PM-81": ("packed partitions / one task for each stream, CPU", 0.8, "at most"),
+    "PM-82": ("the Python decoder / the fast one, CPU", 2.0, "at least"),
     "PM-83": ("replay metrics / plain scan, CPU", 5.0, "at most"),
     "PM-84": ("small trigger / large trigger, time", 0.4, "at most"),
     "PM-85": ("server / client while reading, CPU", 0.15, "at most"),
@@ -72,27 +77,31 @@ def server() -> Iterator[tuple[str, Any]]:
             process.wait(_START_S)
 
 
-def fill(client: Any, entries: int, streams: int, prefix: int = 0) -> None:
+def fill(client: Any, entries: int, streams: int) -> None:
     """Share-state records in `streams` streams, as share coordinators write them: a snapshot now and then."""
     client.set("sgs:config", streams)
-    codec = ShareStateCodec()
-    for stream in range(prefix, prefix + streams):
-        keys = [
-            SharePartitionKey(f"group-{stream}", bytes(15) + bytes([stream % 251]), number) for number in range(_KEYS)
-        ]
+    for stream in range(streams):
         pipe = client.pipeline(transaction=False)
-        for seq in range(1, entries // streams + 1):
-            key, start = keys[seq % _KEYS], seq // _KEYS
-            batches = (StateBatch(start + 1, start + 2, 0, 1), StateBatch(start + 3, start + 3, 2, 1))
-            stats = WriteStats(CAUSE_ACK, n_accept=1, n_release=2, max_dc=1, sum_dc=1, hwm=start + 9, speo=start + 4)
-            record: ShareSnapshot | ShareUpdate = ShareUpdate(key, 1, 1, 0, start, 0, batches, stats)
-            if seq <= _KEYS or seq % _SNAPSHOT_EVERY == 0:
-                record = ShareSnapshot(key, 1, 1, 1, 0, start, 0, 1_000, 1_000, batches, 1, 0, 1, stats)
-            letter, data = codec.encode(record, 1_000_000 + seq)
-            pipe.xadd(f"{{sgs:{stream}}}:log", {"t": letter, "r": data}, id=f"1-{seq}")
-            if seq % _PIPE == 0:
+        for entry in written(stream, entries // streams):
+            pipe.xadd(entry.stream, {"t": entry.letter, "r": entry.record}, id=str(entry.id))
+            if entry.id.seq % _PIPE == 0:
                 pipe.execute()
         pipe.execute()
+
+
+def written(stream: int, entries: int) -> Iterator[RawEntry]:
+    """The first entries of one stream."""
+    codec = ShareStateCodec()
+    keys = [SharePartitionKey(f"group-{stream}", bytes(15) + bytes([stream % 251]), number) for number in range(_KEYS)]
+    for seq in range(1, entries + 1):
+        key, start = keys[seq % _KEYS], seq // _KEYS
+        batches = (StateBatch(start + 1, start + 2, 0, 1), StateBatch(start + 3, start + 3, 2, 1))
+        stats = WriteStats(CAUSE_ACK, n_accept=1, n_release=2, max_dc=1, sum_dc=1, hwm=start + 9, speo=start + 4)
+        record: ShareSnapshot | ShareUpdate = ShareUpdate(key, 1, 1, 0, start, 0, batches, stats)
+        if seq <= _KEYS or seq % _SNAPSHOT_EVERY == 0:
+            record = ShareSnapshot(key, 1, 1, 1, 0, start, 0, 1_000, 1_000, batches, 1, 0, 1, stats)
+        letter, data = codec.encode(record, 1_000_000 + seq)
+        yield RawEntry(f"{{sgs:{stream}}}:log", EntryId(1, seq), letter, data)
 
 
 def tree_cpu_s() -> float:
@@ -132,13 +141,15 @@ class Figures:
 class Bench:
     """One store, one Spark session, and the ratios between ways to use them."""
 
-    def __init__(self, url: str, client: Any, spark: SparkSession, streams: int) -> None:
-        self.url, self.client, self.spark, self.streams = url, client, spark, streams
+    def __init__(self, url: str, client: Any, spark: SparkSession, streams: int, decoder: str) -> None:
+        self.url, self.client, self.spark, self.streams, self.decoder = url, client, spark, streams, decoder
         self.figures = Figures()
+        self._entries = list(written(0, _DECODED))
 
     def table(self, **options: str) -> DataFrame:
         """All rows of the store."""
-        return self.spark.read.format("redis_streams").options(url=self.url, kind="share_state", **options).load()
+        told = {"url": self.url, "kind": "share_state", "decoder": self.decoder} | options
+        return self.spark.read.format("redis_streams").options(**told).load()
 
     def scan(self, **options: str) -> None:
         """Read everything and count it."""
@@ -147,7 +158,7 @@ class Bench:
     def read_alone(self) -> int:
         """The reader core without Spark; how many rows it read."""
         with Store(self.url) as store:
-            reader = Reader(store, Kind.SHARE_STATE)
+            reader = Reader(store, Kind.SHARE_STATE, ReadOptions(decoder=self.decoder))
             plans = reader.plan({}, reader.tips(reader.streams()))
             return sum(batch.num_rows for plan in plans.values() for batch in reader.read(plan.ranges, plan.gaps))
 
@@ -168,10 +179,17 @@ class Bench:
         add("PM-80", "spark", packed)
         add("PM-81", "packed", packed)
         add("PM-81", "each", cpu_of(lambda: self.scan(numPartitions=str(self.streams))))
+        add("PM-82", "python", cpu_of(lambda: self.decode(decode_page)))
+        add("PM-82", "fast", cpu_of(lambda: self.decode(lambda _kind, page: decode_fast(page))))
         add("PM-83", "replay", cpu_of(lambda: replay_windows(self.table()).agg({"released_lb": "sum"}).collect()))
         add("PM-83", "scan", packed)
         for _ in range(5):
             add("PM-86", "idle", self.idle_plan_s() * 50 / self.streams)
+
+    def decode(self, decoder: Callable[[Kind, list[RawEntry]], Any]) -> None:
+        """Decode entries page by page, without reading them."""
+        for begin in range(0, _DECODED, _PAGE):
+            decoder(Kind.SHARE_STATE, self._entries[begin : begin + _PAGE])
 
     def idle_plan_s(self) -> float:
         """Time to plan a trigger that has nothing to read."""
@@ -184,7 +202,7 @@ class Bench:
 
     def triggers(self, folder: Path, rows: int, count: int) -> list[float]:
         """Seconds of triggers of so many rows, but the first two, which warm up."""
-        options = {"url": self.url, "kind": "share_state", "maxRowsPerTrigger": str(rows)}
+        options = {"url": self.url, "kind": "share_state", "maxRowsPerTrigger": str(rows), "decoder": self.decoder}
         stream = self.spark.readStream.format("redis_streams").options(**options).load()
         times: list[float] = []
         query = stream.writeStream.foreachBatch(_count)
@@ -230,7 +248,7 @@ def main() -> int:
     with server() as (url, client), tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
         fill(client, options.entries, options.streams)
         spark = build_session("pipeline ratios")
-        bench = Bench(url, client, spark, options.streams)
+        bench = Bench(url, client, spark, options.streams, options.decoder)
         bench.scan()  # warm
         for number in range(options.rounds):
             bench.round()
@@ -252,9 +270,9 @@ def _tell(figures: Figures, options: argparse.Namespace) -> None:
         met = ratio >= target if side == "at least" else ratio <= target
         runs = {name: [round(value, 4) for value in values] for name, values in figures.runs[rule].items()}
         line = {"rule": rule, "ratio": round(ratio, 4), "target": target, "side": side, "met": met, "runs": runs}
-        print(json.dumps(line | {"entries": options.entries, "streams": options.streams, "rounds": options.rounds}))
+        how = {name: getattr(options, name) for name in ("entries", "streams", "rounds", "decoder")}
+        print(json.dumps(line | how))
         print(f"{rule}  {ratio:8.3f}  {side} {target:<5}  {'met' if met else 'MISSED':6}  {words}", file=sys.stderr)
-    print("PM-82  not measured: there is one decoder, the Python one.", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -262,6 +280,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--entries", type=int, default=1_000_000, help="entries in all streams")
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--decoder", choices=["auto", "fast", "python"], default="auto", help="PM-82 takes both")
     parser.add_argument("--reader", metavar="URL", help=argparse.SUPPRESS)
     return parser
 
