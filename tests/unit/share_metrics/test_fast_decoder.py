@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -91,6 +92,19 @@ def test_a_page_of_everything_is_the_same_by_both() -> None:
     wrong = [RawEntry(STREAM, at, "S", b"\xff"), RawEntry(STREAM, at, "U", plain[0].record)]
     same([*plain, *odd, *plain, state_entry(at, ShareTombstone(KEY)), *wrong, *plain])
     same([])
+
+
+class PanicError(BaseException):
+    """What an extension raises that has found a mistake of its own."""
+
+
+@pytest.mark.rule("PM-5", "PM-68")
+def test_a_mistake_of_the_package_costs_time_and_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(records: list[bytes]) -> None:
+        raise PanicError
+
+    monkeypatch.setattr(fast, "_handler", lambda: SimpleNamespace(list_to_record_batch=panic))
+    same([state_entry(EntryId(1, 1), snapshot(1)), state_entry(EntryId(1, 2), update(2))])
 
 
 @pytest.mark.rule("PM-5")

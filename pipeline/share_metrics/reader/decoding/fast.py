@@ -60,7 +60,9 @@ def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
     """The batch of entries that all have a letter of the kind; None where one is not plainly a record."""
     try:
         message = _handler().list_to_record_batch([entry.record for entry in entries])
-    except ValueError:  # bytes that are no message
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # bytes that are no message; a panic of the extension is no Exception
         return None
     letters = pa.array([entry.letter for entry in entries])
     key, snapshot, update = (message.column(name) for name in ("key", "snapshot", "update"))
