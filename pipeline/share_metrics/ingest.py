@@ -27,7 +27,9 @@ from share_metrics.reader import Kind, schema_of
 KINDS: Final = (Kind.SHARE_STATE, Kind.GROUP)
 TRIGGER_S: Final = 60
 _BEGUN_MAX: Final = 5
-_LATE: Final = "Python worker failed to connect back"
+#: What ends a query that may do better at once, in Spark's words: a Python worker that was late, and the Java process of
+#: a job that was killed, which lives a moment longer than its lock and may note the end of one more batch.
+_PASSING: Final = ("Python worker failed to connect back", "CONCURRENT_STREAM_LOG_UPDATE")
 
 
 class Step(StrEnum):
@@ -94,7 +96,7 @@ class Running:
 
     A query whose Python worker did not start in time is begun again, a few times: Spark allows it 10 s, which cannot be
     set and is too little on a machine that is very busy. Nothing is lost by that: it goes on from its checkpoint. The
-    same holds for the worker that a query needs to begin at all.
+    same holds for the worker that a query needs to begin at all, and for what a killed job leaves for a moment.
     """
 
     def __init__(self, kinds: Sequence[Kind], begin: Callable[[Kind], StreamingQuery]) -> None:
@@ -135,7 +137,7 @@ class Running:
 
     def _heed(self, kind: Kind, error: PySparkException) -> None:
         """Raise the error unless it may be better the next time."""
-        if _LATE not in str(error) or self._begun[kind] >= _BEGUN_MAX:
+        if self._begun[kind] >= _BEGUN_MAX or not any(words in str(error) for words in _PASSING):
             raise error
 
 
