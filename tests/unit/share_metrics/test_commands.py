@@ -10,6 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from share_metrics.commands import metrics, moment, query_failure, time_of
+from share_metrics.ingest import TRIGGER_S, Source
+from share_metrics.job import Cluster, Job
 from share_metrics.reader import EntryId
 from tests.contracts.deployment import free_port
 
@@ -57,6 +59,12 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
     result = CliRunner().invoke(metrics, [*REPLAY, "--store", "redis://h:1"])
     assert result.exit_code == 1
     assert result.output == "Error: 'metrics' needs the package 'pyarrow': pip install 'sharegroups[metrics]'\n"
+
+
+@pytest.mark.rule("PM-3", "PM-35")
+def test_a_job_runs_on_two_cores_of_this_machine_once_a_minute() -> None:
+    assert Cluster().master == "local[2]"
+    assert Job(Source("redis://h:1"), Path("data")).trigger_s == TRIGGER_S == 60
 
 
 @pytest.mark.rule("PM-39")

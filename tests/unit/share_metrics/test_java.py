@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from share_metrics import java
+from tests.conftest import PERMITTED_SKIPS, permitted_skips
 
 
 def runtime(folder: Path, banner: str) -> dict[str, str]:
@@ -48,6 +49,15 @@ def test_else_the_packaged_runtime_is_used_without_the_module_it_lacks(tmp_path:
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert java.version_of(done.stderr) >= java.JAVA_MIN
+
+
+@pytest.mark.rule("PM-69")
+def test_to_have_no_java_is_no_permitted_reason_for_a_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So that a green CI has run what needs Spark."""
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(java.NoJavaError) as missing:
+        java.java_home({"PATH": str(tmp_path)})
+    assert not any(pattern.fullmatch(str(missing.value)) for pattern in permitted_skips(PERMITTED_SKIPS))
 
 
 @pytest.mark.rule("PM-70")
