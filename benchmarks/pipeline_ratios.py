@@ -30,7 +30,7 @@ from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
 from share_metrics.metrics import replay_windows
-from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions, Store
+from share_metrics.reader import EntryId, Kind, Reader, ReadOptions, Store
 from share_metrics.reader.decoding import RawEntry, decode_page
 from share_metrics.reader.decoding.fast import decode_fast
 from share_metrics.spark import build_session
@@ -222,7 +222,7 @@ def _count(batch: DataFrame, _number: int) -> None:
 
 
 def memory_kib(url: str, entries: int) -> float:
-    """Peak memory of a process that reads the first `entries` entries of one stream."""
+    """Peak memory of a process that reads `entries` entries, spread over all streams."""
     words = [sys.executable, "-m", "benchmarks.pipeline_ratios", "--reader", url, "--entries", str(entries)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     return float(done.stdout)
@@ -231,10 +231,8 @@ def memory_kib(url: str, entries: int) -> float:
 def _read_in_here(url: str, entries: int) -> None:
     with Store(url) as store:
         reader = Reader(store, Kind.SHARE_STATE)
-        stream = reader.streams()[0]
-        plan = reader.plan({stream: Position(reader.tips([stream])[stream].earliest.id, 0)},  # type: ignore[union-attr]
-                           reader.tips([stream]), limit=entries)[stream]  # fmt: skip
-        read = sum(batch.num_rows for batch in reader.read(plan.ranges))
+        plans = reader.plan({}, reader.tips(reader.streams()), limit=entries)
+        read = sum(batch.num_rows for plan in plans.values() for batch in reader.read(plan.ranges))
     assert read == entries, (read, entries)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
@@ -250,16 +248,20 @@ def main() -> int:
         spark = build_session("pipeline ratios")
         bench = Bench(url, client, spark, options.streams, options.decoder)
         bench.scan()  # warm
+        begin, done = time.monotonic(), 0
         for number in range(options.rounds):
+            if options.seconds is not None and time.monotonic() - begin > options.seconds:
+                break
+            done += 1
             bench.round()
             large = min(300_000, options.entries // 4)
             for name, rows in (("small", 2_000), ("large", large)):
                 times = bench.triggers(Path(folder) / f"{name}{number}", rows, 6)
                 bench.figures.add("PM-84", name, statistics.median(times))
-            size = options.entries // options.streams // 10
-            bench.figures.add("PM-87", "10 n", memory_kib(url, 10 * size))
-            bench.figures.add("PM-87", "n", memory_kib(url, size))
+            bench.figures.add("PM-87", "10 n", memory_kib(url, options.entries))
+            bench.figures.add("PM-87", "n", memory_kib(url, options.entries // 10))
         spark.stop()
+    options.rounds = done
     _tell(bench.figures, options)
     return 0
 
@@ -280,6 +282,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--entries", type=int, default=1_000_000, help="entries in all streams")
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, help="begin no further round after so long")
     parser.add_argument("--decoder", choices=["auto", "fast", "python"], default="auto", help="PM-82 takes both")
     parser.add_argument("--reader", metavar="URL", help=argparse.SUPPRESS)
     return parser
