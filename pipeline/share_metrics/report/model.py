@@ -75,7 +75,11 @@ class Report:
 
 
 def totals(report: Report) -> dict[str, int]:
-    """Sums over all share-partitions, lag included; what nobody recorded counts as 0. Names end in `_lb` as above."""
+    """Sums over all share-partitions, lag included; what nobody recorded counts as 0. Names end in `_lb` as above.
+
+    `quarantined` and `unknown` are entries that are no records, and records that this build does not know (PM-64).
+    """
     counted = {name: sum(getattr(line, name) or 0 for line in report.partitions) for name in (*_TOTALS, "lag")}
     found = {"poison": len(report.poison), "stalls": len(report.stalls), "lost": report.lost}
+    found |= {name: sum(row[name] for row in report.quality) for name in ("quarantined", "unknown")}
     return {"share_partitions": len(report.partitions)} | counted | found

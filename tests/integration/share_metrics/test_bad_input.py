@@ -124,7 +124,7 @@ def test_what_is_no_record_is_counted_and_a_clock_that_runs_back_loses_nothing(
     assert rows.where("record_type = 'malformed' and error is not null and raw is not null").count() == 2
     found, page = report(tmp_path)
     assert (found["finished"], found["accepted"], found["lag"]) == (20, 20, 20)
-    assert (found["lost"], found["light"]) == (0, "amber")
+    assert (found["lost"], found["light"], found["quarantined"], found["unknown"]) == (0, "amber", 2, 1)
     # The first claim is of an hour before the report begins.
     entries, claims, noops, quarantined, unknown, gaps, lost = 10, 2, 0, 2, 1, 0, 0
     cells = (entries, claims, noops, quarantined, unknown, gaps, lost)

@@ -113,12 +113,19 @@ def test_a_bar_shows_how_acknowledgements_are_made_up() -> None:
     assert "records by type of acknowledgement" in page
 
 
+@pytest.mark.rule("PM-37", "PM-64")
+def test_totals_count_what_is_no_record() -> None:
+    found = totals(report(quality=[{"quarantined": 2, "unknown": 1}, {"quarantined": 3, "unknown": 0}]))
+    assert (found["quarantined"], found["unknown"]) == (5, 1)
+
+
 @pytest.mark.rule("PM-37", "PM-44")
 def test_totals_are_sums_over_all_share_partitions() -> None:
     found = totals(report(partitions=[line("g · t-0"), line("g · t-1", lag=None)], gaps=[GAP]))
     assert found == {
         "share_partitions": 2, "finished": 80, "accepted": 76, "released": 4, "rejected": 0, "timed_out": 0,
         "limited": 0, "redelivered_lb": 6, "lag": 5, "poison": 0, "stalls": 0, "lost": 4,
+        "quarantined": 0, "unknown": 0,
     }  # fmt: skip
 
 
