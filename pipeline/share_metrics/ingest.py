@@ -27,8 +27,8 @@ from share_metrics.reader import Kind, schema_of
 KINDS: Final = (Kind.SHARE_STATE, Kind.GROUP)
 TRIGGER_S: Final = 60
 _BEGUN_MAX: Final = 5
-#: What ends a query that may do better at once, in Spark's words: a Python worker that was late, and the Java process of
-#: a job that was killed, which lives a moment longer than its lock and may note the end of one more batch.
+#: What ends a query that may do better at once, in Spark's words: a Python worker that was late, and the Java process
+#: of a job that was killed, which lives a moment longer than its lock and may note the end of one more batch.
 _PASSING: Final = ("Python worker failed to connect back", "CONCURRENT_STREAM_LOG_UPDATE")
 
 

@@ -72,6 +72,7 @@ def _reached(rows: DataFrame, moment: Column) -> DataFrame:
     Without a window over all of history: it is so from the first id on whose own `ts` is.
     """
     first = rows.where(F.col("ts") >= moment).groupBy("stream").agg(F.min(F.struct(*ORDER)).alias("first"))
+    first = first.localCheckpoint(eager=False)  # a row for each stream, found once however many actions follow
     joined = rows.join(F.broadcast(first), "stream", "left")
     return joined.withColumn("reached", F.coalesce(F.struct(*ORDER) >= F.col("first"), F.lit(False)))
 

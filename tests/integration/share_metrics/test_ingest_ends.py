@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -107,6 +108,23 @@ def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
     whole = spark.read.format("redis_streams").options(url=world.url, kind="share_state").load()
     assert rows(spark, tmp_path) == sorted(map(str, whole.collect()))
     assert ids(spark, tmp_path) == entries(world, S0, S1)
+
+
+@pytest.mark.rule("PM-36", "PM-68")
+def test_an_end_that_a_dying_job_noted_meanwhile_is_taken_over(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    """The Java process of a killed job lives on for a moment, without its lock: the next job finds one more batch."""
+    world.make_cluster(state_shards=1)
+    Log(world, S0).state(*(update(number) for number in range(20)))
+    noted = tmp_path / "checkpoints" / "share_state" / "offsets"
+
+    def note(_kind: Kind, number: int, step: Step) -> None:
+        if (number, step) == (0, Step.BEGUN) and not (noted / "1").exists():
+            shutil.copy(noted / "0", noted / "1")
+
+    run(spark, world, tmp_path, Watch(step=note))
+    assert ids(spark, tmp_path) == entries(world, S0)
 
 
 class Engine:
