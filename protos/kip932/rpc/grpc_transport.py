@@ -184,6 +184,8 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         if isinstance(error, aio.AioRpcError):
             self._note_failure(self._address, error.code())
             return _error(self._address, error)
+        if isinstance(error, asyncio.CancelledError) and _own_task_is_cancelled():
+            return error  # the call is cancelled by then too: gRPC does that when its reader or writer is
         if self._closed:
             return TransportError(TransportStatus.CANCELLED, self._address, "the stream is closed on this side")
         if isinstance(error, asyncio.CancelledError) and not self._call.cancelled():

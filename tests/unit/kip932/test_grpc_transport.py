@@ -55,12 +55,33 @@ class FakeChannel:
 class FakeStream:
     def __init__(self, channel: FakeChannel) -> None:
         self._channel = channel
+        self._cancelled = False
 
     async def read(self) -> object:
-        return await self._channel.answer()
+        try:
+            return await self._channel.answer()
+        except asyncio.CancelledError:  # as gRPC does: a reader that is cancelled takes its call along
+            self.cancel()
+            raise
+
+    async def write(self, message: object) -> None:
+        await self.read()
 
     def cancel(self) -> bool:
+        self._cancelled = True
         return True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def done(self) -> bool:
+        return self._cancelled
+
+    async def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.CANCELLED
+
+    async def details(self) -> str:
+        return "Locally cancelled by application!"
 
 
 class Names:
@@ -203,6 +224,49 @@ def test_a_caller_that_is_cancelled_stays_so(names: Names) -> None:
         names.channels[0].answer = asyncio.Event().wait
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(find(transport), 1.0)
+        await transport.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("does", ["read", "write"])
+def test_a_streams_user_that_is_cancelled_stays_so_and_its_time_out_is_one(names: Names, does: str) -> None:
+    """Turned into an error of the stream it was lost, and a loop that opens streams again would have gone on."""
+
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+        names.channels[0].answer = asyncio.Event().wait
+        stream = await transport.open_stream(ADDRESS, STREAM)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await (stream.read() if does == "read" else stream.write(ShareStreamRequest()))
+        user = asyncio.create_task((await transport.open_stream(ADDRESS, STREAM)).read())
+        await asyncio.sleep(0)
+        user.cancel()
+        await asyncio.wait({user})
+        assert user.cancelled()
+        await transport.close()
+
+    run(main())
+
+
+def test_a_stream_whose_call_is_cancelled_under_it_fails_and_its_reader_goes_on(names: Names) -> None:
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+
+        async def cancelled() -> object:
+            raise asyncio.CancelledError
+
+        names.channels[0].answer = cancelled
+        for closed in (False, True):
+            stream = await transport.open_stream(ADDRESS, STREAM)
+            if closed:
+                await stream.close()
+            with pytest.raises(TransportError) as caught:
+                await stream.read()
+            assert caught.value.status is TransportStatus.CANCELLED
         await transport.close()
 
     run(main())
