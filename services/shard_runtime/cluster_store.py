@@ -95,6 +95,10 @@ class ClusterStore(Protocol):
         """All hints of a kind."""
         ...
 
+    async def hints_of(self, kind: ShardKind, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """The hints of these shards; those of which there is none are left out."""
+        ...
+
     async def wake(self, reason: str) -> None:
         """PUBLISH on the wake channel: a shard was released, or metadata changed."""
         ...

@@ -21,6 +21,9 @@ from shard_runtime.record_log import LogError, ShardId, ShardKind
 log = structlog.get_logger(__name__)
 
 _NEVER_MS: Final = -(2**62)
+#: So many are compared in one go, some 2 ms: a process may own all partitions of a large cluster, and its leases and
+#: its callers do not wait while it reads what stands there.
+_AT_ONCE: Final = 1_000
 
 _Hints = dict[ShardKind, dict[str, tuple[int, int]]]
 
@@ -61,7 +64,7 @@ class OwnHints:
         return self._run()
 
     def _check_due(self) -> bool:
-        return bool(self._held()) and self._clock.now_ms() - self._checked_ms >= self._every_ms
+        return self._clock.now_ms() - self._checked_ms >= self._every_ms and bool(self._held())
 
     async def _run(self) -> None:
         try:
@@ -79,13 +82,21 @@ class OwnHints:
             await self._store.put_hints(kind, hints)
 
     async def _check(self) -> None:
-        """Compare what stands there with what is held; the leases are looked at again behind each wait."""
-        for kind in self._own():
-            found = await self._store.hints(kind)
-            wrong = {name: hint for name, hint in self._own().get(kind, {}).items() if found.get(name) != hint}
-            if wrong:
-                await self._store.put_hints(kind, wrong)
+        """Compare what stands there with what is held. A claim meanwhile does not wait for the rest."""
+        for kind, hints in self._own().items():
+            said = list(hints.items())
+            for first in range(0, len(said), _AT_ONCE):
+                if self._new:
+                    await self._write_new()
+                await self._compare(kind, said[first : first + _AT_ONCE])
         self._checked_ms = self._clock.now_ms()
+
+    async def _compare(self, kind: ShardKind, said: list[tuple[str, tuple[int, int]]]) -> None:
+        """Put right what stands there otherwise; the leases of those are looked at again behind the wait."""
+        found = await self._store.hints_of(kind, [name for name, _ in said])
+        wrong = {ShardId(kind, name) for name, hint in said if found.get(name) != hint}
+        if wrong and (hints := self._own(wrong)):
+            await self._store.put_hints(kind, hints[kind])
 
     def _own(self, among: Collection[ShardId] | None = None) -> _Hints:
         hints: defaultdict[ShardKind, dict[str, tuple[int, int]]] = defaultdict(dict)

@@ -141,6 +141,9 @@ async def test_hints_are_remembered_per_kind(world: World) -> None:
     await store.put_hints(ShardKind.TOPIC, {})
     assert await store.hints(ShardKind.GROUP) == {"7": (2, 46), "8": (2, 45)}
     assert await store.hints(ShardKind.TOPIC) == {}
+    assert await store.hints_of(ShardKind.GROUP, ["9", "8"]) == {"8": (2, 45)}
+    assert await store.hints_of(ShardKind.GROUP, []) == {}
+    assert await store.hints_of(ShardKind.TOPIC, ["7"]) == {}
     await store.remove_hints(ShardKind.GROUP, ["7", "9"])
     await store.remove_hints(ShardKind.GROUP, [])
     assert await store.hints(ShardKind.GROUP) == {"8": (2, 45)}

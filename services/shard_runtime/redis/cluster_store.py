@@ -213,11 +213,14 @@ class StoreClusterStore:
         """All hints of a kind."""
         reply = await self._one(owners_key(kind), ("HGETALL", owners_key(kind)))
         pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-        found = {}
-        for name, value in pairs:
-            node, _, epoch = value.partition(b" ")
-            found[name.decode()] = (int(node), int(epoch))
-        return found
+        return {name.decode(): _hint(value) for name, value in pairs}
+
+    async def hints_of(self, kind: ShardKind, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """The hints of these shards; those of which there is none are left out."""
+        if not names:
+            return {}
+        values = await self._one(owners_key(kind), ("HMGET", owners_key(kind), *names))
+        return {name: _hint(value) for name, value in zip(names, values, strict=True) if value is not None}
 
     async def wake(self, reason: str) -> None:
         """PUBLISH on the wake channel."""
@@ -281,6 +284,11 @@ class StoreClusterStore:
 def _require(key: str, reply: Reply) -> None:
     if isinstance(reply, ErrorReply):
         raise StoreUnavailableError(f"{key}: the store refused: {reply}")
+
+
+def _hint(value: bytes) -> tuple[int, int]:
+    node, _, epoch = value.partition(b" ")
+    return int(node), int(epoch)
 
 
 def _pack(record: NodeRecord) -> str:

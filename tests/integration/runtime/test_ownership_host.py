@@ -94,8 +94,8 @@ class Script:
             raise StoreUnavailableError("away")
         self.hinted.update(hints)
 
-    async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:
-        return dict(self.hinted)
+    async def hints_of(self, kind: ShardKind, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        return {name: self.hinted[name] for name in names if name in self.hinted}
 
 
 class Owner:
