@@ -79,14 +79,13 @@ class GrpcTransport:
             if self._closed or not _own_task_is_cancelled():
                 raise TransportError(TransportStatus.CANCELLED, address, "the channel is closed") from None
             raise
-        if self._lost:
-            self._lost.pop(address, None)
+        self.note_answer(address)
         return response
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
         """Open a duplex stream. A peer that cannot be reached shows at the first read or write."""
         call = self._callable(address, method)(metadata=self._call_metadata())
-        return _GrpcStream(address, call, self.note_failure)
+        return _GrpcStream(address, call, self)
 
     async def close(self) -> None:
         """Close every channel; what is in flight fails with CANCELLED."""
@@ -98,6 +97,11 @@ class GrpcTransport:
             retiring.cancel()
         for channel in channels:
             await channel.close()
+
+    def note_answer(self, address: str) -> None:
+        """The peer was reached."""
+        if self._lost:
+            self._lost.pop(address, None)
 
     def note_failure(self, address: str, code: grpc.StatusCode) -> None:
         """A call or stream has failed: the next one gets a new channel when the peer was not reached for `RENEW_S`."""
@@ -149,12 +153,12 @@ class GrpcTransport:
 class _GrpcStream(Generic[RequestT, ResponseT]):
     """The client's end of one stream; gRPC takes one write at a time, so writes queue on a lock."""
 
-    __slots__ = ("_address", "_call", "_closed", "_note_failure", "_write_lock")
+    __slots__ = ("_address", "_call", "_closed", "_transport", "_write_lock")
 
-    def __init__(self, address: str, call: Any, note_failure: Callable[[str, grpc.StatusCode], None]) -> None:
+    def __init__(self, address: str, call: Any, transport: GrpcTransport) -> None:
         self._address = address
         self._call = call
-        self._note_failure = note_failure
+        self._transport = transport
         self._closed = False
         self._write_lock = asyncio.Lock()
 
@@ -172,6 +176,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
             message = await self._call.read()
         except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError, asyncio.CancelledError) as error:
             raise await self._ended(error) from None
+        self._transport.note_answer(self._address)
         return None if message is aio.EOF else message
 
     async def close(self) -> None:
@@ -182,7 +187,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
     async def _ended(self, error: BaseException) -> BaseException:
         """The TransportError for a broken stream; a cancellation of the caller's own task stays what it is."""
         if isinstance(error, aio.AioRpcError):
-            self._note_failure(self._address, error.code())
+            self._transport.note_failure(self._address, error.code())
             return _error(self._address, error)
         if isinstance(error, asyncio.CancelledError) and _own_task_is_cancelled():
             return error  # the call is cancelled by then too: gRPC does that when its reader or writer is
@@ -192,7 +197,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
             return error
         if self._call.done():
             code, details = await self._call.code(), await self._call.details()
-            self._note_failure(self._address, code)
+            self._transport.note_failure(self._address, code)
             return TransportError(_status(code), self._address, details or "the stream has ended")
         return TransportError(TransportStatus.UNAVAILABLE, self._address, str(error))
 

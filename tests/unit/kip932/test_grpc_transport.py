@@ -229,6 +229,28 @@ def test_a_caller_that_is_cancelled_stays_so(names: Names) -> None:
     run(main())
 
 
+@pytest.mark.rule("CM-5")
+def test_a_message_of_a_stream_in_between_begins_the_time_anew(names: Names) -> None:
+    """Who speaks to a peer over streams only, as the persister does, had each later break cost the channel at once."""
+
+    async def main() -> None:
+        transport = GrpcTransport()
+        stream = await transport.open_stream(ADDRESS, STREAM)
+        for known in (False, True, False):
+            names.channels[0].known = known
+            if known:
+                assert await stream.read() is not None
+            else:
+                with pytest.raises(TransportError):
+                    await stream.read()
+            await asyncio.sleep(3_600)
+            stream = await transport.open_stream(ADDRESS, STREAM)
+        assert len(names.channels) == 1
+        await transport.close()
+
+    run(main())
+
+
 @pytest.mark.parametrize("does", ["read", "write"])
 def test_a_streams_user_that_is_cancelled_stays_so_and_its_time_out_is_one(names: Names, does: str) -> None:
     """Turned into an error of the stream it was lost, and a loop that opens streams again would have gone on."""
