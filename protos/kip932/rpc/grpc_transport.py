@@ -76,7 +76,7 @@ class GrpcTransport:
         except aio.UsageError as error:
             raise TransportError(TransportStatus.CANCELLED, address, str(error)) from None
         except asyncio.CancelledError:
-            if self._closed or not _own_task_is_cancelled():
+            if not _own_task_is_cancelled():
                 raise TransportError(TransportStatus.CANCELLED, address, "the channel is closed") from None
             raise
         self.note_answer(address)

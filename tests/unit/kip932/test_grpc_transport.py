@@ -292,3 +292,20 @@ def test_a_stream_whose_call_is_cancelled_under_it_fails_and_its_reader_goes_on(
         await transport.close()
 
     run(main())
+
+
+def test_a_caller_that_is_cancelled_as_the_transport_closes_stays_so(names: Names) -> None:
+    """An error in place of it is one to try again after, and every try behind it fails at once: for ever."""
+
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+        names.channels[0].answer = asyncio.Event().wait
+        caller = asyncio.create_task(until_answered(transport))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await transport.close()
+        await asyncio.wait({caller}, timeout=60.0)
+        assert caller.cancelled()
+
+    run(main())
