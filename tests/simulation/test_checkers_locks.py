@@ -60,6 +60,16 @@ class TestMutualExclusion:
         made.does(made.asks("A", (0, 0, (ACK_RENEW,))), INVALID_RECORD_STATE, lock_ms=200)
         assert found(MutualExclusion(), made.at(299).locks("B", 0, count=2)) == ["INV-3"]
 
+    def test_a_renewal_shortens_a_lock_while_its_request_waits_for_a_write(self) -> None:
+        made = Made().locks("A", 0, 1).at(100)
+        slow = made.asks("A", (0, 1, (ACK_RENEW, ACK_ACCEPT)))
+        made.at(300).locks("B", 0, count=2).at(400).does(slow, COORDINATOR_NOT_AVAILABLE, lock_ms=200, begun_ms=100)
+        assert not found(MutualExclusion(), made)
+        made = Made().locks("A", 0, 1).at(100)
+        slow = made.asks("A", (0, 1, (ACK_RENEW, ACK_ACCEPT)))
+        made.at(300).locks("B", 1, count=2).at(400).does(slow, COORDINATOR_NOT_AVAILABLE, lock_ms=200, begun_ms=100)
+        assert found(MutualExclusion(), made) == ["INV-3"]
+
     def test_the_end_of_a_session_gives_back_what_its_member_holds(self) -> None:
         made = Made().locks("A", 0, 1).locks("B", 2).at(10).gives_back("A").locks("B", 0, 1, 2)
         assert not found(MutualExclusion(), made)

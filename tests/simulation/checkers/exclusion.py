@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kip932.ids import ACK_RENEW
 from tests.simulation.checkers import Violation
-from tests.simulation.checkers.reading import REFUSALS, ObjectKey, object_of, offsets, typed
+from tests.simulation.checkers.reading import REFUSALS, ObjectKey, numbered, object_of, offsets, typed
 from tests.simulation.final import Final
 from tests.simulation.history import History
 from tests.simulation.leader_events import AckDone, GivenBack, Locked
@@ -51,22 +51,31 @@ class _Locks:
                 (before.given, event),
             )
 
+    def ask(self, event: AckDone) -> None:
+        """Renewals take effect when they are asked, whatever becomes of their request and however late (PL-326). They
+        make a lock shorter when the group's locks were made shorter meanwhile."""
+        for offset, kind in typed(event.batches):
+            lock = self._own(event, offset)
+            if lock is not None and kind == ACK_RENEW:
+                lock.until_ms = min(lock.until_ms, event.begun_ms + event.lock_ms)
+
     def settle(self, event: AckDone) -> None:
         """A renewal prolongs, everything else ends the lock once it is done. One of unknown outcome may end it when
-        the stored state has been read back (PL-707). Of a refused one its renewals may stand (PL-326), which make a
-        lock shorter when the group's locks were made shorter meanwhile."""
-        refused = event.code in REFUSALS
+        the stored state has been read back (PL-707); a refused one ends nothing."""
+        if event.code in REFUSALS:
+            return
         for offset, kind in typed(event.batches):
-            lock = self.held.get(offset)
-            if lock is None or lock.given.member_id != event.member_id:
+            lock = self._own(event, offset)
+            if lock is None:
                 continue
-            if refused:
-                if kind == ACK_RENEW:
-                    lock.until_ms = min(lock.until_ms, event.begun_ms + event.lock_ms)
-            elif kind != ACK_RENEW or event.code:
+            if kind != ACK_RENEW or event.code:
                 lock.cut(event.at_ms)
             elif lock.cut_ms < event.begun_ms:  # it took effect when it was asked, and what came later still stands
                 lock.until_ms = event.begun_ms + event.lock_ms
+
+    def _own(self, event: AckDone, offset: int) -> _Lock | None:
+        lock = self.held.get(offset)
+        return None if lock is None or lock.given.member_id != event.member_id else lock
 
     def take_back(self, event: GivenBack) -> None:
         """The member's session ended, or a range could not be delivered."""
@@ -87,14 +96,21 @@ class MutualExclusion:
     rules: tuple[str, ...] = ("INV-3",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Go through what the objects gave and took back, in order."""
+        """Go through what the objects were asked, gave and took back, in order."""
         del final
         objects: dict[ObjectKey, _Locks] = defaultdict(_Locks)
-        for event in history.of(Locked, AckDone, GivenBack):
+        steps: list[tuple[float, Locked | AckDone | GivenBack]] = []
+        for position, event in numbered(history, Locked, AckDone, GivenBack):
+            steps.append((position, event))
+            if isinstance(event, AckDone):
+                steps.append((event.begun - 0.5, event))
+        for step, event in sorted(steps, key=lambda step: step[0]):
             locks = objects[object_of(event)]
             if isinstance(event, Locked):
                 yield from locks.give(event)
-            elif isinstance(event, AckDone):
-                locks.settle(event)
-            else:
+            elif isinstance(event, GivenBack):
                 locks.take_back(event)
+            elif step % 1:
+                locks.ask(event)
+            else:
+                locks.settle(event)
