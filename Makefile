@@ -3,13 +3,17 @@
 PYTHON ?= python3
 VENV ?= .venv
 EXTRAS ?= server,cli,speed,metrics,dev
+RUN_EXTRAS := server,cli,speed
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 
 # Stamps make the second run quick. They lie in the environment, so that a fresh environment has none.
 INSTALLED := $(VENV)/.installed
 GENERATED := $(VENV)/.generated
+RUNNABLE := $(VENV)/.runnable
 PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
+# What a person who tries the project needs: a tenth of the whole, unless that is there already.
+READY := $(if $(wildcard $(INSTALLED)),$(GENERATED),$(RUNNABLE))
 
 # What is typed and linted, as far as it exists.
 TYPED := $(wildcard protos client services pipeline tools benchmarks tests hatch_build.py)
@@ -26,13 +30,21 @@ help: ## Say what the words mean.
 
 setup: $(GENERATED) ## Make the environment and install the project into it, editable.
 
-$(INSTALLED): pyproject.toml hatch_build.py
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), and 3.11 or newer is needed. Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { \
 	  echo "$(PYTHON) cannot make an environment in $(VENV). On Debian and Ubuntu try: apt-get install python3-venv"; exit 1; }
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@echo "Installing into $(VENV), which takes a minute or more the first time"
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$(1)]'
 	@touch $@
+endef
+
+$(INSTALLED): pyproject.toml hatch_build.py
+	$(call install,$(EXTRAS))
+
+$(RUNNABLE): pyproject.toml hatch_build.py $(PROTOS)
+	$(call install,$(RUN_EXTRAS))
 
 $(GENERATED): $(INSTALLED) $(PROTOS)
 	$(PY) hatch_build.py
@@ -66,10 +78,10 @@ sim: setup ## Play clusters under faults: SEEDS=1-2000, or FRESH=500; SEED=n tel
 mutants: setup ## Plant bugs, one at a time, and count the seeds until the simulator finds each: MUTANTS='name …'.
 	$(PY) -m tests.simulation.mutants $(MUTANTS)
 
-up: setup ## Run a cluster on this machine: embedded store and all roles.
+up: $(READY) ## Run a cluster on this machine: embedded store and all roles.
 	$(BIN)/sharegroups up
 
-demo: setup ## Play the whole story on this machine; ends with a table that accounts for every record. DEMO_ARGS='--input FILE'
+demo: $(READY) ## Play the whole story on this machine; ends with a table that accounts for every record. DEMO_ARGS='--input FILE'
 	$(BIN)/sharegroups demo --keep $(KEEP) $(DEMO_ARGS)
 
 bench: setup ## Run the benchmarks; each prints one JSON line.

@@ -21,7 +21,9 @@ def run() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
-        print("The sharegroups command needs more packages: pip install 'sharegroups[cli]'", file=sys.stderr)
+        print(
+            "This needs more packages: install sharegroups with its extra [cli], and [server] for `up`", file=sys.stderr
+        )
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
