@@ -113,10 +113,11 @@ class _Lane(Generic[RecordT, WatcherT]):
         self.forget_numbers()
         self.topic_id = topic_id
 
-    def forget_numbers(self) -> None:
-        """Have the waiting batches numbered anew, but for those in doubt: the others were certainly not appended."""
+    def forget_numbers(self, but_of: ProducerIdentity | None = None) -> None:
+        """Have the waiting batches numbered anew, but for those in doubt, and those that this identity has numbered:
+        the others were certainly not appended."""
         for batch in self._numbered():
-            if batch.doubt is None:
+            if batch.doubt is None and (but_of is None or batch.identity != but_of):
                 batch.identity, batch.base_sequence = None, -1
 
     def number(self, batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None) -> None:
@@ -230,6 +231,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             if course(lane.waiting[0].doubt, meaning) is not Course.SEND:
                 continue
             lane.go_to(meaning.topic_id)
+            if identity is not None:  # what was refused was in flight, it may be, when the former one was forgotten
+                lane.forget_numbers(but_of=identity)
             owner = lane.waiting[0].identity or identity or NOBODY
             batches: list[Batch[RecordT, WatcherT]] = []
             while lane.waiting and len(batches) < BATCHES_IN_FLIGHT and (not batches or budget_bytes > 0):

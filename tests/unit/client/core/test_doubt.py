@@ -129,3 +129,17 @@ def test_what_was_refused_is_numbered_anew_under_a_new_identity_and_what_is_in_d
     buffer.delivered(doubtful)
     (others,) = take(buffer, FORMER, NEXT)
     assert [(batch.identity, batch.base_sequence) for batch in others.batches] == [(NEXT, 0), (NEXT, 1)]
+
+
+def test_what_was_in_flight_when_the_identity_changed_and_is_refused_does_not_stand_behind_a_gap() -> None:
+    """Its first batch runs out of time. The next, never appended, kept its number, and failed with 45 for the gap."""
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
+    buffer.append(T0, 0, 10, now_ms=0)
+    buffer.append(T0, 1, 10, now_ms=5)
+    (group,) = buffer.take([T0], ME, 1000, {"t": PRESENT})
+    buffer.forget_sequences()  # another partition's failure
+    buffer.retry(group, 0, None)
+    (gone,) = buffer.expired(older_than_ms=5)
+    assert [batch.records for batch in gone.batches] == [[0]]
+    (group,) = buffer.take([T0], NEXT, 1000, {"t": PRESENT})
+    assert [(batch.identity, batch.base_sequence) for batch in group.batches] == [(NEXT, 0)]
