@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from shard_runtime.record_log import ShardKind
 
@@ -35,6 +35,13 @@ class NodeRecord:
     state: str  # "live" | "leaving"
 
 
+class LiveNodes(NamedTuple):
+    """The live nodes, and in how many milliseconds the first of the others is overdue; 0 when there are no others."""
+
+    nodes: tuple[NodeRecord, ...]
+    overdue_ms: int
+
+
 class ClusterStore(Protocol):
     """The store's cluster-wide keys: nodes, metadata log, hints, constants, wake channel (CM-1…4, CM-14, CM-20)."""
 
@@ -56,7 +63,7 @@ class ClusterStore(Protocol):
         """Give `name` its stable node id and enter it. Raises LogError when another incarnation holds the name."""
         ...
 
-    async def renew_node(self, record: NodeRecord, ttl_ms: int) -> list[NodeRecord]:
+    async def renew_node(self, record: NodeRecord, ttl_ms: int) -> LiveNodes:
         """Renew the entry (entered again if it lapsed) and answer the live nodes, by the store's clock."""
         ...
 

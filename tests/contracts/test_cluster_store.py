@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from shard_runtime.cluster_store import NO_ENTRY, NodeRecord, metadata_digest
+from shard_runtime.cluster_store import NO_ENTRY, LiveNodes, NodeRecord, metadata_digest
 from shard_runtime.record_log import LogError, ShardKind, StoreUnavailableError
 from shard_runtime.redis import scripts
 
@@ -53,13 +53,27 @@ async def test_a_renewal_answers_the_live_nodes_and_a_leaver_is_gone(world: Worl
     a = await store.register_node("a", 1, frozenset(), node(1), TTL_MS)
     b = await store.register_node("b", 2, frozenset(), node(2), TTL_MS)
     leaving = replace(a, state="leaving")
-    assert sorted(await store.renew_node(leaving, TTL_MS), key=lambda n: n.node_id) == [leaving, b]
+    assert sorted((await store.renew_node(leaving, TTL_MS)).nodes, key=lambda n: n.node_id) == [leaving, b]
     await store.remove_node(leaving)
-    assert await store.renew_node(b, TTL_MS) == [b]
+    alone = LiveNodes((b,), 0)
+    assert await store.renew_node(b, TTL_MS) == alone
     await store.remove_node(replace(b, incarnation=9))
-    assert await store.renew_node(b, TTL_MS) == [b]
+    assert await store.renew_node(b, TTL_MS) == alone
     await world.store.raw(("HSET", "{nodes}", str(a.node_id), "1 1 {}"))
-    assert await store.renew_node(b, TTL_MS) == [b]
+    assert await store.renew_node(b, TTL_MS) == alone
+
+
+@pytest.mark.rule("CM-2", "CM-4")
+async def test_a_renewal_tells_when_the_first_of_the_others_is_overdue(world: World) -> None:
+    store = await world.cluster_store()
+    records = [await store.register_node(name, 1, frozenset(), node(1), TTL_MS) for name in "abc"]
+    for record, ttl_ms in zip(records, (TTL_MS, 2 * TTL_MS, 3 * TTL_MS), strict=True):
+        await store.renew_node(record, ttl_ms)
+    me = await store.renew_node(records[2], TTL_MS)
+    assert 0 < me.overdue_ms <= TTL_MS  # a's
+    await store.remove_node(records[0])
+    me = await store.renew_node(records[2], 4 * TTL_MS)
+    assert TTL_MS < me.overdue_ms <= 2 * TTL_MS  # b's: what this node itself asks for does not count
 
 
 @pytest.mark.rule("CM-20")

@@ -10,6 +10,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
@@ -18,6 +19,9 @@ from shard_runtime.placement import NODE_LEAVING, NODE_LIVE
 from shard_runtime.record_log import LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
+
+#: So long behind the moment at which an entry lapses the list is read again, for the store's clock to be past it.
+_BEHIND_MS: Final = 5
 
 
 def new_incarnation() -> int:
@@ -65,6 +69,7 @@ class NodeRegistry:
         self._record: NodeRecord | None = None
         self._registered_under = ""
         self._nodes: tuple[NodeRecord, ...] = ()
+        self._overdue_ms = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -121,7 +126,7 @@ class NodeRegistry:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._interval_ms / 1000)
+            await asyncio.sleep(self._pause_ms() / 1000)
             try:
                 await self._renew()
             except StoreUnavailableError as error:
@@ -130,8 +135,14 @@ class NodeRegistry:
                 if await self._lost_name(error):
                     return
 
+    def _pause_ms(self) -> int:
+        """Until the next renewal; one that is overdue before is missed at that moment, not up to an interval later."""
+        overdue_ms = self._overdue_ms
+        return min(self._interval_ms, overdue_ms + _BEHIND_MS) if overdue_ms else self._interval_ms
+
     async def _renew(self) -> None:
-        nodes = tuple(await self._store.renew_node(self.record, self._ttl_ms))
+        self._overdue_ms = 0  # without an answer nothing is known
+        nodes, self._overdue_ms = await self._store.renew_node(self.record, self._ttl_ms)
         if nodes != self._nodes:
             self._nodes = nodes
             self._changed()

@@ -181,8 +181,8 @@ def node_register_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> 
     return [b"OK", node_id]
 
 
-def node_renew_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
-    """See node_renew_v1.lua."""
+def node_renew_v2(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
+    """See node_renew_v2.lua."""
     now, ttl = view.now_ms(), int(argv[2])
     nodes = view.data.hashes.get(keys[0], {})
     expires, inc = b"0", argv[1]
@@ -195,14 +195,16 @@ def node_renew_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any
     if inc != argv[1] and min(int(expires), now + ttl) > now:
         return [b"TAKEN", inc]
     view.effect("hset", keys[0], {argv[0]: b"%d %s %s" % (now + ttl, argv[1], argv[3])})
-    answer = [b"OK"]
+    answer: list[bytes] = []
+    left: list[int] = []
     for node_id, entry in list(view.data.hashes[keys[0]].items()):
         till, _, record = entry.split(b" ", 2)
         if int(till) > now:
             answer += (node_id, record)
+            left += [min(int(till) - now, ttl)] if node_id != argv[0] else []
         elif int(till) < now - 10 * ttl:
             view.effect("hdel", keys[0], node_id)
-    return answer
+    return [b"OK", min(left, default=0), *answer]
 
 
 def metadata_append_v2(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
@@ -228,6 +230,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
     scripts.STREAM_TIP.digest: stream_tip_v1,
     scripts.LOG_INDEX.digest: log_index_v1,
     scripts.NODE_REGISTER.digest: node_register_v1,
-    scripts.NODE_RENEW.digest: node_renew_v1,
+    scripts.NODE_RENEW.digest: node_renew_v2,
     scripts.METADATA_APPEND.digest: metadata_append_v2,
 }

@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
-from shard_runtime.cluster_store import NodeRecord
+from shard_runtime.cluster_store import LiveNodes, NodeRecord
 from shard_runtime.record_log import LogError, ShardKind, StoreUnavailableError
 
 from . import scripts
@@ -102,7 +102,7 @@ class StoreClusterStore:
             )
         return _with(record, int(reply[1]), incarnation)
 
-    async def renew_node(self, record: NodeRecord, ttl_ms: int) -> list[NodeRecord]:
+    async def renew_node(self, record: NodeRecord, ttl_ms: int) -> LiveNodes:
         """Renew the entry and answer the live nodes. Raises LogError when another incarnation holds it (CM-1)."""
         reply = await self._one(NODES, self._renewal(record, ttl_ms, "renew"))
         if reply[0] == b"TAKEN":
@@ -110,7 +110,8 @@ class StoreClusterStore:
                 f"node {record.node_id} ({record.name}): its entry is held by incarnation {reply[1].decode()}, "
                 f"this process is {record.incarnation}; register again only if the store's history changed"
             )
-        return [_unpack(int(reply[i]), reply[i + 1]) for i in range(1, len(reply), 2)]
+        nodes = tuple(_unpack(int(reply[i]), reply[i + 1]) for i in range(2, len(reply), 2))
+        return LiveNodes(nodes, int(reply[1]))
 
     async def remove_node(self, record: NodeRecord) -> None:
         """Take the entry out, if it is still this incarnation's."""

@@ -34,7 +34,7 @@ REPLAY_FROM: Final = _load("replay_from_v1")
 STREAM_TIP: Final = _load("stream_tip_v1")
 LOG_INDEX: Final = _load("log_index_v1")
 NODE_REGISTER: Final = _load("node_register_v1")
-NODE_RENEW: Final = _load("node_renew_v1")
+NODE_RENEW: Final = _load("node_renew_v2")
 METADATA_APPEND: Final = _load("metadata_append_v2")
 
 ALL: Final = (CLAIM, RENEW, RELEASE, REPLAY_FROM, STREAM_TIP, LOG_INDEX, NODE_REGISTER, NODE_RENEW, METADATA_APPEND)
