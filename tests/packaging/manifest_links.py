@@ -24,6 +24,7 @@ from .manifests import (
 
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 PIPELINE: Final = "pipeline"
+REPORT: Final = "pipeline-report"
 DIGEST: Final = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
 
@@ -91,8 +92,9 @@ def _companion_faults(doc: Doc, docs: list[Doc]) -> Iterator[str]:
 
 
 def reference_faults(docs: list[Doc]) -> list[str]:
-    """Config maps and secrets that are neither here nor made by whoever applies this; documents in other namespaces."""
+    """Config maps, secrets and claims that are neither here nor made by others; documents in other namespaces."""
     here = {(doc["kind"], doc["metadata"]["name"]) for doc in docs}
+    here |= {("PersistentVolumeClaim", name) for name in _claims(docs)}
     here |= {("Secret", name) for name in GIVEN_SECRETS}
     (namespace,) = [doc["metadata"]["name"] for doc in of_kind(docs, "Namespace")]
     found = []
@@ -106,8 +108,16 @@ def reference_faults(docs: list[Doc]) -> list[str]:
     return found
 
 
+def _claims(docs: list[Doc]) -> Iterator[str]:
+    """The claims that sets make for their pods."""
+    for doc in of_kind(docs, "StatefulSet"):
+        for claim in doc["spec"].get("volumeClaimTemplates", []):
+            for number in range(doc["spec"]["replicas"]):
+                yield f"{claim['metadata']['name']}-{doc['metadata']['name']}-{number}"
+
+
 def _references(node: Any) -> Iterator[tuple[str, str]]:
-    """Every config map and secret named anywhere in a pod template."""
+    """Every config map, secret and claim named anywhere in a pod template."""
     if isinstance(node, list):
         for each in node:
             yield from _references(each)
@@ -119,6 +129,8 @@ def _references(node: Any) -> Iterator[tuple[str, str]]:
                 yield "Secret", value["name"]
             elif key == "secret":
                 yield "Secret", value["secretName"]
+            elif key == "persistentVolumeClaim":
+                yield "PersistentVolumeClaim", value["claimName"]
             else:
                 yield from _references(value)
 
@@ -148,7 +160,9 @@ def image_faults(docs: list[Doc], *, by_digest: bool) -> list[str]:
     """Pods of the services of different images, the pipeline of theirs; in production an image without its digest."""
     images: dict[bool, set[str]] = {True: set(), False: set()}
     for doc in workloads(docs):
-        images[_labels(doc).get(COMPONENT_LABEL) == PIPELINE].update(each["image"] for each in containers_of(doc))
+        images[_labels(doc).get(COMPONENT_LABEL) in {PIPELINE, REPORT}].update(
+            each["image"] for each in containers_of(doc)
+        )
     services, pipeline = images[False], images[True]
     found = [f"there are several images: {sorted(each)}" for each in images.values() if len(each) > 1]
     found += [f"the pipeline runs {image}, which is the services'" for image in sorted(services & pipeline)]

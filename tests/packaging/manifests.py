@@ -255,7 +255,8 @@ def security_faults(docs: list[Doc]) -> list[str]:
                 (f"{name}.resources.limits", "memory" in limits, True),
             ]
         kinds = {kind for volume in pod.get("volumes", []) for kind in volume.keys() - {"name"}}
-        expected.append(("volumes", sorted(kinds - {"configMap", "emptyDir", "secret", "projected"}), []))
+        allowed = {"configMap", "emptyDir", "secret", "projected", "persistentVolumeClaim"}
+        expected.append(("volumes", sorted(kinds - allowed), []))
         found += [f"{name_of(doc)}: {what} is {got}, expected {want}" for what, got, want in expected if got != want]
     for doc in of_kind(docs, "Namespace"):
         if doc["metadata"]["labels"].get("pod-security.kubernetes.io/enforce") != "restricted":

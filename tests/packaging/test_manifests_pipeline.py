@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 import click
 import pytest
 
-from share_metrics.commands import ingest
+from share_metrics.commands import ingest, report, settings_of
 
-from .manifest_links import COMPONENT_LABEL, PIPELINE, faults_of
+from .manifest_links import COMPONENT_LABEL, PIPELINE, REPORT, faults_of, image_faults, reference_faults
 from .manifests import (
     KUBERNETES,
     Doc,
@@ -19,6 +20,7 @@ from .manifests import (
     name_of,
     of_kind,
     render_folder,
+    security_faults,
     template_of,
     workloads,
 )
@@ -38,6 +40,16 @@ def job(docs: list[Doc]) -> Doc:
 
 def container(docs: list[Doc]) -> Doc:
     (found,) = containers_of(job(docs))
+    return found
+
+
+def page_job(docs: list[Doc]) -> Doc:
+    found: Doc = next(doc for doc in of_kind(docs, "CronJob") if doc["metadata"]["name"] == REPORT)
+    return found
+
+
+def page_container(docs: list[Doc]) -> Doc:
+    (found,) = containers_of(page_job(docs))
     return found
 
 
@@ -71,10 +83,59 @@ def job_faults(docs: list[Doc]) -> list[str]:
     kept = [mount["mountPath"] for mount in one["volumeMounts"] if mount["name"] in claims]
     if not any(str(given["data"]).startswith(f"{path}/") for path in kept):
         found.append(f"--data is {given['data']}, and volumes that stay are mounted at {kept}")
-    if "/tmp" not in [mount["mountPath"] for mount in one["volumeMounts"]]:
-        found.append("Spark and Java have nowhere to unpack: nothing is mounted at /tmp")
     if doc["spec"]["replicas"] != 1:
         found.append(f"{doc['spec']['replicas']} processes would write one directory")
+    return found
+
+
+def page_faults(docs: list[Doc]) -> list[str]:
+    """What is wrong with the job that writes the page: its words, how often it runs, and what it stands beside."""
+    doc, one = page_job(docs), page_container(docs)
+    word, *options = one["args"]
+    if word != report.name:
+        return [f"the page's command is {word}, expected {report.name}"]
+    try:
+        given = report.make_context("report", options).params
+    except click.ClickException as error:
+        return [f"the page's job refuses its words: {error.message}"]
+    found = []
+    if ["--data", str(given["data"])] not in map(list, pairwise(container(docs)["args"])):
+        found.append(f"the page is of {given['data']}, where the pipeline keeps nothing")
+    volumes = {each["name"]: each for each in template_of(doc)["spec"]["volumes"]}
+    kept = [each["mountPath"] for each in one["volumeMounts"] if "persistentVolumeClaim" in volumes[each["name"]]]
+    found += [
+        f"the page's --{name} is {given[name]}, and volumes that stay are mounted at {kept}"
+        for name in ("data", "out")
+        if not any(str(given[name]).startswith(f"{path}/") for path in kept)
+    ]
+    if (doc["spec"]["concurrencyPolicy"], doc["spec"].get("suspend", False)) != ("Forbid", False):
+        found.append(f"the page's job has concurrencyPolicy {doc['spec']['concurrencyPolicy']}, or is suspended")
+    beside = template_of(doc)["spec"].get("affinity", {}).get("podAffinity", {})
+    rules = [
+        (rule["topologyKey"], rule["labelSelector"])
+        for rule in beside.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+    ]
+    if rules != [("kubernetes.io/hostname", job(docs)["spec"]["selector"])]:
+        found.append(f"the page's job runs beside {rules}, and the volume is where the pipeline runs")
+    return found
+
+
+def size_faults(docs: list[Doc]) -> list[str]:
+    """What a pod asks for and may take, the heap in it, and where it may write beside its data (PM-72)."""
+    found = []
+    for doc in (job(docs), page_job(docs)):
+        (one,) = containers_of(doc)
+        size = one.get("resources", {})
+        asked, most = size.get("requests"), size.get("limits", {}).get("memory")
+        if (asked, most) != ({"cpu": "1", "memory": "2Gi"}, "3Gi"):
+            found.append(f"{name_of(doc)}: it asks for {asked} and may take {most}")
+        words = one["args"]
+        conf = settings_of(tuple(after for word, after in pairwise(words) if word == "--conf"))
+        if dict(conf).get("spark.driver.memory") != "1g":
+            found.append(f"{name_of(doc)}: its heap is {dict(conf).get('spark.driver.memory')}, expected 1g")
+        scratch = {each["name"] for each in template_of(doc)["spec"]["volumes"] if "emptyDir" in each}
+        if "/tmp" not in [each["mountPath"] for each in one["volumeMounts"] if each["name"] in scratch]:
+            found.append(f"{name_of(doc)}: Spark and Java have nowhere to unpack: no emptyDir is mounted at /tmp")
     return found
 
 
@@ -105,7 +166,12 @@ def _chooses(doc: Doc) -> dict[str, str]:
 
 
 def all_faults(docs: list[Doc]) -> list[str]:
-    return [*faults_of(docs, by_digest=True), *job_faults(docs), *monitor_faults(docs)]
+    return [*faults_of(docs, by_digest=True), *own_faults(docs)]
+
+
+def own_faults(docs: list[Doc]) -> list[str]:
+    """What no other component has."""
+    return [*job_faults(docs), *page_faults(docs), *size_faults(docs), *monitor_faults(docs)]
 
 
 def monitor(docs: list[Doc]) -> Doc:
@@ -113,7 +179,7 @@ def monitor(docs: list[Doc]) -> Doc:
     return found
 
 
-@pytest.mark.rule("PM-65", "PM-71")
+@pytest.mark.rule("PM-65", "PM-71", "PM-72")
 def test_nothing_is_wrong_with_production_and_the_pipeline_beside_it() -> None:
     assert all_faults(rendered()) == []
 
@@ -146,6 +212,61 @@ def _replace_word(docs: list[Doc], old: str, new: str) -> None:
     args[args.index(old)] = new
 
 
+def _page_words(docs: list[Doc], old: str, new: str) -> None:
+    args: list[str] = page_container(docs)["args"]
+    args[args.index(old)] = new
+
+
+@pytest.mark.rule("PM-72")
+@pytest.mark.parametrize(
+    ("do", "expected"),
+    [
+        (lambda docs: job(docs)["spec"].update(replicas=2), "2 processes would write one directory"),
+        (lambda docs: page_job(docs)["spec"].update(concurrencyPolicy="Allow"), "concurrencyPolicy Allow"),
+        (lambda docs: page_job(docs)["spec"].update(suspend=True), "or is suspended"),
+        (lambda docs: container(docs)["resources"]["requests"].update(cpu="2"), "it asks for {'cpu': '2'"),
+        (lambda docs: container(docs)["resources"]["limits"].update(memory="1Gi"), "may take 1Gi"),
+        (lambda docs: page_container(docs)["resources"]["requests"].update(memory="1Gi"), "pipeline-report: it asks"),
+        (lambda docs: _replace_word(docs, "spark.driver.memory=1g", "spark.driver.memory=4g"), "its heap is 4g"),
+        (lambda docs: _page_words(docs, "spark.driver.memory=1g", "spark.ui.enabled=false"), "its heap is None"),
+        (lambda docs: template_of(job(docs))["spec"]["securityContext"].pop("runAsNonRoot"), "runAsNonRoot is None"),
+        (
+            lambda docs: template_of(page_job(docs))["spec"]["securityContext"].pop("runAsNonRoot"),
+            "CronJob pipeline-report: securityContext.runAsNonRoot is None",
+        ),
+        (
+            lambda docs: page_container(docs)["securityContext"].pop("readOnlyRootFilesystem"),
+            "CronJob pipeline-report: report.readOnlyRootFilesystem is None",
+        ),
+        (
+            lambda docs: template_of(page_job(docs))["spec"]["volumes"][0]["persistentVolumeClaim"].update(
+                claimName="data"
+            ),
+            "there is no PersistentVolumeClaim data",
+        ),
+        (lambda docs: job(docs)["spec"]["volumeClaimTemplates"].clear(), "volumes that stay are mounted at []"),
+        (lambda docs: page_container(docs)["volumeMounts"].pop(0), "the page's --data is"),
+        (lambda docs: _page_words(docs, "/var/lib/sharegroups/report.html", "/tmp/report.html"), "the page's --out is"),
+        (lambda docs: page_container(docs)["volumeMounts"].pop(1), "CronJob pipeline-report: Spark and Java"),
+        (lambda docs: template_of(page_job(docs))["spec"].pop("affinity"), "runs beside []"),
+        (lambda docs: _page_words(docs, "--data", "--dat"), "the page's job refuses its words"),
+        (lambda docs: _page_words(docs, "/var/lib/sharegroups/history", "/var/lib/sharegroups/h"), "the page is of"),
+        (lambda docs: page_container(docs).update(image=f"registry.invalid/sharegroups@sha256:{'0' * 64}"),
+         "which is the services'"),
+    ],
+    ids=[
+        "two-writers", "two-pages", "suspended", "cpu", "limit", "page-memory", "heap", "page-heap", "root",
+        "page-root", "page-writable-root", "no-such-claim", "no-claim", "page-no-claim", "page-in-scratch",
+        "page-no-tmp", "elsewhere", "page-typo", "other-data", "page-wrong-image",
+    ],
+)  # fmt: skip
+def test_a_broken_shape_of_the_two_jobs_is_found(do: Break, expected: str) -> None:
+    docs = rendered()
+    do(docs)  # into another shape, which schemas do not see
+    found = [*own_faults(docs), *security_faults(docs), *reference_faults(docs), *image_faults(docs, by_digest=True)]
+    assert any(expected in fault for fault in found), found
+
+
 @pytest.mark.parametrize(
     ("do", "expected"),
     [
@@ -160,7 +281,7 @@ def _replace_word(docs: list[Doc], old: str, new: str) -> None:
         (lambda docs: _replace_word(docs, "PIPELINE_STORE_PASSWORD", "PASSWORD"), "names PASSWORD"),
         (lambda docs: container(docs)["env"].pop(0), "which no variable stands for"),
         (lambda docs: container(docs)["volumeMounts"].pop(0), "volumes that stay are mounted at []"),
-        (lambda docs: container(docs)["volumeMounts"].pop(1), "nothing is mounted at /tmp"),
+        (lambda docs: container(docs)["volumeMounts"].pop(1), "no emptyDir is mounted at /tmp"),
         (
             lambda docs: container(docs)["env"][0]["valueFrom"]["secretKeyRef"].update(name="no"),
             "there is no Secret no",
