@@ -170,7 +170,7 @@ async def test_a_release_and_a_wake_are_heard_also_after_a_reconnect(world: Worl
     store = await world.cluster_store("a")
     fault = await world.store.order("a", "SUBSCRIBE", "lose_reply")
     wakes = store.wakes()
-    assert await asyncio.wait_for(anext(wakes), 10) == "reconnected"
+    assert await asyncio.wait_for(anext(wakes), 10) == "subscribed"
     assert fault.struck.is_set()
     await process.log.release(GROUP, process.incarnation, claimed.epoch)
     assert await asyncio.wait_for(anext(wakes), 10) == "released {gc:7}"

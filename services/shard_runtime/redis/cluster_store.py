@@ -228,20 +228,23 @@ class StoreClusterStore:
         await self._one(WAKE_CHANNEL, ("PUBLISH", WAKE_CHANNEL, reason))
 
     async def wakes(self) -> AsyncIterator[str]:
-        """Reasons published. A broken connection is made again, and then yields "reconnected": something was missed."""
-        pause_ms, again = self._settings.backoff_ms, False
+        """Reasons published, and "subscribed" whenever that begins: what was published before was not heard.
+
+        The first time too: a claim may have been refused before, and its owner have released meanwhile. A broken
+        connection is made again.
+        """
+        pause_ms = self._settings.backoff_ms
         while not self._closing.is_set():
             try:
-                async for reason in self._subscribed(again):
-                    pause_ms, again = self._settings.backoff_ms, True
+                async for reason in self._subscribed():
+                    pause_ms = self._settings.backoff_ms
                     yield reason
             except ConnectionLostError:
-                again = True
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
                 await self._lines.look_again()
 
-    async def _subscribed(self, again: bool) -> AsyncIterator[str]:
+    async def _subscribed(self) -> AsyncIterator[str]:
         node = self._store.node_of(WAKE_CHANNEL)
         if node is None:
             await self._store.refresh()
@@ -255,8 +258,7 @@ class StoreClusterStore:
             if parse_replication(replication[0]).role != "master":
                 raise ConnectionLostError(f"store node {node} is no master")
             await connection.run([("SUBSCRIBE", WAKE_CHANNEL)], self._settings.reply_ms)
-            if again:
-                yield "reconnected"
+            yield "subscribed"
             while True:
                 message = asyncio.ensure_future(connection.message())
                 try:

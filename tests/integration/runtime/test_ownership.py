@@ -9,6 +9,7 @@ import pytest
 
 from kip932.errors import NotCoordinatorError
 from shard_runtime.cluster.metadata import PartitionsAdded, TopicCreated, TopicDeleted
+from shard_runtime.memory.store import FaultPoint, Stage
 from shard_runtime.record_log import LogError, Renewal, Renewed, ShardId, ShardKind
 from tests.integration.runtime.harness import LEASE_MS, Cluster, until
 from tests.unit.shard_runtime.worlds import Get, Put
@@ -33,6 +34,33 @@ async def test_shards_spread_over_nodes_and_come_back_when_one_leaves() -> None:
         await cluster.stop(b)
         await until(lambda: a.serving() == ALL, 1.0)
         assert await a.submit(moved, Get("k")) == int(moved)
+
+
+@pytest.mark.rule("CM-4", "CM-12")
+async def test_what_was_released_before_a_joining_node_listens_is_claimed_at_once() -> None:
+    """Its first claims were refused, and nobody heard of the release: without more it would wait out the lease."""
+    long = {"lease.ms": "60000"}
+    async with Cluster() as cluster:
+        a, b = cluster.process("a", long), cluster.process("b", long)
+        cluster.processes += [a, b]
+        await a.start()
+        await until(lambda: a.serving() == ALL)
+        listens = asyncio.Event()
+
+        async def hold(point: FaultPoint) -> None:
+            if point.client == "b" and point.stage is Stage.COMMAND and point.has("SUBSCRIBE"):
+                await listens.wait()
+
+        cluster.store.hook = hold
+        await b.start()
+        ownership = b.node.ownership
+        assert ownership is not None
+        waiting = ownership.core.tenure
+        await until(lambda: a.serving() != ALL)
+        given = ALL - a.serving()
+        await until(lambda: all((t := waiting(ShardId(ShardKind.GROUP, s))) and t.waits_for_owner for s in given))
+        listens.set()
+        await until(lambda: b.serving() >= given and a.serving() | b.serving() == ALL)
 
 
 @pytest.mark.rule("CM-4", "CM-12")
