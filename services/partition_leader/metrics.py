@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from kip932.ids import TopicIdPartition, topic_id_text
 from partition_leader.core.session import SessionCache
+from partition_leader.core.status import DropReason
 from partition_leader.share_partition_host import LedPartition
 from partition_leader.share_partitions import SharePartitions
 from partition_leader.topic_log_load import LoadReport
@@ -41,6 +42,11 @@ class PartitionLeaderMetrics:
             "Offsets a log end was raised by for share-partition state.",
             registry=registry,
         )
+        self._drops = Counter(
+            "share_partition_drops", "Share-partitions let go, by reason.", ["reason"], registry=registry
+        )
+        for reason in DropReason:  # all from the beginning: a rate over a series that begins with 1 misses the first
+            self._drops.labels(reason.value)
 
     def appended(self, batches: int, records: int, size: int) -> None:
         """One flush was confirmed."""
@@ -57,6 +63,10 @@ class PartitionLeaderMetrics:
     def end_raised(self, offsets: int) -> None:
         """The log end was moved up for a share-partition's sake (CM-47)."""
         self._raised.inc(offsets)
+
+    def share_partition_dropped(self, reason: DropReason) -> None:
+        """One share-partition's object was let go (PL-604, PL-631)."""
+        self._drops.labels(reason.value).inc()
 
     def watch(self, sessions: SessionCache, partitions: SharePartitions, led: Led) -> None:
         """Compute the gauges when they are asked for."""

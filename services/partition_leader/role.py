@@ -75,6 +75,7 @@ class PartitionLeader:
             clock=around.clock,
             groups=GroupViews(around.group, around.version),
             lead=self.led.lead,
+            dropped=around.metrics.share_partition_dropped,
         )
         self.share_partitions: Final = SharePartitions(parts)
         self.led.share_partitions = self.share_partitions

@@ -12,7 +12,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -22,7 +22,7 @@ from kip932.state_batches import WriteStats
 from partition_leader.core import effects as fx
 from partition_leader.core import events as ev
 from partition_leader.core.share_partition import SharePartition
-from partition_leader.core.status import Status
+from partition_leader.core.status import DropReason, Status
 from partition_leader.deadlines import Deadlines
 from partition_leader.group_view import GroupViews
 from partition_leader.offset_reset import reset_offset
@@ -34,6 +34,8 @@ from shard_runtime.record_log import LogError
 
 log = structlog.get_logger(__name__)
 
+#: The log line that says which share-partition's object was let go, and as `reason` why (a `DropReason`).
+DROPPED_LINE: Final = "share-partition dropped"
 #: How often a Read of a share-partition nobody initialised yet is tried again, and how far apart (PL-635).
 INITIALIZE_ATTEMPTS = 5
 INITIALIZE_RETRY_S = 0.2
@@ -56,6 +58,7 @@ class LeaderParts:
     clock: Clock
     groups: GroupViews
     lead: Callable[[TopicIdPartition], LedPartition]
+    dropped: Callable[[DropReason], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class SharePartitionHost:
         self._persister = parts.persister
         self._deadlines = parts.deadlines
         self._clock = parts.clock
+        self._dropped = parts.dropped
         self._inbox: deque[ev.Event] = deque()
         self._running = False
         self._next_op = 0
@@ -229,7 +233,14 @@ class SharePartitionHost:
         self.feed(ev.DlqDone(effect.dead_letter_id))
 
     def _on_fenced(self, effect: fx.Fenced) -> None:
-        log.info("share-partition dropped", **self._names(), reason=effect.error.message, retiring=effect.retiring)
+        self._dropped(effect.reason)
+        log.info(
+            DROPPED_LINE,
+            **self._names(),
+            reason=effect.reason.value,
+            cause=effect.error.message,
+            retiring=effect.retiring,
+        )
         if self.core.status is Status.FAILED:
             self._owner.initialize_failed(self, effect.error)
         else:

@@ -103,7 +103,18 @@ class Fault:
     at_ms: int
 
 
-Event = Produced | Delivered | Acknowledged | Observed | Failed | Ended | Fault
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A leader let a share-partition's object go, as its log tells an operator; `reason` is a `DropReason`."""
+
+    node: str
+    topic: str
+    partition: int
+    reason: str
+    at_ms: int
+
+
+Event = Produced | Delivered | Acknowledged | Observed | Failed | Ended | Fault | Dropped
 _TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest
 from kip932.errors import KafkaError
-from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, SharePartitionKey
+from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, SharePartitionKey, topic_id_text
 from kip932.rpc.transport import TransportError
 from sharegroups import Admin
 from sharegroups.wire import FIND_COORDINATOR
@@ -49,6 +49,10 @@ class Ownership:
         """The node that keeps the state of a share-partition. Raises AssertionError as `leader`."""
         topic_id = self._admin.list_topics([topic])[topic].topic_id
         return self._coordinator(KEY_TYPE_SHARE, SharePartitionKey(group, topic_id, partition).text)
+
+    def topic_id(self, topic: str) -> str:
+        """A topic's id, as logs write it."""
+        return topic_id_text(self._admin.list_topics([topic])[topic].topic_id)
 
     def close(self) -> None:
         """Close the connections."""

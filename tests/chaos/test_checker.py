@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.chaos.checker import AFTERMATH_MS, counts_rise_without_a_fault, judge
-from tests.chaos.history import Acknowledged, Delivered, Event, Fault, Observed, Produced
+from partition_leader.core.status import DropReason
+from tests.chaos.checker import counts_rise, judge
+from tests.chaos.history import Acknowledged, Delivered, Dropped, Event, Fault, Observed, Produced
 
 
 def produced(offset: int, value: str = "", at_ms: int = 1) -> Produced:
@@ -116,20 +117,40 @@ def test_a_release_without_an_answer_stores_nothing_for_certain() -> None:
     assert judge([produced(0), delivered(0), unsure, delivered(0, at_ms=30), acked(0, at_ms=40), observed(1, 0)]) == []
 
 
-@pytest.mark.rule("INV-7", "PL-105")
-def test_a_count_repeats_only_near_a_fault() -> None:
-    """A leader cut off from its share coordinator gives the share-partition up, and forgets what was only acquired."""
+def dropped(at_ms: int, reason: str = DropReason.OUTCOME_UNKNOWN, partition: int = 0) -> Dropped:
+    return Dropped("partition_leader-0", "t", partition, reason, at_ms)
+
+
+@pytest.mark.rule("INV-7", "PL-105", "PL-707")
+@pytest.mark.parametrize("reason", [DropReason.OUTCOME_UNKNOWN, DropReason.LEADERSHIP_LOST, DropReason.RELEASED])
+def test_a_count_may_repeat_where_the_leader_let_the_share_partition_go(reason: str) -> None:
     cut, healed = Fault("cut", "a b silent", 15), Fault("healed", "everything", 40)
-    assert list(counts_rise_without_a_fault([delivered(0), cut, healed, delivered(0, at_ms=50)])) == []
-    (found,) = counts_rise_without_a_fault([delivered(0), delivered(0, at_ms=50)])
+    assert list(counts_rise([delivered(0), cut, dropped(30, reason), healed, delivered(0, at_ms=50)])) == []
+    assert list(counts_rise([delivered(0), cut, healed, delivered(0, count=2, at_ms=50)])) == []
+
+
+@pytest.mark.rule("INV-7", "PL-707")
+@pytest.mark.scenario("S-112")
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param([], id="nobody let it go"),
+        pytest.param([dropped(8)], id="before it was first fetched"),
+        pytest.param([dropped(51)], id="after it came again"),
+        pytest.param([dropped(30, partition=1)], id="another share-partition"),
+        pytest.param([dropped(30, DropReason.STATE_REPLACED)], id="its state was reset, which nobody did"),
+        pytest.param([dropped(30, "no reason")], id="for no reason that is known"),
+    ],
+)
+def test_a_count_that_repeats_else_is_a_violation_whatever_had_failed(more: list[Event]) -> None:
+    cut, healed = Fault("cut", "a b silent", 15), Fault("healed", "everything", 40)
+    events: list[Event] = [delivered(0), cut, healed, delivered(0, at_ms=50), *more]
+    (found,) = counts_rise(sorted(events, key=lambda event: event.at_ms))
     assert found.startswith("INV-7")
-    assert list(counts_rise_without_a_fault([delivered(0), delivered(0, count=2, at_ms=50)])) == []
+    assert "went to w1 with count 1" in found
 
 
-@pytest.mark.rule("INV-7")
-@pytest.mark.parametrize(("after_ms", "violations"), [(AFTERMATH_MS, 0), (AFTERMATH_MS + 1, 1)])
-def test_a_fault_explains_what_follows_it_for_a_bounded_time(after_ms: int, violations: int) -> None:
-    healed = Fault("healed", "everything", 1_000)
-    first = delivered(0, count=2, at_ms=1_000 + after_ms)
-    again = delivered(0, count=2, at_ms=1_001 + after_ms)
-    assert len(list(counts_rise_without_a_fault([healed, first, again]))) == violations
+@pytest.mark.rule("INV-7", "PL-707")
+def test_what_was_forgotten_once_is_counted_on_from_there() -> None:
+    again: list[Event] = [delivered(0), dropped(30), delivered(0, at_ms=50), delivered(0, at_ms=60)]
+    assert len(list(counts_rise(again))) == 1

@@ -21,6 +21,7 @@ from tests.chaos.deployment import (
     Deployment,
     FollowsMaster,
 )
+from tests.chaos.drops import drops
 from tests.chaos.hands import Hand, produce_all
 from tests.chaos.history import Acknowledged, Fault, HistoryWriter, Observed, now_ms
 from tests.chaos.load import Load, LoadOptions, Tail, wait_for
@@ -222,6 +223,13 @@ class Trial:
         """A consumer that does what it is told, step by step; its history is kept as the workers' are."""
         self._hands.append(Hand(self.deployment, self.folder, name, self.load.group, topic or self.load.topic))
         return self._hands[-1]
+
+    def note_drops(self, *topics: str) -> None:
+        """Take over from the leaders' logs when they let share-partitions of these topics go, for `counts_rise`."""
+        ids = {self.owners.topic_id(topic): topic for topic in topics}
+        history = HistoryWriter(self.folder / "drops.jsonl")
+        history.write(drops(self.deployment.logs(), self.load.group, ids))
+        history.close()
 
     def produce(self, count: int, topic: str = "", partition: int = 0) -> None:
         """Store records and wait until all are confirmed. Raises AssertionError when one was not."""

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError
 from kip932.state_batches import StateBatch
+from partition_leader.core.status import DropReason
 
 # Bits of Persist.cause (PM-20 X2); merged writes carry several (PL-702).
 CAUSE_ACK: Final = 1
@@ -145,6 +146,7 @@ class Fenced:
 
     error: KafkaError
     retiring: bool
+    reason: DropReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,24 @@ nothing about records.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kip932.errors import KafkaError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from partition_leader.core.dead_letters import DeadLetters
 from partition_leader.core.effects import CAUSE_CATCH_UP, Activated, Dropped, Effect, Fenced, Reply
 from partition_leader.core.events import GroupSettings
 from partition_leader.core.in_flight import Window
 from partition_leader.core.operations import Operation, RolledBack, roll_back
-from partition_leader.core.status import Status
+from partition_leader.core.status import DropReason, Status
 from partition_leader.core.write_back import WriteBack
+
+
+class Retirement(NamedTuple):
+    """Why a share-partition goes, and when (ms) at the latest."""
+
+    error: KafkaError
+    until_ms: int
+    reason: DropReason
 
 
 class PartitionState:
@@ -47,7 +57,7 @@ class PartitionState:
         self.dead_letters = DeadLetters()
         self.settings = GroupSettings()
         self.locks_expired = 0
-        self.retirement: tuple[KafkaError, int] | None = None  # why, and until when (ms) at the latest
+        self.retirement: Retirement | None = None
         self.effects: list[Effect] = []
         self.wake = False
         self.now_ms = 0
@@ -71,7 +81,10 @@ class PartitionState:
         """Initialisation failed for good (PL-604)."""
         self.status = Status.FAILED
         self.wake = True
-        self.effects += [Fenced(error, retiring=False), Dropped(error, self.generation)]
+        self.effects += [
+            Fenced(error, retiring=False, reason=DropReason.INITIALIZE_FAILED),
+            Dropped(error, self.generation),
+        ]
 
     def gone(self) -> KafkaError:
         """What a caller is told who still comes to a dropped share-partition (PL-402, PL-631)."""
@@ -93,26 +106,26 @@ class PartitionState:
             self.write_back.dirty.archiving += result.archiving
         self.wake |= bool(result.changed)
 
-    def begin_retirement(self, error: KafkaError) -> None:
+    def begin_retirement(self, error: KafkaError, reason: DropReason) -> None:
         """No acquires and acknowledgements any more; what is queued finishes first (PL-631)."""
         if self.status is not Status.ACTIVE:
             return
         self.status = Status.RETIRING
-        self.retirement = (error, self.now_ms + self.operation_timeout_ms)
+        self.retirement = Retirement(error, self.now_ms + self.operation_timeout_ms, reason)
         self.window.locks.clear()
         unresolved, self.write_back.unresolved = self.write_back.unresolved, []
         self.roll_back(unresolved)
         self.wake = True
-        self.effects.append(Fenced(error, retiring=True))
+        self.effects.append(Fenced(error, retiring=True, reason=reason))
 
-    def stop(self, error: KafkaError) -> None:
+    def stop(self, error: KafkaError, reason: DropReason) -> None:
         """Nothing more is written; what still waits rolls back and is told (PL-631)."""
         told = error if isinstance(error, NotLeaderOrFollowerError) else self.not_leader(error)
         for operation in self.write_back.abandon():
             self.reply(operation.op_id, told)
         if self.status is not Status.RETIRING:
-            self.effects.append(Fenced(error, retiring=False))
-        self.retirement = (error, self.now_ms)
+            self.effects.append(Fenced(error, retiring=False, reason=reason))
+        self.retirement = Retirement(error, self.now_ms, reason)
         self.finish()
 
     def not_leader(self, error: KafkaError) -> KafkaError:
@@ -126,4 +139,4 @@ class PartitionState:
         self.wake = True
         self.window.locks.clear()
         self.dead_letters.forget()
-        self.effects.append(Dropped(self.retirement[0], self.generation))
+        self.effects.append(Dropped(self.retirement.error, self.generation))

@@ -28,7 +28,7 @@ from partition_leader.core.log_start import move_log_start
 from partition_leader.core.operations import Operation
 from partition_leader.core.partition_state import PartitionState
 from partition_leader.core.removal import skip_hole
-from partition_leader.core.status import Overview, Status
+from partition_leader.core.status import DropReason, Overview, Status
 
 OPERATION_TIMEOUT_MS: Final = 15_000  # persister.operation.timeout.ms (PL-723)
 _SETTLED = (Status.FAILED, Status.FENCED)
@@ -83,7 +83,7 @@ class SharePartition:
         """When to send `Tick` (ms); None when nothing is timed."""
         state = self._state
         if state.status is Status.RETIRING:
-            return state.retirement[1] if state.retirement else None
+            return state.retirement.until_ms if state.retirement else None
         if state.status is not Status.ACTIVE:
             return None
         lock, write = state.window.next_lock_end(), state.write_back.next_deadline()
@@ -291,8 +291,8 @@ class SharePartition:
 
     def _tick(self, _: events.Tick) -> None:
         state = self._state
-        if state.status is Status.RETIRING and state.retirement and state.now_ms >= state.retirement[1]:
-            state.stop(state.retirement[0])
+        if state.status is Status.RETIRING and state.retirement and state.now_ms >= state.retirement.until_ms:
+            state.stop(state.retirement.error, state.retirement.reason)
 
     def _settings_changed(self, _: events.SettingsChanged) -> None:
         self._state.wake = True
@@ -309,11 +309,11 @@ class SharePartition:
     def _retire(self, event: events.Retire) -> None:
         state = self._state
         if state.status is Status.ACTIVE:
-            state.begin_retirement(event.error)
+            state.begin_retirement(event.error, DropReason.RELEASED)
         elif state.status is Status.INITIALIZING:
-            state.stop(event.error)
+            state.stop(event.error, DropReason.RELEASED)
 
     def _drop(self, event: events.Drop) -> None:
         state = self._state
         if state.status not in _SETTLED:
-            state.stop(event.error)
+            state.stop(event.error, DropReason.LEADERSHIP_LOST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 from kip932.state_batches import StateBatch
 
@@ -16,6 +16,16 @@ class Status(Enum):
     FAILED = "FAILED"
     RETIRING = "RETIRING"
     FENCED = "FENCED"
+
+
+class DropReason(StrEnum):
+    """Why an object is let go (PL-604, PL-631). What it had only acquired is forgotten by it, delivery counts too."""
+
+    INITIALIZE_FAILED = "initialize_failed"  # PL-604: it never was in use
+    OUTCOME_UNKNOWN = "outcome_unknown"  # PL-707: neither a write nor the read-back after it was answered
+    STATE_REPLACED = "state_replaced"  # PL-630, PL-634: what is stored was reset or deleted
+    LEADERSHIP_LOST = "leadership_lost"  # PL-632: another leader took over, or the partition was deleted
+    RELEASED = "released"  # PL-523, CM-4: the group's last session ended here, or the partition is handed over
 
 
 @dataclass(frozen=True, slots=True)

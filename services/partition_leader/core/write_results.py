@@ -12,7 +12,7 @@ from partition_leader.core.failures import Consequence, meaning
 from partition_leader.core.operations import Operation, commit
 from partition_leader.core.partition_state import PartitionState
 from partition_leader.core.read_back import Stored, settle
-from partition_leader.core.status import Status
+from partition_leader.core.status import DropReason, Status
 from partition_leader.core.write_back import Write
 
 
@@ -54,14 +54,14 @@ def persist_failed(state: PartitionState, event: events.PersistFailed) -> None:
         consequence = Consequence.KEEP  # PL-630: expiry and T15 drop only when fenced
     if consequence is Consequence.STOP:
         state.write_back.outstanding = write
-        state.stop(error)
+        state.stop(error, DropReason.LEADERSHIP_LOST)
         return
     for operation in write.operations:
         operation.answered = True
         state.reply(operation.op_id, error, persisted=True)
     state.write_back.put_back(write)
     if consequence is Consequence.RETIRE:
-        state.begin_retirement(error)
+        state.begin_retirement(error, DropReason.STATE_REPLACED)
         state.roll_back(write.operations)
         return
     _start_dead_letters(state, write, [])
@@ -92,7 +92,8 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
         return
     if event.state_epoch != state.state_epoch:
         text = f"stored state epoch is {event.state_epoch}, this leader works with {state.state_epoch}"
-        state.begin_retirement(meaning(FencedStateEpochError(f"{state.name}: {text}")).error)
+        error = meaning(FencedStateEpochError(f"{state.name}: {text}")).error
+        state.begin_retirement(error, DropReason.STATE_REPLACED)
         state.roll_back(operations)
         return
     state.write_back.confirm_start(event.start_offset)
@@ -112,7 +113,8 @@ def read_back_failed(state: PartitionState, event: events.ReadBackFailed) -> Non
         return
     error, consequence = meaning(event.error)
     if consequence is Consequence.STOP:
-        state.stop(error)
+        state.stop(error, DropReason.LEADERSHIP_LOST)
     else:
-        state.begin_retirement(error)
+        replaced = consequence is Consequence.RETIRE
+        state.begin_retirement(error, DropReason.STATE_REPLACED if replaced else DropReason.OUTCOME_UNKNOWN)
         state.roll_back(operations)

@@ -8,7 +8,8 @@ from kip932 import errors
 from kip932.state_batches import StateBatch
 from partition_leader.core import effects as fx
 from partition_leader.core import events as ev
-from partition_leader.core.status import Status
+from partition_leader.core.share_partition import SharePartition
+from partition_leader.core.status import DropReason, Status
 from tests.unit.partition_leader.core.bench import LOCK_MS, Bench, one, written
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -83,6 +84,7 @@ def test_a_failed_read_back_retires_but_queued_writes_finish() -> None:
     op = bench.ack("N", (10, 19, ACCEPT))
     effects = bench.do(ev.ReadBackFailed(2, TIMED_OUT))
     assert one(effects, fx.Fenced).retiring
+    assert one(effects, fx.Fenced).reason is DropReason.OUTCOME_UNKNOWN
     assert bench.core.status is Status.RETIRING
     assert written(one(effects, fx.Persist)) == (0, 10, [(10, 19, 2, 1)])
     bench.persisted()
@@ -96,6 +98,7 @@ def test_a_read_back_of_another_state_epoch_retires() -> None:
     bench.do(ev.ReadBack(2, 8, 500, ()))
     assert bench.core.status is Status.FENCED
     assert one(bench.seen, fx.Fenced).error.name == "NOT_LEADER_OR_FOLLOWER"
+    assert one(bench.seen, fx.Fenced).reason is DropReason.STATE_REPLACED
 
 
 @pytest.mark.rule("PL-707", "PL-305", "PL-621")
@@ -225,6 +228,35 @@ def test_an_expiry_write_drops_only_when_fenced() -> None:
         assert bench.core.status is status
 
 
+@pytest.mark.rule("PL-630", "PL-634", "PL-632")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (errors.GroupIdNotFoundError(), DropReason.STATE_REPLACED),
+        (errors.FencedStateEpochError(), DropReason.STATE_REPLACED),
+        (errors.FencedLeaderEpochError(), DropReason.LEADERSHIP_LOST),
+    ],
+)
+def test_what_a_write_or_a_read_back_is_told_says_why_the_object_goes(
+    error: errors.KafkaError, reason: DropReason
+) -> None:
+    bench = Bench(log=[(0, 9)])
+    bench.fetch()
+    bench.ack("M", (0, 9, ACCEPT))
+    bench.failed(error)
+    assert one(bench.seen, fx.Fenced).reason is reason
+    bench = unanswered(ACCEPT)
+    bench.do(ev.ReadBackFailed(2, error))
+    assert one(bench.seen, fx.Fenced).reason is reason
+
+
+@pytest.mark.rule("PL-604", "PL-523")
+def test_an_object_that_never_began_and_one_that_nobody_uses_say_so() -> None:
+    failed = SharePartition(1).handle(ev.InitializeFailed(errors.UnknownServerError()), 0)
+    assert one(failed, fx.Fenced).reason is DropReason.INITIALIZE_FAILED
+    assert one(Bench().do(ev.Retire(errors.GroupIdNotFoundError())), fx.Fenced).reason is DropReason.RELEASED
+
+
 @pytest.mark.rule("PL-631", "PL-632")
 def test_lost_leadership_stops_at_once() -> None:
     bench = Bench(log=[(0, 9), (10, 19)])
@@ -233,6 +265,7 @@ def test_lost_leadership_stops_at_once() -> None:
     effects = bench.do(ev.Drop(errors.NotLeaderOrFollowerError()))
     assert {type(bench.error(op)) for op in (first, second)} == {errors.NotLeaderOrFollowerError}
     assert not one(effects, fx.Fenced).retiring
+    assert one(effects, fx.Fenced).reason is DropReason.LEADERSHIP_LOST
     assert one(effects, fx.Dropped).generation == 1
     bench.persisted()
     assert bench.core.next_deadline() is None

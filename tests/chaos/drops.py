@@ -1,0 +1,25 @@
+"""Which share-partitions leaders let go, and when: from their logs, where an operator would look too."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from partition_leader.share_partition_host import DROPPED_LINE
+from tests.chaos.history import Dropped, now_ms
+
+
+def drops(logs: Mapping[str, str], group: str, topics: Mapping[str, str]) -> Iterator[Dropped]:
+    """A group's share-partitions that were let go, of these topics, named by their id as logs write it."""
+    boot_ms = now_ms() - time.time() * 1000
+    for node, said in logs.items():
+        for line in said.splitlines():
+            if DROPPED_LINE not in line:
+                continue
+            told: dict[str, Any] = json.loads(line)
+            if told["event"] == DROPPED_LINE and told["group"] == group and told["topic_id"] in topics:
+                at = datetime.fromisoformat(told["timestamp"]).timestamp() * 1000
+                yield Dropped(node, topics[told["topic_id"]], told["partition"], told["reason"], int(at + boot_ms))
