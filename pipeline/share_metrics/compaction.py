@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from share_metrics.folders import batch_name, confirmed, raw, spans, spans_visible
-from share_metrics.ingest import read_folders, write_folder
+from share_metrics.ingest import read_folders, write_hidden
 from share_metrics.reader import Kind
 
 FILE_BYTES: Final = 64 << 20
@@ -42,7 +42,7 @@ def compact(spark: SparkSession, data: Path, kind: Kind, at_least: int = 2) -> P
     target = raw(data, kind) / batch_name(small[0].first, small[-1].last)
     rows = read_folders(spark, kind, [span.folder for span in small])
     files = max(1, sum(_bytes(span.folder) for span in small) // FILE_BYTES)
-    write_folder(rows.coalesce(files), target)
+    write_hidden(rows.coalesce(files), target).rename(target)
     return target
 
 

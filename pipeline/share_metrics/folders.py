@@ -20,6 +20,8 @@ from share_metrics.reader import Kind
 
 #: Names that begin so are not there for readers: Spark leaves out what begins with a dot.
 HIDDEN: Final = ".unfinished."
+#: In a batch's folder: what Spark had noted of its end when it was written. Spark leaves out this name too.
+POSITIONS: Final = "_positions"
 _BATCH: Final = re.compile(r"batch=(\d+)(?:-(\d+))?")
 _CLUSTER: Final = "cluster-id"
 _LOCK: Final = "ingest.lock"
@@ -80,6 +82,39 @@ def confirmed(data: Path, kind: Kind) -> int:
     """The number of the last batch that Spark will not repeat; −1 if there is none."""
     names = (path.name for path in (checkpoints(data, kind) / "commits").glob("*"))
     return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+def noted(data: Path, kind: Kind, number: int) -> str:
+    """What Spark has noted of where a batch ends, which it does before the batch; empty if it has not."""
+    note = checkpoints(data, kind) / "offsets" / str(number)
+    return note.read_text() if note.exists() else ""
+
+
+def shown(target: Path, positions: str) -> bool:
+    """Whether the folder of a batch is there, written for these positions. Raises FolderError if for others.
+
+    A folder of an earlier build says nothing of its positions.
+    """
+    if not target.exists():
+        return False
+    note = target / POSITIONS
+    if note.exists() and note.read_text() != positions:
+        raise FolderError(
+            f"{target} holds rows of other positions than {checkpoints(target.parents[2], Kind(target.parent.name))} "
+            "has for this batch; restore those checkpoints, or remove both folders to ingest anew"
+        )
+    return True
+
+
+def in_step(data: Path, kind: Kind) -> None:
+    """Raise FolderError when rows are there that Spark would ingest once more, for their positions are gone."""
+    there = spans(data, kind)
+    last, done = max((span.last for span in there), default=-1), confirmed(data, kind)
+    if last > done + 1:
+        raise FolderError(
+            f"{raw(data, kind)} holds batches up to {last}, but {checkpoints(data, kind)} knows of {done + 1} that are "
+            "done; restore the checkpoints that belong to them, or remove both folders to ingest anew"
+        )
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 Every micro-batch has a folder of its own, named by its number: Spark repeats a batch that was not confirmed with the
 same number and the same positions. The folder is written under a hidden name and appears by one rename, which only a
-living driver can do: what a killed job leaves running in the background never becomes visible.
+living driver can do: what a killed job leaves running in the background never becomes visible. A folder that is there
+stays as it is: the store may have trimmed since what it holds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from share_metrics.folders import HIDDEN, batch_name, checkpoints, raw, visible
+from share_metrics.folders import HIDDEN, POSITIONS, batch_name, checkpoints, noted, raw, shown, visible
 from share_metrics.reader import Kind, schema_of
 
 #: Kinds that metrics are made of; `log_meta` may be taken too, for lag in seconds.
@@ -37,7 +38,6 @@ class Step(StrEnum):
 
     BEGUN = "begun"
     WRITTEN = "written"
-    REMOVED = "removed"
     SHOWN = "shown"
 
 
@@ -160,25 +160,28 @@ def read_folders(spark: SparkSession, kind: Kind, folders: Sequence[Path]) -> Da
 def write_batch(  # noqa: PLR0917 - what a batch is
     spark: SparkSession, data: Path, kind: Kind, batch: DataFrame, number: int, watch: Watch
 ) -> None:
-    """Write one micro-batch to the folder of its number. A batch that comes again replaces what it wrote before."""
+    """Write one micro-batch to the folder of its number, unless it is there already, from before its repetition.
+
+    Raises FolderError when what is there was written for other positions.
+    """
     watch.step(kind, number, Step.BEGUN)
     target = raw(data, kind) / batch_name(number)
-    write_folder(batch.coalesce(1), target, lambda step: watch.step(kind, number, step))
+    if not shown(target, noted(data, kind, number)):
+        hidden = write_hidden(batch.coalesce(1), target, noted(data, kind, number))
+        watch.step(kind, number, Step.WRITTEN)
+        hidden.rename(target)
+    watch.step(kind, number, Step.SHOWN)
     # Read from what was written: to look at `batch` once more would be to ask the store once more (PM-77).
     watch.rows(kind, read_folders(spark, kind, [target]))
 
 
-def write_folder(rows: DataFrame, target: Path, told: Callable[[Step], None] = lambda step: None) -> None:
-    """Write rows below `target`, by day and hour, so that the folder appears, or is replaced, as a whole."""
+def write_hidden(rows: DataFrame, target: Path, positions: str = "") -> Path:
+    """Write rows by day and hour, with their positions, to a hidden folder that is to be renamed to `target`."""
     hidden = target.with_name(f"{HIDDEN}{target.name}.{secrets.token_hex(4)}")
     dated = rows.withColumn("dt", F.date_format("ts", "yyyy-MM-dd")).withColumn("hour", F.date_format("ts", "HH"))
     dated.write.partitionBy("dt", "hour").parquet(str(hidden))
-    told(Step.WRITTEN)
-    if target.exists():
-        shutil.rmtree(target)
-        told(Step.REMOVED)
-    hidden.rename(target)
-    told(Step.SHOWN)
+    (hidden / POSITIONS).write_text(positions)
+    return hidden
 
 
 def _query(  # noqa: PLR0917 - the parts of one query

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from pyspark.sql.streaming.query import StreamingQuery
 
 from share_metrics.compaction import compact
-from share_metrics.folders import owned, visible
+from share_metrics.folders import in_step, owned, visible
 from share_metrics.gauges import Gauges
 from share_metrics.ingest import KINDS, Source, Step, Watch, start, stored
 from share_metrics.log_samples import sample, samples
@@ -84,6 +84,8 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell) -> dict[
         Reader(store, Kind.SHARE_STATE).streams()
         whose = cluster_id(store)
     with owned(job.data, whose):
+        for kind in job.kinds:
+            in_step(job.data, kind)
         tell("Starting Spark …")
         spark = cluster.session("sharegroups metrics ingest")
         gauges = Gauges()

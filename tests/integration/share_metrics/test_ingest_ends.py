@@ -18,6 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from share_metrics.folders import FolderError, batch_name, in_step, raw
 from share_metrics.ingest import Source, Step, Watch, start, stored, write_batch
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
@@ -82,7 +83,7 @@ def struck(error: Exception) -> None:
 
 
 @pytest.mark.rule("PM-35", "PM-36", "PM-68")
-@pytest.mark.parametrize("steps", [(Step.BEGUN, Step.WRITTEN), (Step.SHOWN, Step.REMOVED)], ids=str)
+@pytest.mark.parametrize("steps", [(Step.BEGUN, Step.WRITTEN), (Step.SHOWN, Step.SHOWN)], ids=str)
 def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
     spark: SparkSession, world: World, tmp_path: Path, steps: tuple[Step, ...]
 ) -> None:
@@ -125,6 +126,42 @@ def test_an_end_that_a_dying_job_noted_meanwhile_is_taken_over(
 
     run(spark, world, tmp_path, Watch(step=note))
     assert ids(spark, tmp_path) == entries(world, S0)
+
+
+@pytest.mark.rule("PM-36", "PM-68")
+def test_a_batch_that_comes_again_keeps_what_the_store_has_trimmed_since(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make_cluster(state_shards=1)
+    Log(world, S0).state(*(update(number) for number in range(5)))
+    before = entries(world, S0)
+    with pytest.raises(StreamingQueryException, match="EndedError"):
+        run(spark, world, tmp_path, Watch(step=Fault(Step.SHOWN, 0)))
+    world.redis.xtrim(S0, maxlen=1, approximate=False)
+    again: list[int] = []
+    run(spark, world, tmp_path, Watch(rows=lambda _, batch: again.append(batch.count())))
+    assert ids(spark, tmp_path) == before
+    assert again == [len(before)]  # who looks at the rows of a batch, the gauges, sees it all once more
+
+
+@pytest.mark.rule("PM-36")
+def test_rows_whose_positions_are_gone_are_not_ingested_once_more(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make_cluster(state_shards=1)
+    log = Log(world, S0)
+    log.state(*(update(number) for number in range(5)))
+    run(spark, world, tmp_path)
+    in_step(tmp_path, Kind.SHARE_STATE)
+    shutil.rmtree(tmp_path / "checkpoints")
+    log.state(update(5))
+    with pytest.raises(StreamingQueryException, match="restore those checkpoints"):
+        run(spark, world, tmp_path)
+    for number in (1, 2):
+        there = raw(tmp_path, Kind.SHARE_STATE)
+        shutil.copytree(there / batch_name(0), there / batch_name(number))
+    with pytest.raises(FolderError, match="knows of 0 that are done"):
+        in_step(tmp_path, Kind.SHARE_STATE)
 
 
 class Engine:
