@@ -12,12 +12,14 @@ import structlog
 from shard_runtime.clock import Clock
 from shard_runtime.holding import Holding
 from shard_runtime.host_options import HostMeter
-from shard_runtime.record_log import LogError, RecordLog, ShardId
+from shard_runtime.record_log import LogError, RecordLog, ShardId, StreamId
 from shard_runtime.shard import CommandT, RecordT
 
 log = structlog.get_logger(__name__)
 
 _FAILED_COPY_RETRY_MS = 60_000
+_NAMES_TOLD = 5
+_NAME_TOLD = 64
 
 
 def copy_next_slice(
@@ -54,13 +56,14 @@ async def trim(
     holding.stop_compaction(clock.now_ms() + holding.retry_ms)
     lease = holding.lease
     try:
+        keep_from = await _keep_from(holding, record_log, shard_id, clock)
         ours = await record_log.compact(
             shard_id,
             lease.incarnation,
             lease.epoch,
             shard_id.streams[0],
             to.id,
-            keep_from=holding.history.keep_from(clock.now_ms()),
+            keep_from=keep_from,
         )
     except LogError as error:
         log.warning("trim not done; it will be tried again", shard=shard_id.tag, why=str(error))
@@ -71,3 +74,32 @@ async def trim(
     holding.stop_compaction(clock.now_ms())
     holding.positions.trimmed(to)
     meter.trimmed(holding.positions.entries)
+
+
+async def _keep_from(
+    holding: Holding[CommandT, RecordT], record_log: RecordLog, shard_id: ShardId, clock: Clock
+) -> StreamId | None:
+    """Where the trim must stop. Readers are asked now, and never on the way of a command (SR-29).
+
+    Raises LogError when their notes cannot be read for the first time, so that the trim is put off. If it fails again
+    it goes on without them: a store that cannot tell must not grow for readers that may not even be there.
+    """
+    notes, trouble = None, ""
+    if holding.retention.asks_readers:
+        try:
+            notes = await record_log.readers(shard_id)
+        except LogError as error:
+            if not holding.readers_missed:
+                holding.readers_missed = True
+                raise
+            trouble = str(error)
+        else:
+            holding.readers_missed = False
+    keep_from, malformed = holding.retention.keep_from(clock.now_ms(), notes)
+    if malformed:
+        told = ", ".join(name[:_NAME_TOLD] for name in malformed[:_NAMES_TOLD])
+        trouble = f"{len(malformed)} fields are no reader's, as {told}"
+    if trouble and trouble != holding.readers_trouble:
+        log.warning("readers left out of account", shard=shard_id.tag, key=shard_id.readers_key, why=trouble)
+    holding.readers_trouble = trouble
+    return keep_from

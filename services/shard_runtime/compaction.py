@@ -6,12 +6,11 @@ cold copies and asks the log to trim.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shard_runtime.record_log import STREAM_START, StreamId
+from shard_runtime.record_log import StreamId
 from shard_runtime.shard import Anchor
 
 
@@ -31,34 +30,7 @@ class CompactionLimits:
     slice_keys: int = 500
     retry_ms: int = 1_000
     history_ms: int = 600_000
-
-
-class History:
-    """How far back a stream must be kept for readers, though no claim replays it (SR-29, PM).
-
-    Holds a few pairs (time, last id then): everything up to that id was appended by that time. What a load found counts
-    as appended at the load, which keeps it longer rather than shorter.
-    """
-
-    _MARKS = 10
-
-    def __init__(self, history_ms: int) -> None:
-        self._history_ms = history_ms
-        self._marks: deque[tuple[int, StreamId]] = deque()
-
-    def note(self, now_ms: int, last: StreamId) -> None:
-        """Entries up to `last` are there by now."""
-        if not self._marks or now_ms - self._marks[-1][0] >= self._history_ms // self._MARKS:
-            self._marks.append((now_ms, last))
-
-    def keep_from(self, now_ms: int) -> StreamId | None:
-        """The id below which nothing is younger than the history asked for; None when none is asked for."""
-        if not self._history_ms:
-            return None
-        marks = self._marks
-        while len(marks) > 1 and now_ms - marks[1][0] >= self._history_ms:
-            marks.popleft()
-        return marks[0][1] if marks and now_ms - marks[0][0] >= self._history_ms else STREAM_START
+    readers_max_lag_ms: int = 1_800_000
 
 
 class Positions:

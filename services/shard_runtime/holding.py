@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from kip932.errors import KafkaError, NotCoordinatorError
-from shard_runtime.compaction import CompactionLimits, History, Positions
+from shard_runtime.compaction import CompactionLimits, Positions
 from shard_runtime.lease import Lease
 from shard_runtime.record_log import Appended, Entry, StreamId
+from shard_runtime.retention import Retention
 from shard_runtime.shard import Anchor, CommandT, RecordT, Shard
 
 
@@ -69,7 +70,9 @@ class Holding(Generic[CommandT, RecordT]):
         self.shard = shard
         self.lease = lease
         self.positions = Positions(limits)
-        self.history = History(limits.history_ms)
+        self.retention = Retention(limits.history_ms, limits.readers_max_lag_ms)
+        self.readers_missed = False
+        self.readers_trouble = ""
         self.pending: deque[Operation] = deque()
         self.in_flight: FlushBatch | None = None
         self.flusher: asyncio.Task[None] | None = None

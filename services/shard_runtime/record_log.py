@@ -7,7 +7,7 @@ Nothing here decides; everything here is safe to repeat.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
@@ -62,6 +62,11 @@ class ShardId:
     def owner_key(self) -> str:
         """The key of the owner record."""
         return f"{self.tag}:owner"
+
+    @property
+    def readers_key(self) -> str:
+        """The key of the hash in which readers of the main log note how far they are (SR-29)."""
+        return f"{self.tag}:readers"
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -197,6 +202,14 @@ class StreamTip:
     first: StreamId
 
 
+@dataclass(frozen=True, slots=True)
+class ReaderNotes:
+    """What readers noted beside a stream, by their names, just as it lies there; the store's clock when it was read."""
+
+    values: Mapping[str, bytes]
+    now_ms: int
+
+
 class LogError(Exception):
     """An append or a read did not do what was asked."""
 
@@ -297,6 +310,10 @@ class RecordLog(Protocol):
 
     async def tip(self, stream: str) -> StreamTip | None:
         """Where the stream stands; None when it does not exist (`stream_tip_v1`)."""
+        ...
+
+    async def readers(self, shard: ShardId) -> ReaderNotes:
+        """How far readers of a shard's main log say they are (SR-29); of very many some. Raises LogError."""
         ...
 
     async def compact(

@@ -54,6 +54,10 @@ COMPACTION_ENTRIES_MIN = integer("shard.compaction.entries.min", 5_000,
                                  "Entries below which a shard's stream is not compacted (CM-18).", low=10)  # fmt: skip
 HISTORY_MS = integer("shard.history.ms", 600_000, "How long entries that no replay needs are kept for readers (SR-29).",
                      low=0, unit="ms")  # fmt: skip
+READERS_MAX_LAG_MS = integer(
+    "shard.readers.max.lag.ms", 1_800_000,
+    "Age up to which entries are kept that a live reader has not read yet, beyond shard.history.ms (SR-29).",
+    low=0, high=86_400_000, unit="ms")  # fmt: skip
 LOST_TAIL_JUMP = integer("log.lost.tail.jump.offsets", 1_000_000,
                          "How far a log end jumps when the store may have lost its tail (CM-47).", low=1)  # fmt: skip
 DRAIN_GRACE_MS = integer("drain.grace.ms", 10_000, "How long open calls may take when the process ends.",

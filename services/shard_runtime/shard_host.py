@@ -237,7 +237,7 @@ class ShardHost(Generic[CommandT, RecordT]):
             return
         if holding is self._holding:
             holding.committed(batch, entries, appended)
-            holding.history.note(self._clock.now_ms(), holding.last)
+            holding.retention.note(self._clock.now_ms(), holding.last)
             self._committed(holding, batch, len(entries), self._clock.now_ms() - started_ms)
 
     def _committed(self, holding: Holding[CommandT, RecordT], batch: FlushBatch, records: int, elapsed_ms: int) -> None:
@@ -356,7 +356,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         if holding is not self._holding:
             return
         self.state, self._demand = HostState.ACTIVE, 0
-        holding.history.note(self._clock.now_ms(), holding.last)
+        holding.retention.note(self._clock.now_ms(), holding.last)
         self._meter.loaded(replayed.entries, replayed.unknown, self._clock.now_ms() - started_ms)
         if replayed.unknown:
             log.warning("entries of unknown types skipped", shard=self.shard_id.tag, entries=replayed.unknown)

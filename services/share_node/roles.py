@@ -45,6 +45,7 @@ from shard_runtime.settings import (
     HISTORY_MS,
     LOST_TAIL_JUMP,
     NODE_ROLES,
+    READERS_MAX_LAG_MS,
     SHARD_QUEUE_MAX,
     Settings,
 )
@@ -212,7 +213,9 @@ class Roles:
             write_timeout_ms=write_timeout_ms,
             waiting_max=self._settings[SHARD_QUEUE_MAX],
             compaction=CompactionLimits(
-                entries_min=self._settings[COMPACTION_ENTRIES_MIN], history_ms=self._settings[HISTORY_MS]
+                entries_min=self._settings[COMPACTION_ENTRIES_MIN],
+                history_ms=self._settings[HISTORY_MS],
+                readers_max_lag_ms=self._settings[READERS_MAX_LAG_MS],
             ),
         )
 

@@ -125,6 +125,20 @@ def _hgetall(server: MemoryServer, command: Sequence[str | bytes | int]) -> Any:
     return [word for pair in value.items() for word in pair]
 
 
+def _hscan(server: MemoryServer, command: Sequence[str | bytes | int]) -> Any:
+    key = _key(command[1])
+    if key in server.data.strings or key in server.data.streams:
+        return ErrorReply("WRONGTYPE", "Operation against a key holding the wrong kind of value")
+    first, count = int(command[2]), int(command[4])
+    words = _hgetall(server, command)[2 * first : 2 * (first + count)]
+    return [b"%d" % (first + count) if len(words) == 2 * count else b"0", words]
+
+
+def _time(server: MemoryServer, _command: Sequence[str | bytes | int]) -> Any:
+    seconds, millis = divmod(server.now_ms(), 1_000)
+    return [b"%d" % seconds, b"%d" % (millis * 1_000)]
+
+
 def _info(server: MemoryServer, _command: Sequence[str | bytes | int]) -> Any:
     replicas = len(server.followers)
     return (
@@ -170,6 +184,8 @@ READS: Final[dict[str, Callable[[MemoryServer, Sequence[str | bytes | int]], Any
     "XREVRANGE": _range,
     "HMGET": _hmget,
     "HGETALL": _hgetall,
+    "HSCAN": _hscan,
+    "TIME": _time,
     "INFO": _info,
     "ROLE": _role,
     "GET": _get,

@@ -20,6 +20,7 @@ from shard_runtime.record_log import (
     ClaimRequest,
     Entry,
     LogError,
+    ReaderNotes,
     Renewal,
     Renewed,
     ShardId,
@@ -43,6 +44,7 @@ from .writer import Writer
 _UNROUTED: Final = ""
 _RENEWALS_PER_CALL: Final = 500
 _READS_MAX: Final = 3
+_READERS_MAX: Final = 512
 
 
 class StoreRecordLog:
@@ -254,6 +256,17 @@ class StoreRecordLog:
         if reply is None:
             return None
         return StreamTip(stream_id(reply[0]), int(reply[1]), int(reply[2]), stream_id(reply[3]))
+
+    async def readers(self, shard: ShardId) -> ReaderNotes:
+        """Notes of readers: one page of the hash, for nobody bounds what others write. Of any past: it is advice."""
+        key = shard.readers_key
+        answered = await self._lines.repeat(key, (("HSCAN", key, 0, "COUNT", _READERS_MAX), ("TIME",)))
+        for reply in answered.replies:
+            if isinstance(reply, ErrorReply):
+                raise LogError(f"reading {key}: the store answered {reply}")
+        (_, words), (seconds, micros) = answered.replies
+        notes = {words[i].decode(errors="replace"): words[i + 1] for i in range(0, len(words), 2)}
+        return ReaderNotes(notes, int(seconds) * 1_000 + int(micros) // 1_000)
 
     async def _read(self, stream: str, command: Command) -> Reply:
         """Read under the history the writer has checked: a read must not mix two pasts of a log.

@@ -15,6 +15,7 @@ from shard_runtime.record_log import (
     AppendRefusedError,
     Claimed,
     Entry,
+    ReaderNotes,
     ShardId,
     ShardKind,
     ShardLostError,
@@ -146,6 +147,10 @@ class ObedientLog:
     compacted: list[StreamId] = field(default_factory=list)
     compact_answer: bool = True
     reads: int = 0
+    notes: dict[str, bytes] = field(default_factory=dict)
+    now_ms: int = 0
+    notes_failures: list[Exception] = field(default_factory=list)
+    notes_read: int = 0
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -179,6 +184,13 @@ class ObedientLog:
         await asyncio.sleep(0)
         found = [entry for entry in self.entries if entry.id > after and (through is None or entry.id <= through)]
         return found[:count]
+
+    async def readers(self, shard: ShardId) -> ReaderNotes:
+        self.notes_read += 1
+        await asyncio.sleep(0)
+        if self.notes_failures:
+            raise self.notes_failures.pop(0)
+        return ReaderNotes(dict(self.notes), self.now_ms)
 
     async def compact(
         self,

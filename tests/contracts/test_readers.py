@@ -1,0 +1,85 @@
+"""Notes of readers beside a stream: read as they lie, by the store's clock, whatever else lies there (SR-29)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from shard_runtime.record_log import LogError, ReaderNotes, StreamId
+from shard_runtime.redis.keys import slot_of
+
+from .world import GROUP, OTHER, World, flush, in_time, records
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.rule("SR-1", "SR-29", "CM-10")
+async def test_notes_lie_beside_the_stream() -> None:
+    assert OTHER.readers_key == "{sgs:3}:readers"
+    assert GROUP.readers_key == "{gc:7}:readers"
+    assert slot_of(OTHER.readers_key) == slot_of(OTHER.streams[0])
+
+
+@pytest.mark.rule("SR-29", "PM-12")
+async def test_notes_are_read_as_they_lie(world: World) -> None:
+    a = await world.process("a")
+    assert (await in_time(lambda: a.log.readers(GROUP))).values == {}
+    await world.store.raw(("HSET", GROUP.readers_key, "r", "5-6 700", b"\xff", b"\x00\xfe"))
+    found = await in_time(lambda: a.log.readers(GROUP))
+    assert found.values == {"r": b"5-6 700", "\N{REPLACEMENT CHARACTER}": b"\x00\xfe"}
+    assert (await in_time(lambda: a.log.readers(OTHER))).values == {}
+
+
+@pytest.mark.rule("SR-29")
+async def test_the_clock_is_the_stores(world: World) -> None:
+    a = await world.process("a")
+    before_ms = time.time_ns() // 1_000_000
+    found = await in_time(lambda: a.log.readers(GROUP))
+    assert before_ms <= found.now_ms <= time.time_ns() // 1_000_000
+
+
+@pytest.mark.rule("SR-29")
+async def test_a_key_that_is_no_hash_is_told_and_hinders_nothing(world: World) -> None:
+    a = await world.process("a")
+    e = (await a.claim()).epoch
+    await world.store.raw(("SET", GROUP.readers_key, "foreign"))
+    with pytest.raises(LogError, match="WRONGTYPE"):
+        await in_time(lambda: a.log.readers(GROUP))
+    await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1"))
+    assert await records(a, GROUP.streams[0]) == [b"1"]
+
+
+@pytest.mark.rule("SR-29")
+async def test_very_many_fields_are_not_all_read(world: World) -> None:
+    a = await world.process("a")
+    fields = [word for number in range(20_000) for word in (f"r{number}", f"1-{number} 1")]
+    await world.store.raw(("HSET", GROUP.readers_key, *fields))
+    found = await in_time(lambda: a.log.readers(GROUP))
+    assert 0 < len(found.values) < 20_000
+
+
+@pytest.mark.rule("SR-29", "CM-18")
+async def test_the_trim_stops_where_it_is_told(world: World) -> None:
+    a = await world.process("a")
+    e = (await a.claim()).epoch
+    await a.log.append(GROUP, e, flush(GROUP, e, 1, *(b"%d" % n for n in range(1, 10))))
+    stream = GROUP.streams[0]
+    assert await a.log.compact(GROUP, a.incarnation, e, stream, StreamId(e, 8), keep_from=StreamId(e, 4))
+    assert await records(a, stream) == [b"%d" % n for n in range(4, 10)]
+    assert (await world.owner())["replay_from"] == f"{e}-8"
+    assert await a.log.compact(GROUP, a.incarnation, e, stream, StreamId(e, 8), keep_from=StreamId(e + 9, 0))
+    assert await records(a, stream) == [b"8", b"9"]
+
+
+@pytest.mark.rule("SR-29", "SR-22")
+async def test_notes_of_a_lost_past_are_gone_and_no_owner_minds(replicated: World) -> None:
+    a = await replicated.process("a")
+    e = (await a.claim()).epoch
+    await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1"))
+    await a.log.renew([a.renewal(e)])  # its WAIT shows that the replica has all of it
+    await replicated.store.freeze_replica()
+    await replicated.store.raw(("HSET", GROUP.readers_key, "r", "5-6 700"))
+    await replicated.store.fail_over()
+    found = await in_time(lambda: a.log.readers(GROUP))
+    assert found == ReaderNotes({}, found.now_ms)
