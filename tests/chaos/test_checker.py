@@ -33,7 +33,10 @@ def test_a_clean_history_passes() -> None:
     ("rule", "events"),
     [
         pytest.param("INV-1", [produced(0), produced(1), delivered(1), acked(1), observed(2, 0)], id="never delivered"),
-        pytest.param("INV-1", [produced(0), delivered(0), observed(0, 1)], id="never finished"),
+        pytest.param("not drained: 1 ", [produced(0), observed(0, 1)], id="perhaps delivered later"),
+        pytest.param("not drained: 1 ", [produced(0), delivered(0), observed(0, 1)], id="never finished"),
+        pytest.param("not drained: 1 ", [produced(0), delivered(0)], id="never looked at"),
+        pytest.param("not drained: 1 ", [produced(0, at_ms=200), observed(0, 0)], id="no look since"),
         pytest.param("INV-2", [produced(0), delivered(0, value="other"), acked(0)], id="another value"),
         pytest.param("INV-2", [produced(0), produced(0, "v9"), delivered(0), acked(0)], id="offset used twice"),
         pytest.param("INV-2", [produced(0, "a"), delivered(0, value="a"), produced(1, "a")], id="retry stored twice"),

@@ -166,6 +166,52 @@ def test_an_error_while_it_runs_is_bad_and_the_next_one_gets_a_new_cluster(play:
     assert exit_status(outcomes) == 1
 
 
+#: A record more, which nobody has got yet: the last look was before it, or says that it is still to come.
+PRODUCED_LATER: list[Event] = [*CLEAN, Produced("t", 0, 1, "v1", 101)]
+STILL_LAGS: list[Event] = [*CLEAN, Produced("t", 0, 1, "v1", 2), Observed("t", 0, 1, 1, 101)]
+NEVER_LOOKED_AT: list[Event] = [*CLEAN, Produced("t", 1, 0, "v1", 2)]
+NOT_FINISHED: list[Event] = [*STILL_LAGS, Delivered("w1", "t", 0, 1, "v1", 1, 9, 10)]
+
+
+@pytest.mark.rule("INV-1")
+@pytest.mark.parametrize(
+    ("events", "counts"),
+    [
+        pytest.param(PRODUCED_LATER, (2, 0, 1), id="no look since"),
+        pytest.param(STILL_LAGS, (2, 0, 1), id="lag"),
+        pytest.param(NEVER_LOOKED_AT, (2, 0, 1), id="never looked at"),
+        pytest.param(NOT_FINISHED, (2, 0, 1), id="not finished"),
+        pytest.param(LOST, (2, 1, 0), id="lost all the same"),
+        pytest.param(
+            [*LOST, Produced("t", 1, 0, "v2", 2)],
+            (3, 1, 1),
+            id="one partition drained, the other not",
+        ),
+    ],
+)
+@pytest.mark.parametrize("aborted", [True, False])
+def test_what_was_not_drained_is_undecided_not_lost_and_bad_all_the_same(
+    events: list[Event],
+    counts: tuple[int, int, int],
+    aborted: bool,
+    play: Callable[..., list[Outcome]],
+    tmp_path: Path,
+) -> None:
+    def run(trial: Any) -> None:
+        write(trial.folder, events)
+        if aborted:
+            raise AssertionError("partition_leader-0 is not ready after 60 s")
+
+    outcomes = play(experiment(run))
+    assert [outcome.result for outcome in outcomes] == [BAD]
+    text = report(outcomes, tmp_path)
+    records, lost, undecided = counts
+    assert ("not ready after 60 s" in text) == aborted
+    assert (f"not drained: {undecided} records undecided" in text) == bool(undecided)
+    assert text.splitlines()[-1] == f"experiments=1 records={records} lost={lost} accepted_twice=0"
+    assert exit_status(outcomes) == 1
+
+
 def test_a_traceback_in_a_log_is_bad_once(play: Callable[..., list[Outcome]]) -> None:
     said = FakeDeployment("starting\nTraceback (most recent call last):\n")
     (outcome,) = play(experiment(telling(CLEAN)), deployment=said)

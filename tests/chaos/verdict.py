@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from tests.chaos.checker import CHECKERS, Checker, accept_is_final, no_loss
+from tests.chaos.checker import CHECKERS, Checker, accept_is_final, no_loss, undecided
 from tests.chaos.deployment import GROUP_COORDINATOR, SERVICES
 from tests.chaos.history import Acknowledged, Ended, Event, Failed, Fault, Observed, Produced
 
@@ -37,7 +37,10 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`lost`: places of INV-1's violations; `accepted_twice`: of INV-4's. `failed_calls`: see `Failed`."""
+    """`lost`: places of INV-1's violations; `accepted_twice`: of INV-4's. `failed_calls`: see `Failed`.
+
+    `undecided`: what may be lost or not, because the experiment ended before its topic was drained.
+    """
 
     records: int
     lost: int
@@ -48,6 +51,7 @@ class Verdict:
     refused_acknowledgements: int
     recovered: tuple[Recovered, ...]
     stall: Stall
+    undecided: int = 0
 
 
 def ended_in_order(events: Sequence[Event]) -> Iterator[str]:
@@ -79,6 +83,7 @@ def judge_history(events: Sequence[Event], checks: Iterable[Checker] = (), *, me
         refused_acknowledgements=sum(isinstance(event, Acknowledged) and bool(event.error) for event in events),
         recovered=tuple(recoveries(events)) if measured else (),
         stall=longest_stall(events),
+        undecided=undecided(events),
     )
 
 

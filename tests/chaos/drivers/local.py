@@ -218,6 +218,8 @@ class LocalDeployment:
         folder.mkdir(exist_ok=True)
         flags = {
             "store.replicas": str(self.topology.store_replicas),
+            # As the containers: with one copy that confirms, a killed master may take what it confirmed with it.
+            "min.insync.replicas": "2" if self.topology.store_replicas else "1",
             "store.fsync.always": "true",
             "allow.plaintext": "true",
             **self._settings,

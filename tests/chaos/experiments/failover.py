@@ -5,22 +5,52 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tests.chaos.deployment import SENTINEL, Unsupported
+from tests.chaos.deployment import PARTITION_LEADER, SENTINEL, Unsupported
 from tests.chaos.experiments.definition import Definition
 from tests.chaos.history import Acknowledged, Event, Fault
 from tests.chaos.trial import Trial
+from tests.chaos.verdict import recoveries
+
+
+def _need_sentinels(trial: Trial) -> None:
+    if not trial.names(SENTINEL):
+        raise Unsupported("this deployment has no Sentinel, and without it no replica is promoted")
 
 
 def fail_over(trial: Trial) -> None:
     """The master of the store is killed and stays down until work goes on with a replica."""
-    if not trial.names(SENTINEL):
-        raise Unsupported("this deployment has no Sentinel, and without it no replica is promoted")
+    _need_sentinels(trial)
     trial.pass_time(1.0, 2.0)
     store = trial.master()
     trial.kill(store)
     trial.load.wait_working([f"consumer{number}" for number in range(trial.load.options.consumers)])
     trial.start(store)
     trial.pass_time(1.0, 2.0)
+
+
+def leader_killed_too(trial: Trial) -> None:
+    """A leader is killed while the former master is down: its successor claims and loads from a promoted replica.
+
+    Both come back only once every partition is served again.
+    """
+    _need_sentinels(trial)
+    trial.pass_time(0.5, 1.0)
+    store = trial.master()
+    trial.kill(store)
+    trial.until(lambda: trial.master() != store, "promotion of a replica")
+    trial.pass_time(0.0, 1.0)
+    leader = trial.an_owner(PARTITION_LEADER)
+    trial.kill(leader)
+    trial.until_served_again(PARTITION_LEADER)
+    trial.start(store, leader)
+    trial.pass_time(1.0, 1.5)
+
+
+def served_without_both(events: Sequence[Event]) -> Iterator[str]:
+    """Every partition of the killed leader was served again before the former master was back."""
+    back = next((index for index, e in enumerate(events) if isinstance(e, Fault) and e.name == "started"), len(events))
+    if not list(recoveries(events[:back])):
+        yield "not every partition was served between the kill of the leader and the return of the former master"
 
 
 def went_on_without_the_store(events: Sequence[Event]) -> Iterator[str]:
@@ -39,5 +69,13 @@ EXPERIMENTS: Final = (
         ("schedule: store fail-over",),
         fail_over,
         checks=(went_on_without_the_store,),
+    ),
+    Definition(
+        "store-fails-over-leader-killed",
+        "A leader killed while the former master is down; another leader takes over from the promoted replica",
+        ("schedule: store fail-over", "schedule: SIGKILL of each service"),
+        leader_killed_too,
+        checks=(served_without_both,),
+        measures_recovery=True,
     ),
 )

@@ -95,12 +95,13 @@ def _heal(trial: Trial, name: str) -> None:
     trial.heal()
 
 
-def no_share_coordinator(trial: Trial) -> None:
+def no_share_coordinator(trial: Trial, kind: Cut, unread_s: float) -> None:
     """S-112: without its share coordinator a leader confirms nothing, and invents no state.
 
     What it sent may still arrive when the link is back: the acceptance then holds although nobody was told so (INV-5).
     Else the records come again, counted on; only where the leader could not read back either what became of the
-    acceptance, and let the share-partition go, from the beginning (PL-707).
+    acceptance, and let the share-partition go, from the beginning (PL-707). A cut that refuses connections keeps what
+    was sent from arriving later, and when it is mended soon (`unread_s`), the read-back is answered.
     """
     other = f"{trial.load.topic}{SECOND_TOPIC}"
     trial.produce(10)
@@ -110,11 +111,11 @@ def no_share_coordinator(trial: Trial) -> None:
     trial.produce(10, other)
     for keeper in trial.names(SHARE_COORDINATOR):
         for leader in trial.names(PARTITION_LEADER):  # all: a partition may move meanwhile
-            trial.cut(leader, keeper, Cut.SILENT)
+            trial.cut(leader, keeper, kind)
     one.settle(messages, AcknowledgeType.ACCEPT)
     assert one.commit(), "an acceptance was confirmed without a share coordinator"
     two = trial.hand("m2", other)
-    assert not two.poll(3.0), "records of a share-partition whose state could not be read"
+    assert not two.poll(unread_s), "records of a share-partition whose state could not be read"
     trial.heal()
     two.take_and_accept(range(10))
 
@@ -169,6 +170,7 @@ def not_delivered_to(worker: str, offsets: range) -> Checker:
     return check
 
 
+_UNKNOWN: Final = (never_confirmed("m1", range(10), first_only=True), counts_rise, delivered_to("m2", range(10)))
 _LATE: Final = (never_confirmed("m1", range(10)), delivered_to("m2", range(10)))
 
 EXPERIMENTS: Final = (
@@ -213,8 +215,17 @@ EXPERIMENTS: Final = (
         "leader-without-share-coordinator",
         "Leaders cut off from every share coordinator",
         ("S-112",),
-        no_share_coordinator,
+        partial(no_share_coordinator, kind=Cut.SILENT, unread_s=3.0),
         ALONE,
-        (never_confirmed("m1", range(10), first_only=True), counts_rise, delivered_to("m2", range(10))),
+        _UNKNOWN,
+    ),
+    Definition(
+        "share-coordinators-refuse",
+        "Leaders refused by every share coordinator, and let in again before they give up",
+        ("S-112",),
+        partial(no_share_coordinator, kind=Cut.GONE, unread_s=1.0),
+        ALONE,
+        _UNKNOWN,
+        by_default=False,
     ),
 )
