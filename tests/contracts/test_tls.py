@@ -23,11 +23,11 @@ from share_node.embedded_store import EmbeddedStore
 OPENSSL = shutil.which("openssl")
 
 
-def certificate(directory: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, made for this run, and its key."""
+def certificate(directory: Path, name: str = "IP:127.0.0.1") -> tuple[Path, Path]:
+    """A certificate for one name that signs itself, made for this run, and its key."""
     found, key = directory / "cert.pem", directory / "key.pem"
-    command = [str(OPENSSL), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(found)]
+    command = [str(OPENSSL), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=store"]
+    command += ["-addext", f"subjectAltName={name}", "-keyout", str(key), "-out", str(found)]
     subprocess.run(command, check=True, capture_output=True)
     return found, key
 
@@ -85,5 +85,25 @@ async def test_a_store_behind_tls_is_checked_and_used(tmp_path: Path) -> None:
             await plain.aclose()
             with pytest.raises(StoreCheckError, match=r"certificate verify failed"):
                 await check_store(open_store(f"rediss://127.0.0.1:{port}"), None, 0, wait_ms=500)
+    finally:
+        await store.stop()
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="needs openssl: it makes the certificate of this test")
+@pytest.mark.rule("CM-60")
+@pytest.mark.asyncio
+async def test_a_certificate_must_be_for_the_name_that_was_given_not_for_the_address_found(tmp_path: Path) -> None:
+    found, key = certificate(tmp_path, "DNS:localhost")
+    store = EmbeddedStore(DataDirectory(tmp_path / "data"))
+    await store.start()
+    try:
+        async with behind_tls(store.socket_path, found, key) as port:
+            await check_store(open_store(f"rediss://localhost:{port}?ssl_ca_certs={found}"), None, 0)
+            with pytest.raises(StoreCheckError, match=r"not valid for '127\.0\.0\.1'"):
+                await check_store(open_store(f"rediss://127.0.0.1:{port}?ssl_ca_certs={found}"), None, 0, wait_ms=500)
+        certificate(tmp_path, "DNS:another")
+        async with behind_tls(store.socket_path, found, key) as port:
+            with pytest.raises(StoreCheckError, match=r"not valid for 'localhost'"):
+                await check_store(open_store(f"rediss://localhost:{port}?ssl_ca_certs={found}"), None, 0, wait_ms=500)
     finally:
         await store.stop()

@@ -7,7 +7,9 @@ connection raises and is closed, for nothing read from it later could be told ap
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -117,11 +119,31 @@ def error_reply(error: Exception) -> ErrorReply:
     return ErrorReply(first, rest) if first.isupper() else ErrorReply("ERR", message)
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class _NamedSSLConnection(SSLConnection):
+    """TLS to an address, whose certificate must be for the name that the address was looked up for."""
+
+    def __init__(self, *, server_hostname: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self._server_hostname = server_hostname
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        arguments: Mapping[str, Any] = super()._connection_arguments()
+        return {**arguments, "server_hostname": self._server_hostname} if self._server_hostname else arguments
+
+
 class Endpoint:
     """How to reach one server: redis-py's connection arguments and class."""
 
     def __init__(self, kind: type[AbstractConnection], options: Mapping[str, Any], connect_ms: int) -> None:
-        self._kind = kind
+        self._kind = _NamedSSLConnection if issubclass(kind, SSLConnection) else kind
         self._options = dict(options)
         self._connect_ms = connect_ms
 
@@ -143,25 +165,61 @@ class Endpoint:
 
         Raises ConnectionLostError that names the address and the cause; StoreAccessError for refused credentials.
         """
+        try:
+            async with asyncio.timeout(self._connect_ms / 1000):
+                return RespConnection(await self._open_first(await self._found_at()), self.address)
+        except (TimeoutError, RedisError, OSError, UnicodeError) as error:  # UnicodeError: of a name that can be none
+            if isinstance(error, AuthenticationError):
+                raise StoreAccessError(self._refusal(error)) from error
+            if isinstance(error, BusyLoadingError):
+                cause = "is still loading its data"
+            elif isinstance(error, socket.gaierror):
+                cause = f"its name cannot be looked up: {error.strerror}"
+            else:
+                cause = str(error) or "no answer"
+            raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
+
+    async def _found_at(self) -> list[Mapping[str, Any]]:
+        """The arguments that lead to it, one set for each address its name has.
+
+        Looked up here, because uvloop's `create_connection` leaves its own lookup behind when it is cancelled, as every
+        time-out does: once the lookup failed, "Future exception was never retrieved" was in the log.
+        """
+        host, port = self._options.get("host", "localhost"), self._options.get("port", 6379)
+        if "path" in self._options or _is_address(host):
+            return [self._options]
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        hosts = dict.fromkeys(str(address[0]) for *_, address in found)
+        if not hosts:
+            raise OSError("its name has no address")
+        named = {"server_hostname": host} if issubclass(self._kind, _NamedSSLConnection) else {}
+        return [{**self._options, **named, "host": one} for one in hosts]
+
+    async def _open_first(self, ways: Sequence[Mapping[str, Any]]) -> AbstractConnection:
+        """The first that answers; the last one's error when none does."""
+        *others, last = ways
+        for way in others:
+            try:
+                return await self._open(way)
+            except (AuthenticationError, BusyLoadingError):
+                raise  # it was reached
+            except (RedisError, OSError):
+                continue
+        return await self._open(last)
+
+    async def _open(self, way: Mapping[str, Any]) -> AbstractConnection:
         connection = self._kind(
-            **self._options,
+            **way,
             socket_timeout=None,
             socket_connect_timeout=self._connect_ms / 1000,
             retry=Retry(NoBackoff(), 0),
         )
         try:
-            async with asyncio.timeout(self._connect_ms / 1000):
-                await connection.connect()  # type: ignore[no-untyped-call]
-        except (TimeoutError, RedisError, OSError) as error:
-            await connection.disconnect(nowait=True)
-            if isinstance(error, AuthenticationError):
-                raise StoreAccessError(self._refusal(error)) from error
-            cause = "is still loading its data" if isinstance(error, BusyLoadingError) else str(error) or "no answer"
-            raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
+            await connection.connect()  # type: ignore[no-untyped-call]
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        return RespConnection(connection, self.address)
+        return connection
 
     def _refusal(self, error: AuthenticationError) -> str:
         if self._options.get("password") or self._options.get("username"):
