@@ -62,19 +62,21 @@ class WriteStats(NamedTuple):
 
 
 NO_STATS: Final = WriteStats()
+#: Stands behind the last batch of a list: above every offset.
+_END: Final = StateBatch(1 << 64, 1 << 64, 0, 0)
 
 
 def combine(current: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: int = -1) -> list[StateBatch]:
     """All batches of both as one sorted list without overlap, cut at `start_offset` (−1: not cut), SC-100…SC-108.
 
-    The inputs may overlap and stand in any order. Touching batches of equal rank are merged [SC-108 R]. O(n log n).
+    The inputs may overlap and stand in any order; one that ends before it begins holds no offset and is dropped.
+    Touching batches of equal rank are merged [SC-108 R]. O(n log n).
     """
     batches = prune(current, start_offset)
     batches += prune(new, start_offset)
-    if len(batches) < 2:
-        return batches
     batches.sort()
-    return _sweep(batches)
+    joined = _joined(batches)
+    return _sweep(batches) if joined is None else joined
 
 
 def merge_into(stored: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int = -1) -> list[StateBatch]:
@@ -87,15 +89,13 @@ def merge_into(stored: Sequence[StateBatch], new: Sequence[StateBatch], start_of
         low = bisect_left(stored, start_offset, key=_last_offset)
     kept = list(stored[low:])
     if kept and kept[0].first_offset < start_offset:
-        kept[0] = kept[0]._replace(first_offset=start_offset)
-    added = prune(new, start_offset)
+        kept[0] = StateBatch(start_offset, *kept[0][1:])
+    added = combine((), new, start_offset)
     if not added:
         return kept
-    first = min(batch.first_offset for batch in added)
-    last = max(batch.last_offset for batch in added)
-    begin = bisect_left(kept, first - 1, key=_last_offset)
-    end = bisect_right(kept, last + 1, lo=begin, key=_first_offset)
-    kept[begin:end] = combine(kept[begin:end], added)
+    begin = bisect_left(kept, added[0].first_offset - 1, key=_last_offset)
+    end = bisect_right(kept, added[-1].last_offset + 1, lo=begin, key=_first_offset)
+    kept[begin:end] = _merge(kept[begin:end], added) if begin < end else added
     return kept
 
 
@@ -104,7 +104,7 @@ def prune(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
     if start_offset == UNSET_OFFSET:
         return list(batches)
     return [
-        batch if batch.first_offset >= start_offset else batch._replace(first_offset=start_offset)
+        batch if batch.first_offset >= start_offset else StateBatch(start_offset, *batch[1:])
         for batch in batches
         if batch.last_offset >= start_offset
     ]
@@ -124,8 +124,10 @@ def clip(batches: Sequence[StateBatch], first_offset: int, last_offset: int) -> 
     end = bisect_right(batches, last_offset, lo=begin, key=_first_offset)
     part = list(batches[begin:end])
     if part:
-        part[0] = part[0]._replace(first_offset=max(part[0].first_offset, first_offset))
-        part[-1] = part[-1]._replace(last_offset=min(part[-1].last_offset, last_offset))
+        if part[0].first_offset < first_offset:
+            part[0] = StateBatch(first_offset, *part[0][1:])
+        if part[-1].last_offset > last_offset:
+            part[-1] = StateBatch(part[-1].first_offset, last_offset, *part[-1][2:])
     return part
 
 
@@ -146,6 +148,54 @@ def _last_offset(batch: StateBatch) -> int:
     return batch.last_offset
 
 
+def _joined(batches: Sequence[StateBatch]) -> list[StateBatch] | None:
+    """Sorted batches with those merged that touch and have one rank; None if any overlap."""
+    out: list[StateBatch] = []
+    end, rank = -2, (-1, -1)
+    for batch in batches:
+        first, last, state, count = batch
+        if not end < first <= last:
+            return None
+        if end + 1 == first and rank == (count, state):
+            out[-1] = StateBatch(out[-1].first_offset, last, state, count)
+        else:
+            out.append(batch)
+            rank = (count, state)
+        end = last
+    return out
+
+
+def _merge(one: Sequence[StateBatch], other: Sequence[StateBatch]) -> list[StateBatch]:
+    """Two combined lists as one, walked from left to right, O(n): what a write needs, whose batches seldom overlap."""
+    out: list[StateBatch] = []
+    mine, theirs = iter(one), iter(other)
+    first, last, state, count = next(mine, _END)
+    first2, last2, state2, count2 = next(theirs, _END)
+    while True:
+        if first > first2:  # `mine` is the one that begins no later
+            mine, theirs = theirs, mine
+            first, last, state, count, first2, last2, state2, count2 = (
+                first2, last2, state2, count2, first, last, state, count,
+            )  # fmt: skip
+        if first == _END.first_offset:
+            return out
+        if last < first2:
+            _emit(out, first, last, state, count)
+            first, last, state, count = next(mine, _END)
+        elif count > count2 or (count == count2 and state >= state2):  # what it covers of the other is gone
+            if last2 > last:
+                first2 = last + 1
+            else:
+                first2, last2, state2, count2 = next(theirs, _END)
+        else:
+            if first < first2:
+                _emit(out, first, first2 - 1, state, count)
+            if last > last2:
+                first = last2 + 1
+            else:
+                first, last, state, count = next(mine, _END)
+
+
 def _sweep(batches: Sequence[StateBatch]) -> list[StateBatch]:
     """Walk sorted batches from left to right; a heap holds those that reach the present offset, highest rank on top.
 
@@ -162,21 +212,22 @@ def _sweep(batches: Sequence[StateBatch]) -> list[StateBatch]:
             batch = batches[index]
             heappush(open_, (-batch.delivery_count, -batch.delivery_state, -batch.last_offset))
             index += 1
-        count, state, last = (-value for value in open_[0])
-        if last < offset:
+        count, state, last = open_[0]
+        if -last < offset:
             heappop(open_)
             continue
-        if index < size and batches[index].first_offset <= last:
-            last = batches[index].first_offset - 1
-        _emit(out, StateBatch(offset, last, state, count))
-        offset = last + 1
+        end = -last
+        if index < size and batches[index].first_offset <= end:
+            end = batches[index].first_offset - 1
+        _emit(out, offset, end, -state, -count)
+        offset = end + 1
     return out
 
 
-def _emit(out: list[StateBatch], batch: StateBatch) -> None:
+def _emit(out: list[StateBatch], first: int, last: int, state: int, count: int) -> None:
     if out:
-        previous = out[-1]
-        if previous.last_offset + 1 == batch.first_offset and previous.rank == batch.rank:
-            out[-1] = previous._replace(last_offset=batch.last_offset)
+        begin, end, state_before, count_before = out[-1]
+        if end + 1 == first and state_before == state and count_before == count:
+            out[-1] = StateBatch(begin, last, state, count)
             return
-    out.append(batch)
+    out.append(StateBatch(first, last, state, count))

@@ -106,3 +106,9 @@ def test_coverage_helpers_answer_from_a_combined_list() -> None:
     assert clip(stored, 110, 119) == []
     assert terminal_count(stored) == 10
     assert terminal_count(stored, 107) == 8
+
+
+def test_a_batch_that_ends_before_it_begins_says_nothing() -> None:
+    inverted = StateBatch(10, 5, 4, 9)
+    assert combine((), [inverted]) == combine([inverted], [inverted]) == []
+    assert merge_into(batches("0-20/A/1"), [inverted]) == batches("0-20/A/1")
