@@ -6,7 +6,8 @@ persisted, and batches below the start offset are dropped: what is counted here 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -55,7 +56,8 @@ class Tally:
         """Milliseconds from first release to the end, which `share` of the offsets seen did not exceed."""
         total = sum(count for _, count in self.latencies_ms)
         reached = 0
-        for latency, count in sorted(self.latencies_ms):
+        self.latencies_ms.sort()
+        for latency, count in self.latencies_ms:
             reached += count
             if reached >= share * total:
                 return latency
@@ -82,7 +84,11 @@ class Waiting(NamedTuple):
 
 
 class Replay:
-    """The state of one share-partition as its records come by. `apply` in the order of ids."""
+    """The state of one share-partition as its records come by. `apply` in the order of ids.
+
+    A record costs by the batches it holds and not by those it leaves as they are: `_batches` and `_waiting` are sorted
+    and without overlap.
+    """
 
     def __init__(self, window_us: int, delivery_limit: int = 5) -> None:
         self._window_us = window_us
@@ -93,49 +99,67 @@ class Replay:
         self._batches: list[StateBatch] = []
         self._waiting: list[Waiting] = []
         self._suspects: dict[int, Poison] = {}
+        self._window: int | None = None
+        self._tally = Tally()
         self.windows: dict[int, Tally] = {}
 
     def apply(self, event: Event) -> None:
         """One record. Nothing is counted before a key's first snapshot, nor between a gap and the next one (PM-11)."""
-        tally = self.windows.setdefault(event.time_us // self._window_us * self._window_us, Tally())
-        if self._losses is not None and event.losses != self._losses:
-            self._forget()
-            tally.incomplete = True
-        self._losses = event.losses
+        window = event.time_us // self._window_us
+        if window != self._window:
+            self._window = window
+            self._tally = self.windows.setdefault(window * self._window_us, Tally())
+        if event.losses != self._losses:
+            if self._losses is not None:
+                self._forget()
+                self._tally.incomplete = True
+            self._losses = event.losses
         if event.record_type == "tombstone":
             self._forget()
-            return
-        if event.record_type == "snapshot":
-            self._take(event, combine((), event.batches), tally, counts=self._known)
-            self._known = True
+        elif event.record_type == "snapshot":
+            self._snapshot(event)
         elif self._known:
-            start = self._start if event.start_offset is None else event.start_offset
-            self._take(event, merge_into(self._batches, event.batches, start), tally, counts=True)
+            self._update(event)
         else:
-            tally.incomplete = True
+            self._tally.incomplete = True
 
     def poison(self) -> list[Poison]:
         """Candidates, newest first (PM-48)."""
         found = sorted(self._suspects.values(), key=lambda one: (-one.last_seen_us, -one.offset))
         return found[:POISON_MAX]
 
-    def _take(self, event: Event, after: list[StateBatch], tally: Tally, *, counts: bool) -> None:
+    def _snapshot(self, event: Event) -> None:
+        """All of it is new; what the one before said of the same offsets is what it is held against."""
         start = self._start if event.start_offset is None else event.start_offset
-        if counts and start >= self._start:
-            for change in changes(self._batches, _from(after, start)):
-                self._count(change, event.time_us, tally)
-        elif start < self._start:  # a reset: what was waited for is waited for no more
+        after = combine((), event.batches, start)
+        self._take(start, after, after if self._known else (), event.time_us)
+        self._known = True
+
+    def _update(self, event: Event) -> None:
+        """Only offsets that it names can change, besides those that the start offset passes."""
+        start = self._start if event.start_offset is None else event.start_offset
+        news = combine((), event.batches, start)
+        after = merge_into(self._batches, news, start)
+        named = clip(after, news[0].first_offset, news[-1].last_offset) if news else ()
+        self._take(start, after, named, event.time_us)
+
+    def _take(self, start: int, after: list[StateBatch], news: Sequence[StateBatch], now_us: int) -> None:
+        if start >= self._start:
+            for change in changes(self._batches, news):
+                self._count(change, now_us, self._tally)
+        else:  # a reset: what was waited for is waited for no more
             self._waiting.clear()
-        self._finish_below(start, event.time_us, tally)
-        self._start, self._batches = start, _from(after, start)
-        tally.in_flight_batches = len(self._batches)
-        tally.in_flight_width_lb = max((batch.last_offset + 1 for batch in self._batches), default=start) - start
+        if self._waiting and self._waiting[0].first < start:  # final, whatever the batches said
+            self._finish(self._waiting[0].first, start - 1, now_us, self._tally)
+        self._start, self._batches = start, after
+        self._tally.in_flight_batches = len(after)
+        self._tally.in_flight_width_lb = after[-1].last_offset + 1 - start if after else 0
 
     def _count(self, change: Change, now_us: int, tally: Tally) -> None:
         offsets = change.last - change.first + 1
         if change.delivery_state == STATE_AVAILABLE and change.delivery_count > 0:
             tally.released_lb += offsets
-            self._waiting += _uncovered(change, self._waiting, now_us)
+            self._wait(change.first, change.last, now_us)
         elif change.delivery_state in TERMINAL_STATES and (
             change.old is None or change.old[0] != change.delivery_state
         ):
@@ -148,10 +172,14 @@ class Replay:
         self._suspect(change, now_us)
 
     def _suspect(self, change: Change, now_us: int) -> None:
-        late = {STATE_AVAILABLE: self._limit - 1, STATE_ARCHIVED: self._limit, STATE_ARCHIVING: 0}.get(
-            change.delivery_state
-        )
-        if late is None or change.delivery_count < late:
+        state, count = change.delivery_state, change.delivery_count
+        if state == STATE_AVAILABLE:
+            late = count >= self._limit - 1
+        elif state == STATE_ARCHIVED:
+            late = count >= self._limit
+        else:
+            late = state == STATE_ARCHIVING
+        if not late:
             return
         for offset in range(max(change.first, change.last - POISON_MAX + 1), change.last + 1):
             known = self._suspects.pop(offset, None)
@@ -163,25 +191,30 @@ class Replay:
         while len(self._suspects) > 2 * POISON_MAX:  # the oldest was put in first
             del self._suspects[next(iter(self._suspects))]
 
+    def _wait(self, first: int, last: int, now_us: int) -> None:
+        """From now on for those of the offsets that nobody waits for yet: the first release counts."""
+        begin, end = _overlapping(self._waiting, first, last)
+        found: list[Waiting] = []
+        for one in self._waiting[begin:end]:
+            if one.first > first:
+                found.append(Waiting(first, one.first - 1, now_us))
+            found.append(one)
+            first = one.last + 1
+        if first <= last:
+            found.append(Waiting(first, last, now_us))
+        self._waiting[begin:end] = found
+
     def _finish(self, first: int, last: int, now_us: int, tally: Tally) -> None:
+        begin, end = _overlapping(self._waiting, first, last)
         kept: list[Waiting] = []
-        for one in self._waiting:
+        for one in self._waiting[begin:end]:
             low, high = max(one.first, first), min(one.last, last)
-            if low > high:
-                kept.append(one)
-                continue
             tally.latencies_ms.append(((now_us - one.since_us) // 1000, high - low + 1))
             if one.first < low:
                 kept.append(one._replace(last=low - 1))
             if one.last > high:
                 kept.append(one._replace(first=high + 1))
-        self._waiting = kept
-
-    def _finish_below(self, start: int, now_us: int, tally: Tally) -> None:
-        """The start offset has passed what lies below it: that is final, whatever the batches said."""
-        below = [one for one in self._waiting if one.first < start]
-        if below:
-            self._finish(min(one.first for one in below), start - 1, now_us, tally)
+        self._waiting[begin:end] = kept
 
     def _forget(self) -> None:
         self._known = False
@@ -189,36 +222,40 @@ class Replay:
         self._waiting.clear()
 
 
-def changes(old: Sequence[StateBatch], new: Iterable[StateBatch]) -> Iterator[Change]:
+def changes(old: Sequence[StateBatch], new: Sequence[StateBatch]) -> Iterator[Change]:
     """What `new` says otherwise than `old`; both are combined lists. Filler, state 0 with count 0, is no change."""
-    for batch in new:
-        at = batch.first_offset
-        for part in [*clip(old, batch.first_offset, batch.last_offset), None]:
-            end = batch.last_offset if part is None else part.first_offset - 1
-            if at <= end and (batch.delivery_state or batch.delivery_count):
-                yield Change(at, end, None, batch.delivery_state, batch.delivery_count)
-            if part is None:
-                break
-            told = (part.delivery_state, part.delivery_count)
-            if told != (batch.delivery_state, batch.delivery_count):
-                yield Change(part.first_offset, part.last_offset, told, batch.delivery_state, batch.delivery_count)
-            at = part.last_offset + 1
+    index = bisect_left(old, new[0].first_offset, key=_last_offset) if new else 0
+    for first, last, state, count in new:
+        at = first
+        while index < len(old) and old[index].first_offset <= last:
+            begin, end, state_before, count_before = old[index]
+            if at < begin:
+                if state or count:
+                    yield Change(at, begin - 1, None, state, count)
+                at = begin
+            if at <= end and (state_before != state or count_before != count):
+                yield Change(at, min(end, last), (state_before, count_before), state, count)
+            at = max(at, end + 1)
+            if end > last:
+                break  # it reaches into the next one of `new`
+            index += 1
+        if at <= last and (state or count):
+            yield Change(at, last, None, state, count)
 
 
-def _from(batches: Iterable[StateBatch], start: int) -> list[StateBatch]:
-    return combine((), batches, start)
+def _last_offset(batch: StateBatch) -> int:
+    return batch.last_offset
 
 
-def _uncovered(change: Change, waiting: Iterable[Waiting], now_us: int) -> list[Waiting]:
-    """The part of a change that nobody waits for yet: the first release counts."""
-    at = change.first
-    found: list[Waiting] = []
-    for one in sorted(waiting):
-        if one.last < at or one.first > change.last:
-            continue
-        if one.first > at:
-            found.append(Waiting(at, one.first - 1, now_us))
-        at = one.last + 1
-    if at <= change.last:
-        found.append(Waiting(at, change.last, now_us))
-    return found
+def _first(one: Waiting) -> int:
+    return one.first
+
+
+def _last(one: Waiting) -> int:
+    return one.last
+
+
+def _overlapping(waiting: Sequence[Waiting], first: int, last: int) -> tuple[int, int]:
+    """Begin and end of those that have one of the offsets `first`…`last`."""
+    begin = bisect_left(waiting, first, key=_last)
+    return begin, bisect_right(waiting, last, lo=begin, key=_first)

@@ -8,7 +8,7 @@ from .groups import convergence, group_windows, share_partition_counts
 from .lag import lag_seconds, with_log_ends
 from .progress import latest_state, progress
 from .quality import gaps, quality, shard_skew
-from .replaying import poison, replay_windows
+from .replaying import poison, poison_of, replay_windows, replay_windows_of, replayed
 from .stalls import fill_windows, stalls
 
 __all__ = [
@@ -19,9 +19,12 @@ __all__ = [
     "lag_seconds",
     "latest_state",
     "poison",
+    "poison_of",
     "progress",
     "quality",
     "replay_windows",
+    "replay_windows_of",
+    "replayed",
     "shard_skew",
     "share_partition_counts",
     "stalls",

@@ -13,10 +13,11 @@ from share_metrics.metrics import (
     gaps,
     group_windows,
     lag_seconds,
-    poison,
+    poison_of,
     progress,
     quality,
-    replay_windows,
+    replay_windows_of,
+    replayed,
     shard_skew,
     stalls,
     with_log_ends,
@@ -50,13 +51,16 @@ def collect(  # noqa: PLR0917 - what a report is made of
     With `logs` lag has seconds too, and is known where leaders did not write it.
     Share-partitions show what they did then; idle windows are filled. Rows without a time, as gaps, always count.
     """
-    states, groups = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)), until(groups, F.lit(end))
+    # Found once: everything below asks for these rows.
+    states = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)).localCheckpoint()
+    groups = until(groups, F.lit(end)).localCheckpoint()
     names = _names(groups)
     windows = _lagging(progress(states, window_s), logs, window_s).localCheckpoint()
     filled = fill_windows(windows, window_s).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     lines = _lines(windows.where(here), filled.where(here), names)
+    replay = replayed(states, window_s).localCheckpoint()
     both = quality(states).unionByName(quality(groups))
     lost = gaps(states).unionByName(gaps(groups))
     return Report(
@@ -64,13 +68,13 @@ def collect(  # noqa: PLR0917 - what a report is made of
         end.strftime("%Y-%m-%d %H:%M"),
         window_s,
         lines,
-        poison=_rows(poison(states).orderBy(F.desc("last_seen"), *KEY, "offset"), names),
+        poison=_rows(poison_of(replay).orderBy(F.desc("last_seen"), *KEY, "offset"), names),
         stalls=_rows(stalls(filled, members).where(here).orderBy(F.desc("window"), *KEY), names),
         groups=_rows(_group_totals(members.where(here)).orderBy("group_id")),
         skew=_rows(shard_skew(states).orderBy(F.desc("entries"), "stream")),
         quality=_rows(both.orderBy("stream")),
         gaps=_rows(lost.orderBy("stream", "from_id", "to_id")),
-        incomplete=replay_windows(states, window_s).where("incomplete").where(here).count(),
+        incomplete=replay_windows_of(replay).where("incomplete").where(here).count(),
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip932.state_batches import StateBatch, combine
-from share_metrics.replay import Change, Event, Replay, changes
+from share_metrics.replay import Change, Event, Replay, Tally, changes
 
 from .worlds import UNHURRIED
 
@@ -96,6 +96,18 @@ def test_an_offset_is_final_when_it_is_said_so_or_passed() -> None:
     assert (tally.percentile_ms(0.3), tally.percentile_ms(0.5), tally.percentile_ms(0.99)) == (3_000, 5_000, 5_000)
 
 
+@pytest.mark.rule("PM-63")
+def test_of_offsets_released_together_each_waits_since_its_own_first_release() -> None:
+    tally = played(
+        snap(0, StateBatch(0, 2, 0, 2)),
+        snap(0, StateBatch(0, 0, 0, 2), StateBatch(1, 1, 0, 1), StateBatch(2, 2, 0, 2), at=1_000_000),
+        snap(0, StateBatch(0, 2, 0, 2), at=2_000_000),
+        upd(None, StateBatch(0, 2, 0, 3), at=3_000_000),
+        upd(None, StateBatch(0, 2, 2, 3), at=5_000_000),
+    ).windows[0]
+    assert sorted(tally.latencies_ms) == [(2_000, 1), (2_000, 1), (4_000, 1)]
+
+
 def test_without_latencies_there_is_no_percentile() -> None:
     assert played(snap(0)).windows[0].percentile_ms(0.5) is None
 
@@ -139,40 +151,57 @@ _BATCH = st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 2,
 _WRITES = st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.lists(_BATCH, max_size=4)), max_size=12)
 
 
-def oracle(writes: Sequence[tuple[bool, int, list[StateBatch]]]) -> tuple[int, int, int]:
-    """Released, accepted, archived offsets, from a dictionary of every offset: the highest (count, state) wins."""
-    known: dict[int, tuple[int, int]] = {}
-    counts = {0: 0, 2: 0, 4: 0}
+def oracle(found: Sequence[StateBatch], writes: Sequence[tuple[bool, int, list[StateBatch]]]) -> Tally:
+    """The tally of writes a second apart, from a dictionary of every offset: the highest (count, state) wins."""
+    known = {offset: one.rank for one in found for offset in range(one.first_offset, one.last_offset + 1)}
+    waiting: dict[int, int] = {}
+    tally = Tally()
     start = 0
-    for whole, step, batches in writes:
+    for second, (whole, step, batches) in enumerate(writes):
         start += step
         stated: dict[int, tuple[int, int]] = {} if whole else dict(known)
         for batch in batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
                 rank = (batch.delivery_count, batch.delivery_state)
                 stated[offset] = max(stated.get(offset, rank), rank)
-        stated = {offset: rank for offset, rank in stated.items() if offset >= start}
+        stated = {offset: rank for offset, rank in sorted(stated.items()) if offset >= start}
+        final = [offset for offset in waiting if offset < start]
         for offset, (count, state) in stated.items():
             before = known.get(offset)
             if before == (count, state) or (before is None and (count, state) == (0, 0)):
                 continue
             if state == 0 and count > 0:
-                counts[0] += 1
+                tally.released_lb += 1
+                waiting.setdefault(offset, second)
             elif state in {2, 4} and (before is None or before[1] != state):
-                counts[state] += 1
+                tally.accepted_lb += state == 2
+                tally.archived_lb += state == 4
+                tally.histogram[min(max(count, 1), 10) - 1] += 1
+                final += [offset] if offset in waiting else []
+        tally.latencies_ms += [((second - waiting.pop(offset)) * 1000, 1) for offset in final]
         known = stated
-    return counts[0], counts[2], counts[4]
+        runs = [offset for offset, rank in known.items() if known.get(offset - 1) != rank]
+        tally.in_flight_batches, tally.in_flight_width_lb = len(runs), max(known, default=start - 1) + 1 - start
+    return tally
 
 
-@pytest.mark.rule("PM-32", "PM-68")
+@pytest.mark.rule("PM-32", "PM-47", "PM-49", "PM-50", "PM-51", "PM-63", "PM-68")
 @UNHURRIED
-@given(_WRITES)
-def test_a_random_history_counts_as_the_oracle_does(writes: list[tuple[bool, int, list[StateBatch]]]) -> None:
-    events = [snap(0)]
+@given(st.lists(_BATCH, max_size=4), _WRITES)
+def test_a_random_history_counts_as_the_oracle_does(
+    found: list[StateBatch], writes: list[tuple[bool, int, list[StateBatch]]]
+) -> None:
+    first = combine((), found)
+    events = [snap(0, *first)]
     start = 0
-    for whole, step, batches in writes:
+    for second, (whole, step, batches) in enumerate(writes, start=1):
         start += step
         given_batches = tuple(combine((), batches, start)) if whole else tuple(batches)
-        events.append(snap(start, *given_batches) if whole else upd(start if step else None, *given_batches))
+        at = second * 1_000_000
+        made = snap(start, *given_batches, at=at) if whole else upd(start if step else None, *given_batches, at=at)
+        events.append(made)
     tally = played(*events).windows[0]
-    assert (tally.released_lb, tally.accepted_lb, tally.archived_lb) == oracle(writes)
+    by_offset = [(latency, 1) for latency, offsets in tally.latencies_ms for _ in range(offsets)]
+    expected = oracle(first, [(True, 0, first), *writes])
+    tally.latencies_ms, expected.latencies_ms = sorted(by_offset), sorted(expected.latencies_ms)
+    assert tally == expected
