@@ -48,8 +48,10 @@ def leader_killed_too(trial: Trial) -> None:
 
 def served_without_both(events: Sequence[Event]) -> Iterator[str]:
     """Every partition of the killed leader was served again before the former master was back."""
-    back = next((index for index, e in enumerate(events) if isinstance(e, Fault) and e.name == "started"), len(events))
-    if not list(recoveries(events[:back])):
+    faults = [event for event in events if isinstance(event, Fault)]
+    killed = max((fault.at_ms for fault in faults if fault.name == "SIGKILL"), default=0)
+    back = next((fault.at_ms for fault in faults if fault.name == "started"), 0)
+    if not any(killed + recovered.ms < back for recovered in recoveries(events)):
         yield "not every partition was served between the kill of the leader and the return of the former master"
 
 
