@@ -106,21 +106,30 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
     show_default=True,
     help="Which nodes of a cluster or of Sentinels give the records; plans always ask primaries.",
 )
+@click.option(
+    "--reader-name",
+    metavar="NAME",
+    help="As whom to note in the store how far it is, so that what it has not read is kept longer; the directory's own "
+    "name if absent, nothing is written if empty.",
+)
 @click.option("--fail-on-data-loss", is_flag=True, help="End with 3 when entries are gone that were not read yet.")
 @click.option("--metrics-port", type=int, help="Serve gauges for Prometheus at this port; 0 for any free one.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port.")
 @click.option("--textfile", type=click.Path(path_type=Path, dir_okay=False), help="Write gauges here at the end.")
 def ingest(  # noqa: PLR0917 - click passes options by name
     store: str, password_env: str, data: Path, master: str, conf: tuple[str, ...], output: str, once: bool,
-    trigger: float, log_meta: bool, read_from: str, fail_on_data_loss: bool, metrics_port: int | None,
-    metrics_host: str, textfile: Path | None,
+    trigger: float, log_meta: bool, read_from: str, reader_name: str | None, fail_on_data_loss: bool,
+    metrics_port: int | None, metrics_host: str, textfile: Path | None,
 ) -> None:  # fmt: skip
     """Append what the services have persisted to Parquet files, each entry once. One process for each directory."""
     with failures():
         from share_metrics.ingest import Source  # noqa: PLC0415 - it needs Spark
         from share_metrics.job import Cluster, Exposition, Job, QueryError, run  # noqa: PLC0415
+        from share_metrics.reader.publishing import checked_name  # noqa: PLC0415 - it needs the extra
 
-        source = Source(store, password_env, fail_on_data_loss, read_from=read_from)
+        if reader_name:
+            checked_name(reader_name)
+        source = Source(store, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name)
         job = Job(source, data, once, trigger, log_meta)
         try:
             cluster = Cluster(master, settings_of(conf))

@@ -49,6 +49,9 @@ class Source(NamedTuple):
     fail_on_data_loss: bool = False
     max_rows_per_trigger: int = 300_000
     read_from: str = "primary"
+    #: Under which owners of streams hear how far the queries are (PM-12). Empty: they hear nothing; None: a job takes
+    #: the name of its directory.
+    reader_name: str | None = None
 
     def options(self, kind: Kind) -> dict[str, str]:
         """Options of the data source."""
@@ -59,6 +62,7 @@ class Source(NamedTuple):
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "maxRowsPerTrigger": str(self.max_rows_per_trigger),
             "readFrom": self.read_from,
+            "readerName": self.reader_name or "",
         }
 
 

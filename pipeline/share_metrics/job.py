@@ -20,6 +20,7 @@ from share_metrics.ingest import KINDS, Source, Step, Watch, start, stored
 from share_metrics.log_samples import sample, samples
 from share_metrics.reader import Kind, Reader, Store
 from share_metrics.reader.streams import cluster_id
+from share_metrics.reader_name import reader_name
 from share_metrics.report import Logs, Report, collect
 from share_metrics.spark import build_session
 from share_metrics.tables import write_tables
@@ -86,6 +87,8 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell) -> dict[
     with owned(job.data, whose):
         for kind in job.kinds:
             in_step(job.data, kind)
+        if job.source.reader_name is None:
+            job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
         tell("Starting Spark …")
         spark = cluster.session("sharegroups metrics ingest")
         gauges = Gauges()

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
+import pytest_asyncio
 
 from shard_runtime.record_log import LogError, ReaderNotes, StreamId
 from shard_runtime.redis.keys import slot_of
+from shard_runtime.retention import Retention
+from share_metrics.reader import EntryId, Position, Store
+from share_metrics.reader.publishing import Publisher
 
+from .cluster_nodes import ClusterNodes
+from .conftest import deploy
+from .deployment import Valkey
+from .redis_cluster import RedisCluster
 from .world import GROUP, OTHER, World, flush, in_time, records
 
 pytestmark = pytest.mark.asyncio
@@ -83,3 +94,40 @@ async def test_notes_of_a_lost_past_are_gone_and_no_owner_minds(replicated: Worl
     await replicated.store.fail_over()
     found = await in_time(lambda: a.log.readers(GROUP))
     assert found == ReaderNotes({}, found.now_ms)
+
+
+@pytest_asyncio.fixture(params=["valkey", "cluster"])
+async def served(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[tuple[World, str]]:
+    """A store that others may use too, and its URL."""
+    store = await deploy(request.param, 0, nodes)
+    world = World(store)
+    if isinstance(store, RedisCluster):
+        yield world, "redis+cluster://" + ",".join(f"127.0.0.1:{pair.master.port}" for pair in store.nodes.pairs)
+    else:
+        assert isinstance(store, Valkey)
+        yield world, f"unix://{store.servers[0].folder}/s"
+    await world.close()
+
+
+@pytest.mark.rule("PM-12", "SR-29", "CM-10")
+async def test_what_a_pipeline_notes_is_what_owners_read(served: tuple[World, str]) -> None:
+    world, url = served
+    a = await world.process("a")
+    shards = [GROUP, OTHER]
+    for shard in shards:
+        epoch = (await a.claim(shard)).epoch
+        await a.log.append(shard, epoch, flush(shard, epoch, 1, b"1", b"2"))
+    at = {shard.streams[0]: Position(EntryId(1_000, 40 + index), 9) for index, shard in enumerate(shards)}
+
+    def publish() -> None:
+        with Store(url) as store:
+            Publisher("ingest-1").publish(store, at)
+
+    await asyncio.to_thread(publish)
+    for index, shard in enumerate(shards):
+        found = await in_time(partial(a.log.readers, shard))
+        assert list(found.values) == ["ingest-1"]
+        retention = Retention(0, 60_000)
+        assert retention.keep_from(0, found).keep_from == StreamId(1_000, 40 + index)
+        assert retention.keep_from(0, found).malformed == ()
+        assert await records(a, shard.streams[0]) == [b"1", b"2"]

@@ -1,4 +1,4 @@
-"""The store as a reader sees it: which node a stream lies on, and commands that only read (PM-6, PM-14).
+"""The store as a reader sees it: which node a stream lies on, and commands; only `publishing` has it write (PM-6).
 
     redis://host:port/0   rediss://…   unix:///path/to.sock     one server
     redis+cluster://host:port,host:port   rediss+cluster://…    a cluster, from any of its nodes

@@ -9,6 +9,7 @@ from typing import Final
 
 from share_metrics.reader import EntryId, Kind, ReadOptions, Store
 from share_metrics.reader.offsets import read_ids
+from share_metrics.reader.publishing import Publisher, checked_name
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -33,6 +34,7 @@ class SourceOptions:
     fields: str = "all"
     read_from: str = "primary"
     decoder: str = "auto"
+    reader_name: str = ""
 
     @property
     def read_options(self) -> ReadOptions:
@@ -54,6 +56,13 @@ class SourceOptions:
     def ends(self) -> dict[str, EntryId]:
         """Ids to end at, where streams were named."""
         return {} if self.ending_ids == LATEST else read_ids(self.ending_ids)
+
+    def publisher(self) -> Publisher | None:
+        """What tells owners how far a query is: of streams that they trim for want of space, if it has a name (PM-12).
+
+        A topic's log is kept by its retention alone.
+        """
+        return Publisher(self.reader_name) if self.reader_name and self.kind is not Kind.LOG_META else None
 
     def store(self) -> Store:
         """A store to read from; its owner closes it."""
@@ -87,7 +96,10 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         fields=_choice(options, "fields", ("all", "light")),
         read_from=_choice(options, "readFrom", ("primary", "replica")),
         decoder=_choice(options, "decoder", ("auto", "fast", "python")),
+        reader_name=options.get("readerName", ""),
     )
+    if found.reader_name:
+        checked_name(found.reader_name)
     if found.fields == "light" and found.kind is not Kind.SHARE_STATE:
         raise ValueError(f"option fields is 'light', which is for kind share_state, not {kind}")
     _ = found.starts, found.ends  # a mistake in them is told now, not by a worker

@@ -108,11 +108,16 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches from one set of positions to the next. Writes nothing to the store; Spark keeps the positions."""
+    """Micro-batches from one set of positions to the next. Spark keeps the positions; with a name, owners hear of them.
+
+    A plan begins where the last confirmed batch has ended, so that is told with every plan. `commit` says the same, but
+    only once there is something new (PM-12).
+    """
 
     def __init__(self, told: SourceOptions) -> None:
         self._told = told
         self._target: dict[str, Position] | None = None
+        self._publisher = told.publisher()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new query begins."""
@@ -143,6 +148,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tips = reader.tips([stream for stream in streams if self._target is None or stream in goals])
             rows = None if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", None)
             plans = reader.plan(begins, tips, goals, rows)
+            if self._publisher is not None:
+                self._publisher.publish(store, begins)
         kept = {stream: begins[stream] for stream in streams if stream in begins}
         return to_offsets(kept | {stream: plan.end for stream, plan in plans.items()})
 
@@ -161,6 +168,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             goals = {stream: Goal(at.id, at.n) for stream, at in ends.items()}
             plans = reader.plan(begins, reader.tips(list(ends)), goals)
         return _tasks(plans, told)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Everything up to `end` is kept where the query writes to, and is never asked for again."""
+        if self._publisher is not None:
+            with self._told.store() as store:
+                self._publisher.publish(store, from_offsets(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Batches of one task."""

@@ -1,0 +1,99 @@
+"""Tells the owners of streams how far a reader is, so that they keep for it what it has not read yet (PM-12, SR-29).
+
+All that the pipeline ever writes to a store (PM-6), and no more than advice: an owner keeps what it is set to keep, and
+a reader that is not heard loses nothing but the time that it may be away.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from .offsets import START, EntryId, Position
+from .store import Store, StoreReplyError, StoreUnreachableError
+
+_log = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+#: Owners wait for no reader longer than this; the store forgets readers of which it has not heard for so long.
+_FORGOTTEN_MS: Final = 86_400_000
+#: Before a note that is still true is written again, so that its reader is known to live.
+_RENEW_S: Final = 60.0
+
+#: KEYS: the readers' hash of a stream. ARGV: name, entry id, after how many ms readers are forgotten. Writes
+#: `<entry id> <now in ms>` by the store's clock, the one that owners compare it with.
+_NOTE: Final = """
+local now = redis.call('TIME')
+local ms = now[1] * 1000 + math.floor(now[2] / 1000)
+local found = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 512)[2]
+for i = 1, #found, 2 do
+  local at = string.match(found[i + 1], '^%d+%-%d+ (%d+)$')
+  if at and tonumber(at) < ms - tonumber(ARGV[3]) then redis.call('HDEL', KEYS[1], found[i]) end
+end
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%s %.0f', ARGV[2], ms))
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1
+"""
+
+
+def checked_name(name: str) -> str:
+    """The name, if readers may have it. Raises ValueError."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"reader name {name!r} is not 1 to 64 letters, digits, dots, dashes or underscores")
+    return name
+
+
+def readers_key(stream: str) -> str:
+    """The readers' hash of a stream, under the same hash tag."""
+    return stream[: stream.index("}") + 1] + ":readers"
+
+
+class Publisher:
+    """Notes positions under one name. Two readers of one stream must not share a name: the last one to write counts.
+
+    Remembers what it wrote, and holds no connection, so that it may travel (PM-76).
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = checked_name(name)
+        self._clock = clock
+        self._noted: dict[str, tuple[EntryId, float]] = {}
+        self._trouble = ""
+
+    def publish(self, store: Store, positions: Mapping[str, Position]) -> None:
+        """Note up to where each stream is read and kept, in one round trip a node; nothing for what stands as it stood.
+
+        A position may be lower than before: that of an older checkpoint. Never raises for a store that refuses or does
+        not answer: that is told once, and tried again the next time.
+        """
+        now = self._clock()
+        due = {stream: at.id for stream, at in positions.items() if at.id != START and self._due(stream, at.id, now)}
+        if not due:
+            return
+        keys = {stream: readers_key(stream) for stream in due}
+        try:
+            store.primary.pipeline([
+                (keys[stream], ("EVAL", _NOTE, 1, keys[stream], self._name, str(at), _FORGOTTEN_MS))
+                for stream, at in due.items()
+            ])  # fmt: skip
+        except (StoreReplyError, StoreUnreachableError) as error:
+            self._tell(str(error), next(iter(keys.values())))
+            return
+        self._trouble = ""
+        self._noted |= {stream: (at, now) for stream, at in due.items()}
+
+    def _due(self, stream: str, at: EntryId, now: float) -> bool:
+        noted = self._noted.get(stream)
+        return noted is None or noted[0] != at or now - noted[1] >= _RENEW_S
+
+    def _tell(self, trouble: str, key: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            _log.warning(
+                "Reader %s cannot note in %s how far it is, so owners keep for it what shard.history.ms says and no "
+                "more. Allow its user EVAL, TIME, HSCAN, HSET, HDEL and PEXPIRE on keys *:readers, or give it no name. "
+                "The store says: %s", self._name, key, trouble,
+            )  # fmt: skip
