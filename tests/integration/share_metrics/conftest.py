@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from pyspark.sql import SparkSession
 
+from share_metrics import job
 from share_metrics.java import NoJavaError, java_home
 from share_metrics.spark import build_session
 
@@ -39,14 +40,25 @@ def world(server: World) -> World:
     return server
 
 
+def small_session(name: str, master: str = "local[1]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """`build_session` that leaves the session as small as it is.
+
+    A command that finds a session takes it, and sets in it what the command would begin one with: for all tests behind
+    it too.
+    """
+    return build_session(name, master, {**(settings or {}), **SMALL})
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The only session; no test stops or replaces it."""
+    """The only session; no test stops or replaces it, and commands in this process run in it."""
     try:
         java_home()
     except NoJavaError as error:
         pytest.skip(str(error))
-    session = build_session("share-metrics-tests", "local[1]", SMALL)
+    session = small_session("share-metrics-tests")
     session.range(1).collect()  # the first query is slow; that is the session's cost, not some test's
-    yield session
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(job, "build_session", small_session)
+        yield session
     session.stop()
