@@ -98,9 +98,10 @@ def start(
 class Running:
     """The queries of a job, begun by `begin`, until they have ended.
 
-    A query whose Python worker did not start in time is begun again, a few times: Spark allows it 10 s, which cannot be
-    set and is too little on a machine that is very busy. Nothing is lost by that: it goes on from its checkpoint. The
-    same holds for the worker that a query needs to begin at all, and for what a killed job leaves for a moment.
+    A query whose Python worker did not start in time is begun again, a few times in a row: Spark allows it 10 s, which
+    cannot be set and is too little on a machine that is very busy. Nothing is lost by that: it goes on from its
+    checkpoint. The same holds for the worker that a query needs to begin at all, and for what a killed job leaves for a
+    moment.
     """
 
     def __init__(self, kinds: Sequence[Kind], begin: Callable[[Kind], StreamingQuery]) -> None:
@@ -127,6 +128,8 @@ class Running:
         try:
             return bool(self.queries[kind].awaitTermination(seconds))
         except StreamingQueryException as error:
+            if self.queries[kind].lastProgress is not None:
+                self._begun[kind] = 1  # it got somewhere: a job of months may be late more often than a few times
             self._heed(kind, error)
             self.queries[kind] = self._anew(kind)
             return False

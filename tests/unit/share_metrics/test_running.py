@@ -16,10 +16,11 @@ TWO = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple str
 
 
 class Query:
-    """Ends as told: with an error, or well."""
+    """Ends as told: with an error, or well; before any progress, or after some."""
 
-    def __init__(self, error: str = "") -> None:
+    def __init__(self, error: str = "", progress: dict[str, Any] | None = None) -> None:
         self._error = error
+        self.lastProgress = progress
         self.stopped = False
 
     def awaitTermination(self, _seconds: int) -> bool:  # noqa: N802 - Spark's name
@@ -64,6 +65,14 @@ def test_no_worker_is_waited_for_for_ever() -> None:
     with pytest.raises(StreamingQueryException, match="failed to connect back"):
         running.wait(1)
     assert len(begin.left) == 1
+
+
+def test_a_query_that_gets_somewhere_may_be_late_as_often_as_it_likes() -> None:
+    begin = Begin(*[Query(LATE, {"batchId": number}) for number in range(9)], Query())
+    running = Running([KIND], begin)
+    for _ in range(9):
+        assert not running.wait(1)
+    assert running.wait(1)
 
 
 def test_what_ends_a_query_otherwise_is_raised_and_the_others_are_stopped() -> None:
