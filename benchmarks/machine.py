@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -55,7 +56,11 @@ def process_tree(pid: int) -> dict[str, int]:
     while at < len(found):
         found += [child for child, parent in parents.items() if parent == found[at]]
         at += 1
-    return {f"{(_PROC / str(one) / 'comm').read_text(encoding='utf-8').strip()}-{one}": one for one in found}
+    named: dict[str, int] = {}
+    for one in found:
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended since
+            named[f"{(_PROC / str(one) / 'comm').read_text(encoding='utf-8').strip()}-{one}"] = one
+    return named
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +44,8 @@ _PIPE: Final = 5_000
 _START_S: Final = 30.0
 _DECODED: Final = 100_000
 _PAGE: Final = 5_000
+_SMALL: Final = 2_000
+_LARGE: Final = 300_000
 _TARGETS: Final = {
     "PM-80": ("reader alone / scan and count in Spark, CPU", 0.5, "at least"),
     "PM-81": ("packed partitions / one task for each stream, CPU", 0.8, "at most"),
@@ -104,22 +106,20 @@ def written(stream: int, entries: int) -> Iterator[RawEntry]:
         yield RawEntry(f"{{sgs:{stream}}}:log", EntryId(1, seq), letter, data)
 
 
-def tree_cpu_s() -> float:
-    """CPU seconds of this process and all it has started that still live."""
-    total = 0.0
+def tree_cpu_s() -> dict[int, float]:
+    """CPU seconds of this process and all it has started that still live, by pid."""
+    found: dict[int, float] = {}
     for pid in process_tree(os.getpid()).values():
-        try:
-            total += cpu_seconds(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # a worker that ended while we looked
-    return total
+        with suppress(FileNotFoundError, ProcessLookupError):  # a worker that ended while we looked
+            found[pid] = cpu_seconds(pid)
+    return found
 
 
 def cpu_of(work: Callable[[], object]) -> float:
-    """CPU seconds that a piece of work takes in all our processes."""
+    """CPU seconds that a piece of work takes in all our processes that live at its end: Spark keeps its workers."""
     before = tree_cpu_s()
     work()
-    return tree_cpu_s() - before
+    return sum(spent - before.get(pid, 0.0) for pid, spent in tree_cpu_s().items())
 
 
 @dataclass(slots=True)
@@ -141,8 +141,10 @@ class Figures:
 class Bench:
     """One store, one Spark session, and the ratios between ways to use them."""
 
-    def __init__(self, url: str, client: Any, spark: SparkSession, streams: int, decoder: str) -> None:
-        self.url, self.client, self.spark, self.streams, self.decoder = url, client, spark, streams, decoder
+    def __init__(self, url: str, client: Any, spark: SparkSession, told: argparse.Namespace) -> None:
+        self.url, self.client, self.spark = url, client, spark
+        self.streams, self.decoder, self.entries = told.streams, told.decoder, told.entries
+        self.only = frozenset(told.only or _TARGETS)
         self.figures = Figures()
         self._entries = list(written(0, _DECODED))
 
@@ -167,24 +169,43 @@ class Bench:
         info = self.client.info("cpu")
         return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
-    def round(self) -> None:
-        """Every variant once."""
+    def round(self, folder: Path) -> None:
+        """Every variant once, of the ratios that are asked for; `folder` is new and for checkpoints."""
+        if self.only & {"PM-80", "PM-85"}:
+            self._reader()
+        if self.only & {"PM-80", "PM-81", "PM-83"}:
+            self._spark()
         add = self.figures.add
+        if "PM-82" in self.only:
+            add("PM-82", "python", cpu_of(lambda: self.decode(decode_page)))
+            add("PM-82", "fast", cpu_of(lambda: self.decode(lambda _kind, page: decode_fast(page))))
+        if "PM-84" in self.only:
+            for name, rows in (("small", _SMALL), ("large", min(_LARGE, self.entries // 4))):
+                add("PM-84", name, statistics.median(self.triggers(folder / name, rows, 6)))
+        if "PM-86" in self.only:
+            for _ in range(5):
+                add("PM-86", "idle", self.idle_plan_s() * 50 / self.streams)
+        if "PM-87" in self.only:
+            add("PM-87", "10 n", memory_kib(self.url, self.entries))
+            add("PM-87", "n", memory_kib(self.url, self.entries // 10))
+
+    def _reader(self) -> None:
         before = self.server_cpu_s()
         alone = cpu_of(self.read_alone)
-        add("PM-85", "server", self.server_cpu_s() - before)
-        add("PM-85", "client", alone)
-        add("PM-80", "alone", alone)
+        self.figures.add("PM-85", "server", self.server_cpu_s() - before)
+        self.figures.add("PM-85", "client", alone)
+        self.figures.add("PM-80", "alone", alone)
+
+    def _spark(self) -> None:
+        add = self.figures.add
         packed = cpu_of(self.scan)
         add("PM-80", "spark", packed)
-        add("PM-81", "packed", packed)
-        add("PM-81", "each", cpu_of(lambda: self.scan(numPartitions=str(self.streams))))
-        add("PM-82", "python", cpu_of(lambda: self.decode(decode_page)))
-        add("PM-82", "fast", cpu_of(lambda: self.decode(lambda _kind, page: decode_fast(page))))
-        add("PM-83", "replay", cpu_of(lambda: replay_windows(self.table()).agg({"released_lb": "sum"}).collect()))
-        add("PM-83", "scan", packed)
-        for _ in range(5):
-            add("PM-86", "idle", self.idle_plan_s() * 50 / self.streams)
+        if "PM-81" in self.only:
+            add("PM-81", "packed", packed)
+            add("PM-81", "each", cpu_of(lambda: self.scan(numPartitions=str(self.streams))))
+        if "PM-83" in self.only:
+            add("PM-83", "replay", cpu_of(lambda: replay_windows(self.table()).agg({"released_lb": "sum"}).collect()))
+            add("PM-83", "scan", packed)
 
     def decode(self, decoder: Callable[[Kind, list[RawEntry]], Any]) -> None:
         """Decode entries page by page, without reading them."""
@@ -247,20 +268,14 @@ def main() -> int:
     with server() as (url, client), tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
         fill(client, options.entries, options.streams)
         spark = build_session("pipeline ratios")
-        bench = Bench(url, client, spark, options.streams, options.decoder)
+        bench = Bench(url, client, spark, options)
         bench.scan()  # warm
         begin, done = time.monotonic(), 0
         for number in range(options.rounds):
             if options.seconds is not None and time.monotonic() - begin > options.seconds:
                 break
             done += 1
-            bench.round()
-            large = min(300_000, options.entries // 4)
-            for name, rows in (("small", 2_000), ("large", large)):
-                times = bench.triggers(Path(folder) / f"{name}{number}", rows, 6)
-                bench.figures.add("PM-84", name, statistics.median(times))
-            bench.figures.add("PM-87", "10 n", memory_kib(url, options.entries))
-            bench.figures.add("PM-87", "n", memory_kib(url, options.entries // 10))
+            bench.round(Path(folder) / str(number))
         spark.stop()
     options.rounds = done
     _tell(bench.figures, options)
@@ -269,6 +284,8 @@ def main() -> int:
 
 def _tell(figures: Figures, options: argparse.Namespace) -> None:
     for rule, (words, target, side) in _TARGETS.items():
+        if options.only and rule not in options.only:
+            continue
         ratio = figures.ratio(rule)
         met = ratio >= target if side == "at least" else ratio <= target
         runs = {name: [round(value, 4) for value in values] for name, values in figures.runs[rule].items()}
@@ -285,6 +302,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, help="begin no further round after so long")
     parser.add_argument("--decoder", choices=["auto", "fast", "python"], default="auto", help="PM-82 takes both")
+    parser.add_argument("--only", nargs="+", choices=list(_TARGETS), metavar="RULE", help="these ratios, as in PM-83")
     parser.add_argument("--reader", metavar="URL", help=argparse.SUPPRESS)
     return parser
 
