@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from share_metrics.reader import EntryId, Position, StoreReplyError, StoreUnreachableError
+from share_metrics.commands import metrics
+from share_metrics.ingest import Source
+from share_metrics.reader import EntryId, Kind, Position, StoreReplyError, StoreUnreachableError
 from share_metrics.reader.publishing import Publisher
 from share_metrics.reader_name import reader_name
 from share_metrics.spark.options import read_options
@@ -129,6 +132,20 @@ def test_a_query_has_no_name_unless_it_is_given_one_and_a_topics_log_hears_nothi
 def test_a_name_is_plain_words(name: str) -> None:
     with pytest.raises(ValueError, match="reader name"):
         read_options({**MIN, "readerName": name})
+
+
+@pytest.mark.rule("PM-39", "PM-12")
+def test_the_command_refuses_a_name_that_none_can_have(tmp_path: Path) -> None:
+    command = ["ingest", "--store", "redis://127.0.0.1:1", "--data", str(tmp_path), "--reader-name", "a b"]
+    result = CliRunner().invoke(metrics, command)
+    assert (result.exit_code, "reader name 'a b'" in result.output) == (2, True)
+
+
+@pytest.mark.rule("PM-12", "PM-6")
+def test_a_source_of_ones_own_has_no_name() -> None:
+    assert read_options(Source("redis://h:1").options(Kind.GROUP)).publisher() is None
+    assert read_options(Source("redis://h:1", reader_name="").options(Kind.GROUP)).publisher() is None
+    assert read_options(Source("redis://h:1", reader_name="r").options(Kind.GROUP)).publisher() is not None
 
 
 @pytest.mark.rule("PM-12")
