@@ -134,6 +134,25 @@ def test_gaps_quality_skew_and_poison(spark: SparkSession) -> None:
     assert [(row["group_id"], row["offset"], row["delivery_count"]) for row in suspects] == [("G1", 5, 4)]
 
 
+@pytest.mark.rule("PM-11", "PM-32", "PM-34", "PM-48", "PM-49")
+def test_a_replay_is_the_same_in_whatever_order_rows_come_and_how_often(spark: SparkSession) -> None:
+    released = [update(batches=[StateBatch(offset, offset, 0, 4)]) for offset in range(12)]
+    told: list[tuple[int, ShareRecord] | Gap] = [(0, snapshot(0)), *((20 * at, one) for at, one in enumerate(released))]
+    told.insert(6, Gap(STREAM, EntryId(1, 6), EntryId(1, 8), 1, "trimmed"))  # ends at the entry behind it
+    told.insert(9, (170, snapshot(0, key=OTHER)))
+    told.insert(10, (171, snapshot(2)))
+    rows = states(spark, told).localCheckpoint()
+    other = rows.withColumn("stream", F.lit("{sgs:1}:log")).withColumn("group_id", F.concat("group_id", F.lit("'")))
+    mixed = rows.unionByName(other).unionByName(rows).orderBy(F.rand(7)).localCheckpoint()
+    for metric in (replay_windows, poison):
+        plain = metric(rows)
+        named = plain.withColumn("group_id", F.concat("group_id", F.lit("'")))
+        assertDataFrameEqual(metric(mixed), plain.unionByName(named))
+    windows = rows_of(replay_windows(rows).where("group_id = 'G1'"), "window")
+    counts = [(row["released_lb"], row["incomplete"]) for row in windows]
+    assert counts == [(3, False), (2, True), (2, True), (3, False)]
+
+
 @pytest.mark.rule("PM-31", "PM-61")
 def test_idle_windows_are_filled_and_a_standstill_is_found(spark: SparkSession) -> None:
     rows = states(
