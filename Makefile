@@ -22,7 +22,8 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos style types test sim mutants up demo bench report docs format release-protos clean
+.PHONY: help setup protos style types test sim mutants up demo bench report screenshot ingest-kills docs format
+.PHONY: release-protos clean
 .PHONY: image-base image image-pipeline image-pipeline-check image-check chaos manifests
 
 help: ## Say what the words mean.
@@ -92,6 +93,12 @@ KEEP ?= build/demo
 report: setup ## Write a page about the demo that runs or ran last; or about a STORE=url, its history in DATA. OUT=report.html
 	@$(PY) -m tools.report --out '$(or $(OUT),report.html)' \
 	  $(if $(STORE),--store '$(STORE)' --data '$(or $(DATA),metrics-data)',$(if $(DATA),--data '$(DATA)',--demo '$(KEEP)'))
+
+screenshot: setup ## Photograph that page for the docs, in light and dark; needs Chromium. OUT=report.html
+	@$(PY) -m tools.screenshot --page '$(or $(OUT),report.html)'
+
+ingest-kills: setup ## Kill ingest jobs twenty times, end their queries as often, and count what is in Parquet. KILLS=20
+	@$(PY) -m tests.integration.share_metrics --kills $(or $(KILLS),20)
 
 docs: setup ## Write the generated pages of docs/ anew.
 	$(PY) tools/conformance.py --write

@@ -26,6 +26,7 @@ from share_node.state_dump import embedded_url
 def main(arguments: list[str] | None = None) -> int:
     """Ingest and report; the exit status."""
     options = _parser().parse_args(arguments)
+    window: tuple[str, ...] = ()
     if options.demo is not None:
         if not (options.demo / DATA).exists():
             print(f"No demo has run in {options.demo} yet; run `make demo` first, or give STORE=url.", file=sys.stderr)
@@ -34,12 +35,13 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             with demo_store(options.demo / DATA) as url:
                 _metrics("ingest", "--store", url, "--data", str(options.data))
+            window = ("--window", "1")  # a demo takes a minute: by minutes there would be little to see
         except (DataDirectoryError, EmbeddedStoreError) as error:
             print(f"Error: {error}", file=sys.stderr)
             return 1
     elif options.store is not None:
         _metrics("ingest", "--store", options.store, "--data", str(options.data))
-    _metrics("report", "--data", str(options.data), "--out", str(options.out))
+    _metrics("report", "--data", str(options.data), "--out", str(options.out), *window)
     return 0
 
 

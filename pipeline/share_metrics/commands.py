@@ -178,7 +178,9 @@ def _first(words: str) -> str:
 @_OUTPUT
 @click.option("--from", "begin", metavar="TIME", help="ISO time, UTC if it says nothing else; an hour before the end.")
 @click.option("--to", "end", metavar="TIME", help="ISO time; behind the newest entry if absent.")
-@click.option("--window", type=click.Choice(["60", "3600"]), default="60", show_default=True, help="Seconds.")
+@click.option(
+    "--window", type=click.Choice(["1", "10", "60", "3600"]), default="60", show_default=True, help="Seconds."
+)
 @click.option("--tables", is_flag=True, help="Keep windows as Parquet too, in DATA/metrics; of hours with news only.")
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The HTML file to write.")
 def report(  # noqa: PLR0917 - click passes options by name

@@ -18,14 +18,20 @@ h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}h3{font-size:1rem;margin
 .dim,.none,caption{color:var(--dim)}caption{text-align:left}
 .light{display:inline-block;padding:.1rem .7rem;border-radius:1rem;color:#fff;font-weight:600}
 .red{background:#b42318}.amber{background:#9a6700}.green{background:#1a7f37}
-.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-th,td{padding:.2rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.6rem;margin:1rem 0}
+.tiles div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem;color:var(--dim);font-size:13px}
+.tiles b{display:block;font-size:1.5rem;line-height:1.2;color:var(--ink);font-variant-numeric:tabular-nums}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}
+th,td{padding:.25rem .38rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+th{white-space:normal;overflow-wrap:normal;vertical-align:bottom;line-height:1.25;color:var(--dim);font-weight:600}
+th:first-child,td:first-child{text-align:left;padding-left:0}td:first-child{white-space:normal;min-width:11rem}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(16rem,1fr));gap:.5rem 1.5rem}
 svg{width:100%;height:auto}svg text{font-size:10px;fill:var(--dim)}
-svg polyline{fill:none;stroke:var(--mark);stroke-width:1.5}svg .axis{stroke:var(--line)}
-.mix td:nth-child(2){min-width:10rem;width:99%}.mix svg{height:.9rem;display:block}
+svg polyline{fill:none;stroke:var(--mark);stroke-width:1.5;stroke-linejoin:round}svg .axis{stroke:var(--line)}
+svg .area{fill:var(--mark);opacity:.14}
+.mix td:nth-child(2){min-width:10rem;width:99%}.mix th:nth-child(2){text-align:left}.mix svg{height:.9rem;display:block}
 .key{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .6rem;border-radius:.2rem}
+.key:first-child{margin-left:0}
 .k0{fill:#2da44e;background:#2da44e}.k1{fill:#1f6feb;background:#1f6feb}.k2{fill:#cf222e;background:#cf222e}
 .k3{fill:#d4a72c;background:#d4a72c}.k4{fill:#8250df;background:#8250df}
 """
@@ -34,10 +40,12 @@ _WORDS: Final = {
     "amber": "Nothing stands still and nothing was lost; some findings below deserve a look.",
     "green": "Nothing stands still, nothing was lost, nothing odd was found.",
 }
+_REDELIVERED: Final = "redelivered\N{NO-BREAK SPACE}≥"  # the sign never stands on a line by itself
 _LINE_HEAD: Final = (
-    "share-partition", "start offset", "lag", "lag in s", "finished", "accepted", "released", "rejected", "timed out",
-    "over limit", "redelivered ≥", "ratio ≥", "resets", "anomalies",
+    "share-partition", "start offset", "lag", "lag in\N{NO-BREAK SPACE}s", "finished", "accepted", "released",
+    "rejected", "timed out", "over limit", _REDELIVERED, "of finished\N{NO-BREAK SPACE}≥", "resets", "anomalies",
 )  # fmt: skip
+_WINDOWS: Final = {1: "second", 60: "minute", 3_600: "hour"}
 _QUALITY: Final = ("stream", "entries", "claims", "noops", "quarantined", "unknown", "gaps", "lost")
 
 
@@ -46,7 +54,7 @@ def render(report: Report) -> str:
     shown, folded = report.partitions[:SHOWN_MAX], report.partitions[SHOWN_MAX:]
     body = [
         "<h1>Share groups</h1>",
-        f'<p class="dim">{escape(report.begin)} to {escape(report.end)}, UTC, windows of {report.window_s} s</p>',
+        f'<p class="dim">{escape(report.begin)} to {escape(report.end)}, UTC, windows of {report.window_s:,} s</p>',
         _summary(report),
         "<h2>Share-partitions</h2>",
         "<p class='dim'>Largest lag first. Lag is high watermark less finished records, as leaders wrote it; a dash "
@@ -54,7 +62,7 @@ def render(report: Report) -> str:
         _partitions(shown),
         _fold(f"{len(folded)} more share-partitions", _partitions(folded)) if folded else "",
         "<h2>Lag and progress</h2>",
-        *(_charts(line) for line in shown),
+        *(_charts(line, report.window_s) for line in shown),
         "<h2>Acknowledgements</h2>",
         _mix(shown),
         "<h2>Poison candidates</h2>",
@@ -86,14 +94,18 @@ def _summary(report: Report) -> str:
     sums = totals(report)
     stalled = len({row["name"] for row in report.stalls})
     done = (
-        f"{sums['share_partitions']:,} share-partitions, {sums['finished']:,} records finished, lag {sums['lag']:,}: "
         f"{sums['accepted']:,} accepted, {sums['released']:,} released, {sums['rejected']:,} rejected, "
         f"{sums['timed_out']:,} timed out, {sums['limited']:,} over the limit; "
         f"at least {sums['redelivered_lb']:,} finished after redelivery."
     )
-    odd = f"{stalled:,} standing still, {sums['poison']:,} poison candidates, {sums['lost']:,} entries lost."
-    words = f"<p>{done}</p><p>{odd}</p>"
-    return f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p>{words}'
+    tiles = (
+        ("records finished", sums["finished"]), ("records of lag", sums["lag"]),
+        ("share-partitions", sums["share_partitions"]), ("standing still", stalled),
+        ("poison candidates", sums["poison"]), ("entries lost", sums["lost"]),
+    )  # fmt: skip
+    shown = "".join(f"<div><b>{number:,}</b> {words}</div>" for words, number in tiles)
+    light = f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p>'
+    return f'{light}<div class="tiles">{shown}</div><p class="dim">{done}</p>'
 
 
 def _partitions(lines: Sequence[PartitionLine]) -> str:
@@ -102,16 +114,18 @@ def _partitions(lines: Sequence[PartitionLine]) -> str:
         (
             (
                 line.name, line.spso, line.lag, line.lag_s, line.finished, line.accepted, line.released, line.rejected,
-                line.timed_out, line.limited, line.redelivered_lb, line.redelivery_ratio, line.resets, line.anomalies,
+                line.timed_out, line.limited, line.redelivered_lb, _percent(line.redelivery_ratio), line.resets,
+                line.anomalies,
             )
             for line in lines
         ),
     )  # fmt: skip
 
 
-def _charts(line: PartitionLine) -> str:
+def _charts(line: PartitionLine, window_s: int) -> str:
     lag = chart("lag", [(point.time_s, point.lag) for point in line.points]) if line.points else ""
-    done = chart("finished", [(point.time_s, point.finished) for point in line.points]) if line.points else ""
+    each = f"finished in each {_WINDOWS.get(window_s, f'{window_s} s')}"
+    done = chart(each, [(point.time_s, point.finished) for point in line.points]) if line.points else ""
     return f'<h3>{escape(line.name)}</h3><div class="charts">{lag}{done}</div>'
 
 
@@ -120,14 +134,15 @@ def _mix(lines: Sequence[PartitionLine]) -> str:
     kinds = ("accepted", "released", "rejected", "timed out", "over limit")
     key = "".join(f'<span class="key k{number}"></span>{kind} ' for number, kind in enumerate(kinds))
     bars = "".join(
-        f"<tr><td>{escape(line.name)}</td><td>{bar(counts)}</td><td>{_cell(line.redelivery_ratio)}</td></tr>"
+        f"<tr><td>{escape(line.name)}</td><td>{bar(counts)}</td><td>{_percent(line.redelivery_ratio)}</td></tr>"
         for line in lines
         if sum(counts := [line.accepted or 0, line.released or 0, line.rejected or 0, line.timed_out or 0,
                           line.limited or 0])
     )  # fmt: skip
     if not bars:
         return '<p class="none">None.</p>'
-    head = "<tr><th>share-partition</th><th>records by type of acknowledgement</th><th>redelivered ≥</th></tr>"
+    names = ("share-partition", "records by type of acknowledgement", _REDELIVERED)
+    head = f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"
     return f'<p class="dim">{key}</p><div class="wide"><table class="mix"><thead>{head}</thead>{bars}</table></div>'
 
 
@@ -156,6 +171,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         return '<p class="none">None.</p>'
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _percent(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.1%}".replace("%", " %")
 
 
 def _cell(value: Any) -> str:

@@ -9,8 +9,10 @@ from typing import Final
 
 _WIDTH: Final = 360
 _HEIGHT: Final = 84
-_TOP: Final = 8
-_BASE: Final = 66
+_TOP: Final = 18
+_BASE: Final = 68
+#: More points than these are drawn as so many: a page holds forty charts, and a screen no more dots.
+_POINTS_MAX: Final = 720
 
 
 def chart(label: str, points: Sequence[tuple[int, float | None]]) -> str:
@@ -20,13 +22,19 @@ def chart(label: str, points: Sequence[tuple[int, float | None]]) -> str:
         return f'<p class="none">{escape(label)}: nothing known</p>'
     top = max(known)
     words = f"{label}: {_number(known[-1])} at the end, {_number(top)} at most"
-    paths = "".join(f'<polyline points="{line}"/>' for line in _lines(points, top))
+    shown = f"{label}, at most {_number(top)}" if top > 0 else f"{label}: 0 all the time"
+    lines = _lines(_thinned(points), top)
+    areas = "".join(f'<path class="area" d="M{line[0].partition(",")[0]},{_BASE}L{" ".join(line)} '
+                    f'{line[-1].partition(",")[0]},{_BASE}Z"/>' for line in lines)  # fmt: skip
+    paths = "".join(f'<polyline points="{" ".join(line)}"/>' for line in lines)
+    begin, end = _clocks(points[0][0], points[-1][0])
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(words)}">'
+        f'<line class="axis" x1="0" y1="{_TOP}" x2="{_WIDTH}" y2="{_TOP}"/>{areas}'
         f'<line class="axis" x1="0" y1="{_BASE}" x2="{_WIDTH}" y2="{_BASE}"/>{paths}'
-        f'<text x="0" y="{_TOP + 2}">{escape(label)} ≤ {_number(top)}</text>'
-        f'<text x="0" y="{_HEIGHT - 4}">{_clock(points[0][0])}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{_clock(points[-1][0])}</text></svg>'
+        f'<text x="0" y="{_TOP - 6}">{escape(shown)}</text>'
+        f'<text x="0" y="{_HEIGHT - 4}">{begin}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{end}</text></svg>'
     )
 
 
@@ -46,7 +54,16 @@ def bar(counts: Sequence[int]) -> str:
     )
 
 
-def _lines(points: Sequence[tuple[int, float | None]], top: float) -> list[str]:
+def _thinned(points: Sequence[tuple[int, float | None]]) -> Sequence[tuple[int, float | None]]:
+    """At most _POINTS_MAX points: of some that stand together the highest, so that no peak is lost."""
+    size = -(-len(points) // _POINTS_MAX)
+    if size <= 1:
+        return points
+    runs = (points[at : at + size] for at in range(0, len(points), size))
+    return [(run[0][0], max((value for _, value in run if value is not None), default=None)) for run in runs]
+
+
+def _lines(points: Sequence[tuple[int, float | None]], top: float) -> list[list[str]]:
     begin, span = points[0][0], max(points[-1][0] - points[0][0], 1)
     lines: list[list[str]] = [[]]
     for time_s, value in points:
@@ -54,10 +71,10 @@ def _lines(points: Sequence[tuple[int, float | None]], top: float) -> list[str]:
             lines.append([])
             continue
         x = (time_s - begin) * _WIDTH / span
-        y = _BASE - (value / top if top > 0 else 0) * (_BASE - _TOP - 6)
+        y = _BASE - (value / top if top > 0 else 0) * (_BASE - _TOP)
         lines[-1].append(f"{x:.1f},{y:.1f}")
     # A single point is drawn as a short stroke, or it could not be seen.
-    return [" ".join(line if len(line) > 1 else [*line, _nudged(line[0])]) for line in lines if line]
+    return [line if len(line) > 1 else [*line, _nudged(line[0])] for line in lines if line]
 
 
 def _nudged(point: str) -> str:
@@ -69,5 +86,9 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.2f}"
 
 
-def _clock(time_s: int) -> str:
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M")
+def _clocks(begin_s: int, end_s: int) -> tuple[str, str]:
+    """Both times, as finely as they need it: with the day where they lie in several, with seconds where these tell."""
+    begin, end = (datetime.fromtimestamp(time_s, UTC) for time_s in (begin_s, end_s))
+    day = "" if begin.date() == end.date() else "%Y-%m-%d "
+    form = f"{day}%H:%M" + (":%S" if begin_s % 60 or end_s % 60 else "")
+    return begin.strftime(form), end.strftime(form)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from share_metrics.commands import metrics
+import share_metrics.report
+from share_metrics.report import Report, render
+from share_metrics.report import totals as report_totals
 from share_node.demo.cluster import DATA
 from tools.report import demo_store, main
 
@@ -41,17 +44,40 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return Played(tmp_path_factory.mktemp("demo"))
 
 
+class Reported:
+    """What `make report` makes of it: the page, what it said, and the totals of the page."""
+
+    def __init__(self, played: Played, out: Path) -> None:
+        self.out = out
+        totals: list[dict[str, int]] = []
+
+        def kept(report: Report) -> str:
+            totals.append(report_totals(report))
+            return render(report)
+
+        said = io.StringIO()
+        with pytest.MonkeyPatch.context() as patched, redirect_stdout(said):
+            patched.setattr(share_metrics.report, "render", kept)
+            self.status = main(["--demo", str(played.keep), "--out", str(out)])
+        self.said = said.getvalue().splitlines()
+        (self.totals,) = totals
+
+
+@pytest.fixture(scope="module")
+def reported(spark: SparkSession, played: Played) -> Reported:
+    return Reported(played, played.keep / "report.html")
+
+
+@pytest.mark.rule("PM-37", "PM-39")
+def test_one_command_makes_the_page_of_a_demo(reported: Reported) -> None:
+    assert reported.status == 0
+    assert reported.said[-1] == str(reported.out)
+    assert "finished in each second, at most" in reported.out.read_text()
+
+
 @pytest.mark.rule("PM-37", "PM-39", "PM-41", "PM-44", "PM-46")
-def test_the_page_has_the_numbers_of_the_demos_own_account(
-    spark: SparkSession, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "report.html"
-    assert main(["--demo", str(played.keep), "--out", str(out)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == str(out)
-    data = played.keep / DATA / "metrics"
-    told = CliRunner().invoke(metrics, ["report", "--data", str(data), "--out", str(out), "--output", "json"])
-    assert told.exit_code == 0, told.output
-    found = json.loads(told.stdout)
+def test_the_page_has_the_numbers_of_the_demos_own_account(played: Played, reported: Reported) -> None:
+    found = reported.totals
     account = played.account
     assert account["produced"] == 300
     assert account["rejected"] == 15
@@ -63,8 +89,8 @@ def test_the_page_has_the_numbers_of_the_demos_own_account(
     if max(map(int, account["delivery_counts"])) == 2:  # then the lower bound is exact
         assert found["redelivered_lb"] == redelivered
     assert (found["lag"], found["lost"], found["share_partitions"]) == (0, 0, 2)
-    page = out.read_text()
-    assert f"{account['produced']:,} records finished" in page
+    page = reported.out.read_text()
+    assert f"<b>{account['produced']:,}</b> records finished" in page
     assert f"{account['accepted']:,} accepted, {found['released']:,} released, {account['rejected']:,} rejected" in page
 
 

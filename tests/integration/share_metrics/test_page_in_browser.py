@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
@@ -15,7 +14,11 @@ import pytest
 
 from share_metrics.report.model import PartitionLine, Point, Report
 from share_metrics.report.page import render
+from tools.screenshot import BYTES_MAX, headless, main
+from tools.screenshot import chromium as browser
 
+DOCS: Final = Path(__file__).resolve().parents[3] / "docs"
+PNG: Final = b"\x89PNG\r\n\x1a\n"
 BOUND_S: Final = 240
 PHONE: Final = 390
 #: Shows the page in a frame of some width, and writes what it measures there into its own document.
@@ -61,7 +64,7 @@ def page() -> str:
 
 @pytest.fixture(scope="module")
 def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("google-chrome")
+    found = browser()
     if found is None:
         pytest.skip("needs chromium: the page is looked at in a headless browser")
     return found
@@ -71,10 +74,9 @@ def looked_at(chromium: str, folder: Path, width: int, dark: bool) -> tuple[dict
     """What the page measures in a frame of `width`, and the lines of the console."""
     shown = base64.b64encode(page().encode()).decode()
     (folder / "frame.html").write_text(FRAME.format(width=width, page=shown), encoding="utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
-    options += ["--enable-logging=stderr", "--timeout=60000", f"--blink-settings=preferredColorScheme={int(not dark)}"]
+    command = [*headless(chromium, folder / "profile", dark=dark), "--enable-logging=stderr", "--timeout=60000"]
     done = subprocess.run(
-        [chromium, *options, "--dump-dom", (folder / "frame.html").as_uri()],
+        [*command, "--dump-dom", (folder / "frame.html").as_uri()],
         capture_output=True, text=True, timeout=BOUND_S, check=True,
     )  # fmt: skip
     match = re.search(r'<pre id="found">(.+?)</pre>', done.stdout)
@@ -105,3 +107,28 @@ def test_the_page_is_quiet_fits_and_can_be_read(chromium: str, tmp_path: Path, w
     assert (luminance(found["paper"]) < 0.1) is dark
     assert contrast(found["ink"], found["paper"]) >= 7
     assert contrast(found["dim"], found["paper"]) >= 4.5
+
+
+@pytest.mark.rule("PM-37")
+def test_pictures_for_the_docs_are_taken_in_light_and_dark(
+    chromium: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--page", str(tmp_path / "report.html"), "--out", str(tmp_path / "images")]
+    assert main(command) == 1
+    assert "run `make demo` and `make report` first" in capsys.readouterr().err
+    (tmp_path / "report.html").write_text(page(), encoding="utf-8")
+    assert main(command) == 0
+    pictures = {path.name: path.read_bytes() for path in (tmp_path / "images").iterdir()}
+    assert sorted(pictures) == ["report-dark.png", "report-light.png"]
+    assert all(picture.startswith(PNG) for picture in pictures.values())
+    assert len(set(pictures.values())) == 2
+
+
+@pytest.mark.rule("PM-37")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_docs_show_a_page(scheme: str) -> None:
+    picture = f"images/report-{scheme}.png"
+    assert picture in (DOCS / "pipeline.md").read_text(encoding="utf-8")
+    kept = (DOCS / picture).read_bytes()
+    assert kept.startswith(PNG)
+    assert len(kept) < BYTES_MAX

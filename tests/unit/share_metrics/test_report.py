@@ -71,7 +71,7 @@ def test_names_are_text_whatever_they_hold() -> None:
 @pytest.mark.rule("PM-37")
 def test_an_empty_report_is_a_page_too() -> None:
     page = render(report(partitions=[]))
-    assert "0 share-partitions" in page
+    assert "<b>0</b> share-partitions" in page
     assert "None." in page
 
 
@@ -132,6 +132,43 @@ def test_totals_are_sums_over_all_share_partitions() -> None:
 def test_a_chart_breaks_where_nothing_is_known() -> None:
     drawn = chart("lag", [(0, 1.0), (60, 2.0), (120, None), (180, 4.0)])
     assert [len(points.split()) for points in re.findall(r'points="([^"]+)"', drawn)] == [2, 2]
+    assert drawn.count('class="area"') == 2
     assert 'aria-label="lag: 4 at the end, 4 at most"' in drawn
+    assert ">lag, at most 4<" in drawn
     assert chart("lag", [(0, None)]) == '<p class="none">lag: nothing known</p>'
     assert "<polyline" in chart("lag", [(0, 0.0)])
+
+
+def test_a_chart_of_very_many_points_keeps_its_peaks() -> None:
+    """An hour by seconds: forty such charts stand on a page of less than 2 MB (PM-37)."""
+    points = [(at, 7.0 if at == 1801 else 1.0) for at in range(3_600)]
+    drawn = chart("lag", points)
+    (line,) = re.findall(r'points="([^"]+)"', drawn)
+    heights = [point.partition(",")[2] for point in line.split()]
+    assert len(heights) == 720
+    assert heights.count(min(heights, key=float)) == 1
+    assert ">lag, at most 7<" in drawn
+    assert len(drawn) * 40 < 1_500_000
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "end_s", "shown"),
+    [
+        (36_000, 39_600, ["10:00", "11:00"]),
+        (36_001, 36_048, ["10:00:01", "10:00:48"]),
+        (36_000, 36_000 + 86_400, ["1970-01-01 10:00", "1970-01-02 10:00"]),
+    ],
+)
+def test_the_ends_of_a_chart_are_told_as_finely_as_they_need(begin_s: int, end_s: int, shown: list[str]) -> None:
+    assert re.findall(r">([\d: -]+)</text>", chart("lag", [(begin_s, 1.0), (end_s, 2.0)])) == shown
+
+
+@pytest.mark.rule("PM-37")
+def test_the_numbers_that_matter_most_stand_first_and_large() -> None:
+    page = render(report(partitions=[line("g · t-0"), line("g · t-1", lag=1_995)], stalls=[STALL], gaps=[GAP]))
+    tiles = re.findall(r"<div><b>([\d,]+)</b> ([^<]+)</div>", page)
+    assert tiles == [
+        ("80", "records finished"), ("2,000", "records of lag"), ("2", "share-partitions"), ("1", "standing still"),
+        ("0", "poison candidates"), ("4", "entries lost"),
+    ]  # fmt: skip
+    assert "<td>7.5 %</td>" in page
