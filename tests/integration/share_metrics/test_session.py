@@ -8,7 +8,6 @@ from pyspark.sql import SparkSession
 from share_metrics.job import Cluster
 
 OPTIONS = {
-    "spark.master": "local[1]",
     "spark.sql.shuffle.partitions": "1",
     "spark.ui.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
@@ -40,4 +39,5 @@ def test_commands_take_that_session_and_leave_it_so(spark: SparkSession) -> None
     """What a command would begin a session with, it sets in one that is there."""
     command = Cluster(settings=(("spark.sql.shuffle.partitions", "7"),)).session("sharegroups metrics report")
     assert command.sparkContext is spark.sparkContext
+    assert command.sparkContext.master == "local[1]"
     assert options(spark) == OPTIONS
