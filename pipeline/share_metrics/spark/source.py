@@ -200,10 +200,13 @@ def _first_positions(reader: Reader, told: SourceOptions, tips: Mapping[str, Tip
 
 def _tasks(plans: Mapping[str, StreamPlan], told: SourceOptions) -> list[InputPartition]:
     ranges = [piece for plan in plans.values() for piece in plan.ranges]
+    bins = told.num_partitions
     if told.kind is not Kind.LOG_META:  # whose ids are not consecutive; the store walks it in short ranges already
         ranges = split(ranges, told.split_entries)
+        pages = -(-sum(piece.entries for piece in ranges) // told.page_count)
+        bins = max(1, min(bins, pages))  # to start a task takes longer than to read a page (PM-84)
     gaps = [gap for plan in plans.values() for gap in plan.gaps]
-    tasks: list[InputPartition] = [ReadTask(task) for task in pack(ranges, told.num_partitions)]
+    tasks: list[InputPartition] = [ReadTask(task) for task in pack(ranges, bins)]
     return [ReadTask((), gaps), *tasks] if gaps else tasks
 
 

@@ -124,3 +124,16 @@ def test_what_was_trimmed_below_the_checkpoint_is_one_gap(world: World) -> None:
     found = [row for task in source.partitions(at, end) for made in source.read(task) for row in made.to_pylist()]
     assert [json.loads(row["error"])["lost"] for row in found if row["record_type"] == "gap"] == [4]
     assert [row["entry_id"] for row in found if row["record_type"] != "gap"] == ["1-6", "1-7", "1-8", "1-9"]
+
+
+@pytest.mark.rule("PM-5", "PM-84")
+@pytest.mark.parametrize(("rows", "expected"), [(8, 1), (9, 2), (20, 3)])
+def test_few_rows_are_not_spread_over_many_tasks(world: World, rows: int, expected: int) -> None:
+    world.make_cluster(state_shards=4)
+    for number in range(4):
+        Log(world, f"{{sgs:{number}}}:log").state(*(update(start) for start in range(9)))
+    source = reader(world, numPartitions="3", pageCount="8")
+    at = source.initialOffset()
+    tasks = source.partitions(at, source.latestOffset(at, ReadMaxRows(rows)))
+    assert len(tasks) == expected
+    assert sum(made.num_rows for task in tasks for made in source.read(task)) == rows
