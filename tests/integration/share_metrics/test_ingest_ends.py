@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import threading
-from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pytest
@@ -25,15 +22,15 @@ from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader
 from tests.unit.share_metrics.worlds import snapshot, update
 
-from .world import SHAREGROUPS, Log, World, finish
+from .account import PROPERTY, account
+from .world import Log, World, finish
+
+Note = Callable[[str, object], None]
 
 S0, S1 = "{sgs:0}:log", "{sgs:1}:log"
 STATE: Final = [Kind.SHARE_STATE]
-#: Ends of Spark's queries, and processes killed with SIGKILL. The first cost a start of a query each, the others one of
-#: Spark: the long run takes INGEST_ENDS=20 INGEST_KILLS=20.
+#: Ends of Spark's queries, which cost a start of a query each; `make ingest-kills` takes twenty.
 ENDS: Final = int(os.environ.get("INGEST_ENDS", "4"))
-KILLS: Final = int(os.environ.get("INGEST_KILLS", "1"))
-BOUND_S: Final = 120
 
 
 class EndedError(Exception):
@@ -71,6 +68,14 @@ def ids(spark: SparkSession, data: Path) -> list[tuple[str, str]]:
     return sorted((row.stream, row.entry_id) for row in found)
 
 
+def once(spark: SparkSession, world: World, data: Path, ends: int, note: Note) -> None:
+    """Every entry is there, once; the account of it is the test's to tell."""
+    found = account(spark, world, data, ends=ends)
+    note(PROPERTY, found)
+    assert (found.lost, found.doubled) == (0, 0), found
+    assert found.rows == found.entries > 0
+
+
 def fill(logs: list[Log], random: Random) -> None:
     for log in logs:
         log.state(snapshot(0), *(update(number) for number in range(random.randrange(6))))
@@ -85,7 +90,7 @@ def struck(error: Exception) -> None:
 @pytest.mark.rule("PM-35", "PM-36", "PM-68")
 @pytest.mark.parametrize("steps", [(Step.BEGUN, Step.WRITTEN), (Step.SHOWN, Step.SHOWN)], ids=str)
 def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
-    spark: SparkSession, world: World, tmp_path: Path, steps: tuple[Step, ...]
+    spark: SparkSession, world: World, tmp_path: Path, steps: tuple[Step, ...], record_property: Note
 ) -> None:
     """Spark's own queries, ended in their first batch and again when they repeat it; then by chance."""
     world.make_cluster(state_shards=2)
@@ -108,12 +113,12 @@ def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
     run(spark, world, tmp_path)
     whole = spark.read.format("redis_streams").options(url=world.url, kind="share_state").load()
     assert rows(spark, tmp_path) == sorted(map(str, whole.collect()))
-    assert ids(spark, tmp_path) == entries(world, S0, S1)
+    once(spark, world, tmp_path, len(steps) + len(more), record_property)
 
 
 @pytest.mark.rule("PM-36", "PM-68")
 def test_an_end_that_a_dying_job_noted_meanwhile_is_taken_over(
-    spark: SparkSession, world: World, tmp_path: Path
+    spark: SparkSession, world: World, tmp_path: Path, record_property: Note
 ) -> None:
     """The Java process of a killed job lives on for a moment, without its lock: the next job finds one more batch."""
     world.make_cluster(state_shards=1)
@@ -125,7 +130,7 @@ def test_an_end_that_a_dying_job_noted_meanwhile_is_taken_over(
             shutil.copy(noted / "0", noted / "1")
 
     run(spark, world, tmp_path, Watch(step=note))
-    assert ids(spark, tmp_path) == entries(world, S0)
+    once(spark, world, tmp_path, 1, record_property)
 
 
 @pytest.mark.rule("PM-36", "PM-68")
@@ -191,7 +196,9 @@ class Engine:
 
 
 @pytest.mark.rule("PM-35", "PM-36", "PM-68")
-def test_twenty_ends_at_random_steps_leave_every_entry_once(spark: SparkSession, world: World, tmp_path: Path) -> None:
+def test_twenty_ends_at_random_steps_leave_every_entry_once(
+    spark: SparkSession, world: World, tmp_path: Path, record_property: Note
+) -> None:
     """The same without the start of a query, which costs seconds: Spark's part is played by `Engine`."""
     world.make_cluster(state_shards=2)
     logs = [Log(world, S0), Log(world, S1)]
@@ -207,65 +214,4 @@ def test_twenty_ends_at_random_steps_leave_every_entry_once(spark: SparkSession,
             seen.append(fault.at)
     assert set(seen) == set(Step)
     engine.run(Watch())
-    assert ids(spark, tmp_path) == entries(world, S0, S1)
-
-
-class Process:
-    """`sharegroups metrics ingest --continuous` as a process, from its start to SIGKILL."""
-
-    def __init__(self, world: World, data: Path, log: Any) -> None:
-        self.data = data
-        command = [SHAREGROUPS, "metrics", "ingest", "--store", world.url, "--data", str(data)]
-        self.process = subprocess.Popen(
-            [*command, "--continuous", "--trigger", "0.05"], stderr=subprocess.PIPE, stdout=log, text=True
-        )
-
-    def live_for(self, batches: int) -> None:
-        """Until it has told of so many batches."""
-        assert self.process.stderr is not None
-        told: deque[str] = deque(maxlen=40)
-        seen = 0
-        for line in self.process.stderr:
-            told.append(line)
-            seen += "is written" in line
-            if seen == batches:
-                return
-        status = self.process.wait(BOUND_S)
-        raise AssertionError(f"the job ended by itself, with {status}, in {self.data}:\n{''.join(told)}")
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(BOUND_S)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-
-
-@pytest.mark.rule("PM-36", "PM-68", "PM-71")
-def test_a_killed_process_leaves_every_entry_once(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    world.make_cluster(state_shards=2)
-    logs = [Log(world, S0), Log(world, S1)]
-    random = Random(36)
-    over = threading.Event()
-
-    def work() -> None:
-        while not over.wait(0.02):
-            logs[random.randrange(2)].state(*(update(number) for number in range(1, 4)))
-
-    writer = threading.Thread(target=work)
-    writer.start()
-    try:
-        with (tmp_path / "out").open("w") as out:
-            for number in range(KILLS):
-                job = Process(world, tmp_path / "data", out)
-                try:
-                    job.live_for(Random(number).randrange(1, 6))
-                    # A moment by chance within the next batch: this is when the fault strikes, nothing waits for it.
-                    over.wait(Random(number).random())
-                finally:
-                    job.kill()
-    finally:
-        over.set()
-        writer.join(BOUND_S)
-    # All that has been written since in one batch: it may be a lot.
-    finish(start(spark, Source(world.url), tmp_path / "data", STATE))
-    assert ids(spark, tmp_path / "data") == entries(world, S0, S1)
+    once(spark, world, tmp_path, len(seen), record_property)

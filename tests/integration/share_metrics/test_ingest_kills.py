@@ -1,0 +1,120 @@
+"""`sharegroups metrics ingest` killed with SIGKILL at any point, and started again: every entry is there, once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from share_metrics.ingest import Source, start
+from share_metrics.reader import Kind
+from tests.unit.share_metrics.worlds import update
+
+from .account import PROPERTY, account
+from .world import SHAREGROUPS, Log, World, finish
+
+STREAMS: Final = ("{sgs:0}:log", "{sgs:1}:log")
+#: Processes killed, which cost a start of Spark each; `make ingest-kills` kills twenty.
+KILLS: Final = int(os.environ.get("INGEST_KILLS", "1"))
+BOUND_S: Final = 120
+#: Jobs that may give up by themselves, on a machine that is very busy; they are no kills, and are started again.
+GIVEN_UP_MAX: Final = 5
+#: A job that is killed before its first batch is killed within so many seconds of its start.
+STARTING_S: Final = 8
+
+
+class Process:
+    """`sharegroups metrics ingest --continuous` as a process, from its start to SIGKILL."""
+
+    def __init__(self, world: World, data: Path, log: Any) -> None:
+        self.data = data
+        command = [SHAREGROUPS, "metrics", "ingest", "--store", world.url, "--data", str(data)]
+        self.process = subprocess.Popen(
+            [*command, "--continuous", "--trigger", "0.05"], stderr=subprocess.PIPE, stdout=log, text=True
+        )
+
+    def live_for(self, batches: int) -> bool:
+        """Until it has told of so many batches; for none, until it starts Spark. False if it gave up before.
+
+        It does so where the machine is so busy that Spark's Python workers come too late, again and again; and says
+        then that it may be run again.
+        """
+        assert self.process.stderr is not None
+        told: deque[str] = deque(maxlen=200)
+        seen = 0
+        for line in self.process.stderr:
+            told.append(line)
+            seen += "is written" in line
+            if seen == batches:
+                return True
+        status, said = self.process.wait(BOUND_S), "".join(told)
+        if status == 1 and "run it again" in said and "Python worker failed to connect back" in said:
+            return False
+        raise AssertionError(f"the job ended by itself, with {status}, in {self.data}:\n{said[-4000:]}")
+
+    def kill(self) -> None:
+        """SIGKILL; its Java process finds that out by itself."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(BOUND_S)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@contextmanager
+def writing(world: World, random: Random) -> Iterator[Callable[[float], bool]]:
+    """A writer that goes on meanwhile; what waits for some seconds, as long as it does."""
+    logs = [Log(world, stream) for stream in STREAMS]
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.02):
+            random.choice(logs).state(*(update(number) for number in range(1, 4)))
+
+    writer = threading.Thread(target=work)
+    writer.start()
+    try:
+        yield over.wait
+    finally:
+        over.set()
+        writer.join(BOUND_S)
+
+
+@pytest.mark.rule("PM-36", "PM-68", "PM-71")
+def test_a_killed_process_leaves_every_entry_once(
+    spark: SparkSession, world: World, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    world.make_cluster(state_shards=len(STREAMS))
+    data = tmp_path / "data"
+    with writing(world, Random(36)) as wait, (tmp_path / "out").open("w") as out:
+        left, given_up = KILLS, 0
+        while left:
+            random = Random(left)
+            batches = random.randrange(1, 6) if left % 4 == 1 else random.randrange(6)
+            job = Process(world, data, out)
+            try:
+                struck = job.live_for(batches)
+                # A moment by chance, within the next batch or the start: this is when the fault strikes, nothing waits
+                # for it.
+                wait(random.random() * (1 if batches else STARTING_S) if struck else 0)
+            finally:
+                job.kill()
+            left -= struck
+            given_up += not struck
+            assert given_up <= GIVEN_UP_MAX
+            print(f"{left} kills left; the last one behind {batches} batches" if struck else "the job gave up")
+    # All that has been written since in one batch: it may be a lot.
+    finish(start(spark, Source(world.url), data, [Kind.SHARE_STATE]))
+    found = account(spark, world, data, kills=KILLS)
+    record_property(PROPERTY, found)
+    assert (found.lost, found.doubled) == (0, 0), found
+    assert found.rows == found.entries > 0
