@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from kip932.state_batches import CAUSE_ACK, WriteStats
 from share_coordinator.core.records import ShareRecord
+from share_metrics import job, tables
 from share_metrics.commands import metrics
 from share_metrics.compaction import compact
 from share_metrics.folders import FolderError, owned, visible
-from share_metrics.ingest import Source, start, stored
+from share_metrics.ingest import Source, Watch, start, stored, write_batch
 from share_metrics.job import Cluster, Exposition, Job, run
 from share_metrics.log_samples import sample, samples
 from share_metrics.metrics import lag_seconds, progress, with_log_ends
 from share_metrics.reader import Gap, Kind
+from share_metrics.report import Report
 from share_metrics.tables import write_tables
 from tests.unit.share_metrics.worlds import TOPIC, snapshot, update
 
@@ -81,26 +84,47 @@ def window_rows(spark: SparkSession, data: Path, window: str = "1m") -> list[dic
     return rows_of(found.select("window", "finished_count", "spso"), "window")
 
 
-@pytest.mark.rule("PM-2", "PM-33", "PM-35")
-def test_windows_are_kept_and_hours_with_news_are_made_anew(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    world.make_cluster(state_shards=1)
-    log = Log(world, S0)
-    log.state(snapshot(0), update(10))
-    ingest(spark, world, tmp_path)
-    assert write_tables(spark, tmp_path) == ["1970-01-01T00"]
-    assert [row["finished_count"] for row in window_rows(spark, tmp_path)] == [10]
-    assert write_tables(spark, tmp_path) == []
-    log.state(update(15))
-    log.wall_ms += 2 * 3_600_000
-    log.state(update(40))
-    ingest(spark, world, tmp_path)
-    assert write_tables(spark, tmp_path) == ["1970-01-01T00", "1970-01-01T02"]
+class Batches:
+    """Batches as an ingest job leaves them, one for each call, without the query, which costs seconds."""
+
+    def __init__(self, spark: SparkSession, data: Path) -> None:
+        self._spark = spark
+        self._data = data
+        self._told: list[tuple[int, ShareRecord] | Gap] = []
+        self._number = 0
+
+    def add(self, *told: tuple[int, ShareRecord]) -> None:
+        """Records with their times in seconds from BASE_S, ten hours after 1970 began."""
+        before = len(self._told)
+        self._told += told
+        rows = states(self._spark, self._told).where(F.col("seq") > before)
+        write_batch(self._spark, self._data, STATE, rows, self._number, Watch())
+        self._number += 1
+
+
+@pytest.mark.rule("PM-2", "PM-35")
+def test_windows_are_kept_and_what_is_old_is_not_made_anew(spark: SparkSession, tmp_path: Path) -> None:
+    batches = Batches(spark, tmp_path)
+    batches.add((0, snapshot(0)), (1, update(15)), (7_200, update(40)))
+    assert write_tables(spark, tmp_path) == ["1970-01-01T10", "1970-01-01T12"]
     assert [row["finished_count"] for row in window_rows(spark, tmp_path)] == [15, 25]
     assert [row["spso"] for row in window_rows(spark, tmp_path, "1h")] == [15, 40]
-    first = list((tmp_path / "metrics" / "progress" / "window=1m" / "dt=1970-01-01" / "hour=00").glob("*.parquet"))
-    log.state(update(41))
-    ingest(spark, world, tmp_path)
-    assert write_tables(spark, tmp_path) == ["1970-01-01T02"]
+    assert {table.name for table in (tmp_path / "metrics").iterdir()} == {"progress", "replay", "read.json"}
+    assert write_tables(spark, tmp_path) == []
+
+
+@pytest.mark.rule("PM-2", "PM-33", "PM-35")
+def test_hours_with_news_are_made_anew_and_no_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_TABLES", {"progress": (STATE, progress)})  # the others are written by the same lines
+    batches = Batches(spark, tmp_path)
+    batches.add((0, snapshot(0)), (1, update(15)), (7_200, update(40)))
+    assert write_tables(spark, tmp_path) == ["1970-01-01T10", "1970-01-01T12"]
+    first = list((tmp_path / "metrics" / "progress" / "window=1m" / "dt=1970-01-01" / "hour=10").glob("*.parquet"))
+    assert first
+    batches.add((7_201, update(41)))
+    assert write_tables(spark, tmp_path) == ["1970-01-01T12"]
     assert all(path.exists() for path in first)
     assert [row["finished_count"] for row in window_rows(spark, tmp_path)] == [15, 26]
 
@@ -162,25 +186,53 @@ def test_what_cannot_be_written_to_is_told_before_the_work(world: World, tmp_pat
     assert (result.exit_code, "there is no directory" in result.output) == (1, True)
 
 
+class Ran:
+    """A job with gauges that has ended: where its rows lie, its counts, what it told, and its text file."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        world.clear()
+        world.make_cluster(state_shards=1)
+        world.make_topic("orders", TOPIC, 1, 1)
+        Log(world, S0).state(snapshot(3), update(7))
+        Log(world, f"{{tp:{TOPIC_TEXT}:0}}:log").batch(0, 10)
+        self.data = folder / "data"
+        self.told: list[str] = []
+        exposition = Exposition(0, "127.0.0.1", folder / "gauges.prom")
+        told = Job(Source(world.url), self.data, log_meta=True)
+        self.counts = run(told, exposition, Cluster("local[1]"), self.told.append)
+        self.gauges = (folder / "gauges.prom").read_text()
+
+
+@pytest.fixture(scope="module")
+def ran(spark: SparkSession, server: World, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Ran(server, tmp_path_factory.mktemp("ran"))
+
+
 @pytest.mark.rule("PM-38", "PM-39", "PM-65")
-def test_a_job_shows_its_gauges_at_a_port_and_in_a_file(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    world.make_cluster(state_shards=1)
-    world.make_topic("orders", TOPIC, 1, 1)
-    Log(world, S0).state(snapshot(3), update(7))
-    Log(world, f"{{tp:{TOPIC_TEXT}:0}}:log").batch(0, 10)
-    textfile = tmp_path / "gauges.prom"
-    told: list[str] = []
-    job = Job(Source(world.url), tmp_path / "data", log_meta=True)
-    counts = run(job, Exposition(0, "127.0.0.1", textfile), Cluster("local[1]"), told.append)
-    assert counts == {"share_state": 3, "group": 0, "log_meta": 2}
-    assert any(words.startswith("Gauges for Prometheus are at http://127.0.0.1:") for words in told)
-    text = textfile.read_text()
-    assert f'share_group_start_offset{{group="G1",partition="0",topic="{TOPIC_TEXT}"}} 7.0' in text
-    assert 'share_group_ingest_entries_behind{stream="{sgs:0}:log"} 0.0' in text
-    assert samples(spark, tmp_path / "data").count() == 1
-    result = CliRunner().invoke(
-        metrics,
-        ["report", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "r.html"), "--output", "json", "--tables"],
-    )
+def test_a_job_shows_its_gauges_at_a_port_and_in_a_file(spark: SparkSession, ran: Ran) -> None:
+    assert ran.counts == {"share_state": 3, "group": 0, "log_meta": 2}
+    assert any(words.startswith("Gauges for Prometheus are at http://127.0.0.1:") for words in ran.told)
+    assert f'share_group_start_offset{{group="G1",partition="0",topic="{TOPIC_TEXT}"}} 7.0' in ran.gauges
+    assert 'share_group_ingest_entries_behind{stream="{sgs:0}:log"} 0.0' in ran.gauges
+    assert samples(spark, ran.data).count() == 1
+
+
+@pytest.mark.rule("PM-35", "PM-39")
+def test_a_report_without_an_end_is_of_the_hour_before_the_newest_entry(ran: Ran, tmp_path: Path) -> None:
+    words = ["report", "--data", str(ran.data), "--out", str(tmp_path / "report.html"), "--output", "json"]
+    result = CliRunner().invoke(metrics, words)
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["finished"] == 4  # in the hour before the newest entry, without --to
+    assert json.loads(result.stdout)["finished"] == 4
+
+
+@pytest.mark.rule("PM-35", "PM-39")
+def test_a_report_keeps_windows_too_if_told_to(ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """That they are right is shown above; here, that the command asks for them, and then for the page."""
+    kept: list[Path] = []
+    monkeypatch.setattr(job, "write_tables", lambda spark, data: kept.append(data))
+    monkeypatch.setattr(job, "collect", lambda *told: Report("", "", 60, ()))
+    words = ["report", "--data", str(ran.data), "--out", str(tmp_path / "report.html")]
+    for more, expected in ((["--tables"], [ran.data]), ([], [])):
+        assert CliRunner().invoke(metrics, [*words, *more]).exit_code == 0
+        assert kept == expected
+        kept.clear()
