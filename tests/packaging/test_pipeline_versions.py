@@ -73,6 +73,7 @@ def test_the_extra_asks_for_the_versions_that_the_specification_names() -> None:
         assert earlier(least) not in asked[name]
     beyond = number(r"pandas ≥ [\d.]+,< (\d+)")
     assert f"{beyond}.0" not in asked["pandas"]
+    assert earlier(beyond) in asked["pandas"]
     assert {"redis", "hiredis", "protobuf"} <= asked.keys()
     assert all(name in told() for name in ("redis-py", "hiredis", "protobuf"))
     python = number(r"Python ≥ (\d+\.\d+)")
