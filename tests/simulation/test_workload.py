@@ -82,7 +82,7 @@ def test_members_come_and_go_and_some_are_killed() -> None:
     assert any(name.startswith("g") for name in killed)
     members = Counter((number, event.group_id) for number, outcome in enumerate(played())
                       for event in outcome.history.of(h.HeartbeatAnswered) if event.sent_epoch == 0)  # fmt: skip
-    assert max(members.values()) > 10
+    assert sum(members.values()) > 4 * len(members)  # groups begin with two or three; the rest came later, or again
 
 
 def test_rogues_do_what_they_should_not_and_get_the_errors_that_are_due() -> None:
