@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-# Else every fork stops gRPC's threads and starts them again in the child, which closes their descriptors before it becomes
-# another program: so now and then Spark's Java never came up, and with it no test that needs it (grpc/grpc#43055).
+# Else every fork stops gRPC's threads and starts them again in the child, which closes their descriptors before it
+# becomes another program: now and then Spark's Java never came up, and with it no test that needs it (grpc/grpc#43055).
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 PERMITTED_SKIPS = Path(__file__).with_name("permitted_skips.txt")
