@@ -53,7 +53,8 @@ class Process:
         told: deque[str] = deque(maxlen=200)
         seen = 0
         for line in self.process.stderr:
-            told.append(line)
+            if not line.lstrip().startswith("at "):  # Java's stacks, which would push out what they are about
+                told.append(line)
             seen += "is written" in line
             if seen == batches:
                 return True
