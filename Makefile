@@ -16,7 +16,7 @@ PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
 READY := $(if $(wildcard $(INSTALLED)),$(GENERATED),$(RUNNABLE))
 
 # What is typed and linted, as far as it exists.
-TYPED := $(wildcard protos client services pipeline tools benchmarks tests hatch_build.py)
+TYPED := $(wildcard protos client services pipeline tools benchmarks tests conftest.py hatch_build.py)
 # The newest committed image of the protocol; every change is compared with it.
 RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 
@@ -67,7 +67,7 @@ types: setup ## Check types, strictly.
 	$(BIN)/mypy $(TYPED)
 
 test: style types ## Style, types and the whole suite; ends with pytest's summary line.
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest --numprocesses 2 --dist loadgroup $(PYTEST_ARGS)
 
 # The plan goes through the environment, because JSON has quotes.
 export PLAN

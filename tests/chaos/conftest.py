@@ -1,4 +1,4 @@
-"""Fixtures of the experiments, and the table of recovery times at the end of a run."""
+"""Fixtures of the experiments."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import os
 import random
 import shutil
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 
 import pytest
 
-from tests.chaos.experiment import Experiment, Recovery
+from tests.chaos.experiment import Experiment
+from tests.chaos.recovery_table import PROPERTY, Recovery
 
 #: Repeats a run: CHAOS_SEED=12345 makes the same faults at the same moments again.
 SEED_VARIABLE = "CHAOS_SEED"
-_TABLE = pytest.StashKey[list[Recovery]]()
 
 Begin = Callable[..., Experiment]
 
@@ -42,30 +40,12 @@ def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
 
 
 @pytest.fixture
-def report(pytestconfig: pytest.Config) -> Callable[[list[Recovery]], None]:
+def report(record_property: Callable[[str, object], None]) -> Callable[[list[Recovery]], None]:
     """Keeps recovery times for the table."""
 
     def keep(recoveries: list[Recovery]) -> None:
         for recovery in recoveries:
             print(recovery)
-        pytestconfig.stash.setdefault(_TABLE, []).extend(recoveries)
+            record_property(PROPERTY, list(recovery))
 
     return keep
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """From the fault to the next acknowledged record, and for the partition that waited longest."""
-    times: defaultdict[tuple[str, str], list[Recovery]] = defaultdict(list)
-    for recovery in config.stash.get(_TABLE, []):
-        times[recovery.fault, recovery.target].append(recovery)
-    if not times:
-        return
-    terminalreporter.section("recovery, in ms")
-    terminalreporter.write_line(f"{'fault':<40}{'times':>6}{'next record':>20}{'every partition':>20}")
-    for (fault, target), found in times.items():
-        first, all_of_them = [one.next_ms for one in found], [one.slowest_ms for one in found]
-        terminalreporter.write_line(
-            f"{fault + ' ' + target:<40}{len(found):>6}"
-            f"{f'{median(first):.0f} / {max(first)}':>20}{f'{median(all_of_them):.0f} / {max(all_of_them)}':>20}"
-        )
-    terminalreporter.write_line("median / worst")

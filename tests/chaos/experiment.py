@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from sharegroups import Admin, NewTopic
 from tests.chaos.checker import judge
 from tests.chaos.history import Acknowledged, Event, Fault, HistoryWriter, Produced, now_ms, read_history
 from tests.chaos.observer import Observer
 from tests.chaos.processes import ClusterProcesses
+from tests.chaos.recovery_table import Recovery
 from tests.chaos.workers import WorkerOptions
 
 TOPIC: Final = "work"
@@ -42,16 +43,6 @@ SETTINGS: Final = {
     "share.coordinator.state.topic.num.partitions": "8",
     "drain.grace.ms": "2000",
 }
-
-
-class Recovery(NamedTuple):
-    """After a fault: until an acknowledgement that was sent later was answered NONE; the same for the partition that
-    waited longest."""
-
-    fault: str
-    target: str
-    next_ms: int
-    slowest_ms: int
 
 
 class Experiment:

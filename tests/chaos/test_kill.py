@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.conftest import Begin
-from tests.chaos.experiment import SETTINGS, Experiment, Recovery
+from tests.chaos.experiment import SETTINGS, Experiment
 from tests.chaos.processes import STORE, ClusterProcesses
+from tests.chaos.recovery_table import Recovery
 
 LEADER = "partition_leader"
 STATE = "share_coordinator"
