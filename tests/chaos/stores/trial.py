@@ -147,7 +147,13 @@ def _forgiven(events: Iterable[Event], windows: Sequence[Window]) -> Iterator[Ev
 
 
 def _within(event: Event, windows: Sequence[Window]) -> bool:
-    return any(since <= event.at_ms <= until for since, until in windows)
+    """Whether it happened in a window, as far as anybody knows.
+
+    An answer to an acknowledgement may have come any time since that was sent: a consumer is told of all answers to a
+    commit together, when the last leader has answered or its time is over.
+    """
+    begin_ms = event.sent_ms if isinstance(event, Acknowledged) else event.at_ms
+    return any(begin_ms <= until and since <= event.at_ms for since, until in windows)
 
 
 def never_delivered(events: Iterable[Event], of: Iterable[Event]) -> set[Place]:
