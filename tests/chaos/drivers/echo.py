@@ -62,6 +62,8 @@ class Asker:
             self._connection = socket.create_connection(self._address, seconds)
         except ConnectionRefusedError:
             return "refused"
+        except ConnectionResetError:  # behind the handshake, before this end had looked
+            return "reset"
         except TimeoutError:
             return "silent"
         return self.again(seconds, word)
