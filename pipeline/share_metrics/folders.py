@@ -9,6 +9,7 @@ metrics/<table>/window=1m|1h/dt=…/hour=…         windows
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -84,26 +85,50 @@ def confirmed(data: Path, kind: Kind) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
+def query_id(data: Path, kind: Kind) -> str:
+    """By what Spark knows the query of these checkpoints, another one after a new begin; empty if there is none."""
+    note = checkpoints(data, kind) / "metadata"
+    return str(json.loads(note.read_text())["id"]) if note.exists() else ""
+
+
 def noted(data: Path, kind: Kind, number: int) -> str:
     """What Spark has noted of where a batch ends, which it does before the batch; empty if it has not."""
     note = checkpoints(data, kind) / "offsets" / str(number)
     return note.read_text() if note.exists() else ""
 
 
-def shown(target: Path, positions: str) -> bool:
-    """Whether the folder of a batch is there, written for these positions. Raises FolderError if for others.
+def written(data: Path, kind: Kind, number: int) -> Path | None:
+    """The folder that holds the rows of a batch, written for the positions that Spark has noted of it; None if none is.
 
-    A folder of an earlier build says nothing of its positions.
+    It may be one that was put together since, up to this batch. Raises FolderError if it was written for other
+    positions. The folder of a single batch of an earlier build says nothing of them.
     """
-    if not target.exists():
-        return False
-    note = target / POSITIONS
-    if note.exists() and note.read_text() != positions:
-        raise FolderError(
-            f"{target} holds rows of other positions than {checkpoints(target.parents[2], Kind(target.parent.name))} "
-            "has for this batch; restore those checkpoints, or remove both folders to ingest anew"
-        )
-    return True
+    positions = noted(data, kind, number)
+    single = raw(data, kind) / batch_name(number)
+    if single.exists():
+        note = single / POSITIONS
+        if note.exists() and note.read_text() != positions:
+            raise _of_other_positions(data, kind, single)
+        return single
+    for span in spans(data, kind):
+        if span.first <= number <= span.last:
+            if not positions or span.last != number or positions_of(span.folder) != positions:
+                raise _of_other_positions(data, kind, span.folder)
+            return span.folder
+    return None
+
+
+def positions_of(folder: Path) -> str:
+    """What Spark had noted of the end of a folder of batches; empty if nothing is known of it."""
+    note = folder / POSITIONS
+    return note.read_text() if note.exists() else ""
+
+
+def _of_other_positions(data: Path, kind: Kind, folder: Path) -> FolderError:
+    return FolderError(
+        f"{folder} holds rows of other positions than {checkpoints(data, kind)} has for this batch; "
+        "restore those checkpoints, or remove both folders to ingest anew"
+    )
 
 
 def in_step(data: Path, kind: Kind) -> None:
@@ -145,12 +170,25 @@ def owned(data: Path, cluster_id: str = "") -> Iterator[None]:
         os.close(lock)
 
 
-def writable(out: Path) -> None:
+def writable(out: Path, option: str) -> None:
     """Raise FolderError unless a file can be written there: told before the work, not behind it."""
     if not out.parent.is_dir():
-        raise FolderError(f"there is no directory {out.parent} to write {out.name} into")
+        raise FolderError(
+            f"there is no directory {out.parent} to write {out.name} into; make it, or give another file with {option}"
+        )
     if not os.access(out if out.exists() else out.parent, os.W_OK):
-        raise FolderError(f"{out} cannot be written")
+        raise FolderError(f"{out} cannot be written; give another file with {option}")
+
+
+@contextmanager
+def writing(out: Path, option: str) -> Iterator[None]:
+    """What the machine has against writing it there is raised as FolderError."""
+    try:
+        yield
+    except OSError as error:
+        raise FolderError(
+            f"{out} cannot be written: {error.strerror or error}; give another file with {option}"
+        ) from error
 
 
 def _belongs(data: Path, cluster_id: str) -> None:

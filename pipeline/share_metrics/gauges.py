@@ -56,12 +56,17 @@ class _Partition:
     counts: Counter[str] = field(default_factory=Counter)
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """The newest values replace what was known; absent ones leave it."""
-        for name in ("start_offset", "delivery_complete_count", "hwm", "speo", "state_epoch"):
-            if row[name] is not None:
+        """The newest values replace what was known; absent ones leave it, but for those of an earlier state."""
+        epoch = row["state_epoch"]
+        reset = epoch is not None and self.values.get("state_epoch", epoch) != epoch
+        if reset or row["anew"]:
+            self.values.clear()
+        for name in ("start_offset", "delivery_complete_count", "hwm", "speo"):
+            if row[name] is not None and not (reset and row["early"][name]):
                 self.values[name] = row[name]
-        for name in (*_ACKS, *(source for source, _ in _COUNTERS.values())):
-            self.counts[name] += row[name]
+        if epoch is not None:
+            self.values["state_epoch"] = epoch
+        self.counts.update(_counts(row))
 
     def gauge(self, name: str) -> int | None:
         """One gauge, None while it is not known."""
@@ -87,6 +92,8 @@ class Gauges(Collector):
         self._now = now
         self._lock = threading.Lock()
         self._partitions: dict[Key, _Partition] = {}
+        self._rolled_up: dict[Key, _Partition] = {}
+        self._others: dict[tuple[str, str], Counter[str]] = {}  # what was ever rolled up: a counter never falls
         self._names: dict[str, str] = {}
         self._members: dict[str, set[str]] = {}
         self._rebalances: Counter[str] = Counter()
@@ -103,7 +110,7 @@ class Gauges(Collector):
             of(rows).collect() if of_groups else [] for of in (newest_members, rebalances, topic_names)
         )
         with self._lock:
-            for row in states:
+            for row in sorted(states, key=lambda row: row[:3]):
                 self._take_state((row["group_id"], row["topic_id"], row["partition"]), row.asDict())
             for row in members:
                 there = self._members.setdefault(row["group_id"], set())
@@ -125,10 +132,15 @@ class Gauges(Collector):
             return [*self._of_partitions(), *self._of_groups(), *self._of_ingest()]
 
     def _take_state(self, key: Key, row: Mapping[str, Any]) -> None:
+        """A share-partition keeps its series, or its place among the others, as long as it is there."""
+        known = self._partitions
+        if key in self._rolled_up or (key not in known and len(known) >= self._series_max):
+            known = self._rolled_up
+            self._others.setdefault(key[:2], Counter()).update(_counts(row))
         if row["gone"]:
-            self._partitions.pop(key, None)
+            known.pop(key, None)
         else:
-            self._partitions.setdefault(key, _Partition()).take(row)
+            known.setdefault(key, _Partition()).take(row)
 
     def _take_news(self, row: Mapping[str, Any]) -> None:
         stream = row["stream"]
@@ -145,28 +157,29 @@ class Gauges(Collector):
         acks = CounterMetricFamily(
             "share_group_acknowledged_records", "Records acknowledged, by type.", labels=(*_PARTITION, "ack_type")
         )
-        for labels, partitions in self._series():
+        for labels, partitions, counts in self._series():
             for name, gauge in gauges.items():
                 known = [value for one in partitions if (value := one.gauge(name)) is not None]
                 if known and (name in _ADD_UP or labels[2] != ROLLED_UP):
                     gauge.add_metric(labels, sum(known))
             for name, counter in counters.items():
-                counter.add_metric(labels, sum(one.counts[_COUNTERS[name][0]] for one in partitions))
+                counter.add_metric(labels, counts[_COUNTERS[name][0]])
             for name, word in _ACKS.items():
-                acks.add_metric([*labels, word], sum(one.counts[name] for one in partitions))
+                acks.add_metric([*labels, word], counts[name])
         return [*gauges.values(), *counters.values(), acks]
 
-    def _series(self) -> list[tuple[list[str], list[_Partition]]]:
-        """Labels and whom they stand for: one share-partition each, and beyond the cap all others of a topic."""
-        shown: list[tuple[list[str], list[_Partition]]] = []
-        rolled: dict[tuple[str, str], list[_Partition]] = {}
-        for number, (key, partition) in enumerate(sorted(self._partitions.items())):
-            group, topic = key[0], self._names.get(key[1], key[1])
-            if number < self._series_max:
-                shown.append(([group, topic, str(key[2])], [partition]))
-            else:
-                rolled.setdefault((group, topic), []).append(partition)
-        return shown + [([*key, ROLLED_UP], partitions) for key, partitions in sorted(rolled.items())]
+    def _series(self) -> list[tuple[list[str], list[_Partition], Counter[str]]]:
+        """Labels, whom they stand for and what those counted: one share-partition each, and all others of a topic."""
+        shown = [
+            ([key[0], self._names.get(key[1], key[1]), str(key[2])], [partition], partition.counts)
+            for key, partition in sorted(self._partitions.items())
+        ]
+        others: dict[tuple[str, str], tuple[list[_Partition], Counter[str]]] = {}
+        for (group, topic_id), counts in self._others.items():
+            others.setdefault((group, self._names.get(topic_id, topic_id)), ([], Counter()))[1].update(counts)
+        for key, partition in self._rolled_up.items():
+            others[key[0], self._names.get(key[1], key[1])][0].append(partition)
+        return shown + [([*key, ROLLED_UP], *found) for key, found in sorted(others.items(), key=lambda one: one[0])]
 
     def _of_groups(self) -> list[Metric]:
         members = GaugeMetricFamily("share_group_members", "Members that are there.", labels=["group"])
@@ -196,6 +209,10 @@ class Gauges(Collector):
             if kind == name:
                 family.add_metric([stream], count)
         return family
+
+
+def _counts(row: Mapping[str, Any]) -> dict[str, int]:
+    return {name: row[name] for name in (*_ACKS, *(source for source, _ in _COUNTERS.values()))}
 
 
 def exported_names(families: Sequence[Metric]) -> set[str]:

@@ -15,22 +15,24 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from share_metrics.folders import HIDDEN, POSITIONS, batch_name, checkpoints, noted, raw, shown, visible
+from share_metrics.causes import PASSING, cause
+from share_metrics.folders import HIDDEN, POSITIONS, batch_name, checkpoints, noted, raw, visible, written
 from share_metrics.reader import Kind, schema_of
+from share_metrics.spark import own_source, told_briefly
 
 #: Kinds that metrics are made of; `log_meta` may be taken too, for lag in seconds.
 KINDS: Final = (Kind.SHARE_STATE, Kind.GROUP)
 TRIGGER_S: Final = 60
 _BEGUN_MAX: Final = 5
-#: What ends a query that may do better at once, in Spark's words: a Python worker that was late, and the Java process
-#: of a job that was killed, which lives a moment longer than its lock and may note the end of one more batch.
-_PASSING: Final = ("Python worker failed to connect back", "CONCURRENT_STREAM_LOG_UPDATE")
+#: What Spark raises here, the bridge to its Java process, and what that asks of the machine: files and connections.
+SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
 
 
 class Step(StrEnum):
@@ -67,10 +69,15 @@ class Source(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Who is told how a job goes: `step` behind every step of a batch, `rows` with the rows of one that is written."""
+    """Who is told how a job goes.
+
+    `step` behind every step of a batch, `rows` with the rows of one that is written, `again` when a query is begun
+    again, and why.
+    """
 
     step: Callable[[Kind, int, Step], None] = lambda kind, number, step: None
     rows: Callable[[Kind, DataFrame], None] = lambda kind, rows: None
+    again: Callable[[Kind, str], None] = lambda kind, why: None
 
 
 def start(
@@ -88,15 +95,17 @@ def start(
     Positions lie in `data`/checkpoints: two processes must not ingest into one `data`; see `folders.owned`.
     """
 
+    told = watch or Watch()
+
     def begin(kind: Kind) -> StreamingQuery:
         _sweep(data, kind)
-        return _query(spark, source, data, kind, None if once else trigger_s, watch or Watch())
+        return _query(spark, source, data, kind, None if once else trigger_s, told)
 
-    return Running(kinds, begin)
+    return Running(kinds, begin, told.again)
 
 
 class Running:
-    """The queries of a job, begun by `begin`, until they have ended.
+    """The queries of a job, begun by `begin`, until they have ended; `again` is told of those that are begun again.
 
     A query whose Python worker did not start in time is begun again, a few times in a row: Spark allows it 10 s, which
     cannot be set and is too little on a machine that is very busy. Nothing is lost by that: it goes on from its
@@ -104,8 +113,11 @@ class Running:
     moment.
     """
 
-    def __init__(self, kinds: Sequence[Kind], begin: Callable[[Kind], StreamingQuery]) -> None:
+    def __init__(
+        self, kinds: Sequence[Kind], begin: Callable[[Kind], StreamingQuery], again: Callable[[Kind, str], None]
+    ) -> None:
         self._begin = begin
+        self._again = again
         self._begun = dict.fromkeys(kinds, 0)
         self.queries: dict[Kind, StreamingQuery] = {}
         try:
@@ -119,10 +131,15 @@ class Running:
         """Wait so long for each query; whether all have ended well. Raises what ended one."""
         return all([self._wait(kind, seconds) for kind in self.queries])  # noqa: C419 - each is asked, not the first few
 
-    def stop(self) -> None:
-        """End all of them."""
-        for query in self.queries.values():
-            query.stop()
+    def stop(self) -> list[str]:
+        """End all of them; why some could not be. Raises nothing: it may be called because of an error."""
+        failed = []
+        for kind, query in self.queries.items():
+            try:
+                query.stop()
+            except SPARK_ERRORS as error:
+                failed.append(f"{kind} could not be stopped: {cause(str(error))}")
+        return failed
 
     def _wait(self, kind: Kind, seconds: int) -> bool:
         try:
@@ -144,8 +161,9 @@ class Running:
 
     def _heed(self, kind: Kind, error: PySparkException) -> None:
         """Raise the error unless it may be better the next time."""
-        if self._begun[kind] >= _BEGUN_MAX or not any(words in str(error) for words in _PASSING):
+        if self._begun[kind] >= _BEGUN_MAX or not any(words in str(error) for words in PASSING):
             raise error
+        self._again(kind, cause(str(error)))
 
 
 def stored(spark: SparkSession, data: Path, kind: Kind) -> DataFrame:
@@ -172,22 +190,27 @@ def write_batch(  # noqa: PLR0917 - what a batch is
     Raises FolderError when what is there was written for other positions.
     """
     watch.step(kind, number, Step.BEGUN)
-    target = raw(data, kind) / batch_name(number)
-    if not shown(target, noted(data, kind, number)):
-        hidden = write_hidden(batch.coalesce(1), target, noted(data, kind, number))
+    folder = written(data, kind, number)
+    if folder is None:
+        folder = raw(data, kind) / batch_name(number)
+        hidden = write_hidden(batch.coalesce(1), folder, noted(data, kind, number))
         watch.step(kind, number, Step.WRITTEN)
-        hidden.rename(target)
+        hidden.rename(folder)
     watch.step(kind, number, Step.SHOWN)
     # Read from what was written: to look at `batch` once more would be to ask the store once more (PM-77).
-    watch.rows(kind, read_folders(spark, kind, [target]))
+    watch.rows(kind, read_folders(spark, kind, [folder]))
 
 
 def write_hidden(rows: DataFrame, target: Path, positions: str = "") -> Path:
     """Write rows by day and hour, with their positions, to a hidden folder that is to be renamed to `target`."""
     hidden = target.with_name(f"{HIDDEN}{target.name}.{secrets.token_hex(4)}")
     dated = rows.withColumn("dt", F.date_format("ts", "yyyy-MM-dd")).withColumn("hour", F.date_format("ts", "HH"))
-    dated.write.partitionBy("dt", "hour").parquet(str(hidden))
-    (hidden / POSITIONS).write_text(positions)
+    try:
+        dated.write.partitionBy("dt", "hour").parquet(str(hidden))
+        (hidden / POSITIONS).write_text(positions)
+    except Exception:
+        shutil.rmtree(hidden, ignore_errors=True)  # a job may go on for months, and what is left fills a full disk
+        raise
     return hidden
 
 
@@ -197,8 +220,9 @@ def _query(  # noqa: PLR0917 - the parts of one query
     def write(batch: DataFrame, number: int) -> None:
         write_batch(spark, data, kind, batch, number, watch)
 
+    own_source(spark)
     rows = spark.readStream.format("redis_streams").options(**source.options(kind)).load()
-    query = rows.writeStream.foreachBatch(write).queryName(kind)
+    query = rows.writeStream.foreachBatch(told_briefly(write)).queryName(kind)
     query = query.option("checkpointLocation", str(checkpoints(data, kind)))
     query = query.trigger(availableNow=True) if trigger_s is None else query.trigger(processingTime=_words(trigger_s))
     return query.start()

@@ -26,7 +26,11 @@ exec {java} "${{args[@]}}"
 _ASK_S: Final = 30
 
 
-class NoJavaError(Exception):
+class SparkStartError(Exception):
+    """Spark cannot be started, and why."""
+
+
+class NoJavaError(SparkStartError):
     """No Java runtime is new enough for Spark."""
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,27 +16,34 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from pyspark.sql.streaming.query import StreamingQuery
 
 from share_metrics.compaction import compact
-from share_metrics.folders import in_step, owned, visible
+from share_metrics.folders import FolderError, in_step, owned, visible, writable, writing
 from share_metrics.gauges import Gauges
 from share_metrics.ingest import KINDS, Source, Step, Watch, start, stored
 from share_metrics.log_samples import sample, samples
+from share_metrics.metrics import gaps
 from share_metrics.reader import Kind, Reader, Store
 from share_metrics.reader.streams import cluster_id
 from share_metrics.reader_name import reader_name
 from share_metrics.report import Logs, Report, collect
 from share_metrics.spark import build_session
+from share_metrics.stopping import Stop
 from share_metrics.tables import write_tables
+from share_metrics.upkeep import Tell, Upkeep
 
-Tell = Callable[[str], None]
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
-#: So many batches are put together once a day, or at the end of a job that ends.
-COMPACT_FROM: Final = 100
 _POLL_S: Final = 1
+_TEXTFILE: Final = "--textfile"
 _HOUR: Final = timedelta(hours=1)
 
 
 class QueryError(Exception):
     """A query ended by itself; what was confirmed is kept."""
+
+
+class ExpositionError(Exception):
+    """Gauges cannot be shown there."""
 
 
 class Cluster(NamedTuple):
@@ -47,7 +56,9 @@ class Cluster(NamedTuple):
     settings: tuple[tuple[str, str], ...] = ()
 
     def session(self, name: str) -> SparkSession:
-        """A session there. Raises NoJavaError."""
+        """A session there. Raises SparkStartError."""
+        # The bridge to Java logs what it also raises, and what a query that is stopped leaves behind.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         return build_session(name, self.master, dict(self.settings))
 
 
@@ -66,6 +77,13 @@ class Job(NamedTuple):
         return (*KINDS, Kind.LOG_META) if self.log_meta else KINDS
 
 
+class Ingested(NamedTuple):
+    """What a directory holds: rows by kind, and how many entries were lost before they could be read (PM-11)."""
+
+    rows: dict[str, int]
+    lost: int
+
+
 class Exposition(NamedTuple):
     """Where gauges are shown: at a port, in a file at the end, or nowhere."""
 
@@ -79,8 +97,14 @@ class Exposition(NamedTuple):
         return self.port is not None or self.textfile is not None
 
 
-def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell) -> dict[str, int]:
-    """Ingest; how many rows of each kind there are now. Raises QueryError, FolderError and what `Store` does."""
+def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: Stop | None = None) -> Ingested:
+    """Ingest until it is done or `stop` is asked for; what there is now.
+
+    Raises QueryError, ExpositionError, FolderError, SparkStartError, and what `Store` does.
+    """
+    stop = stop or Stop()
+    if exposition.textfile is not None:
+        writable(exposition.textfile, _TEXTFILE)
     with Store(job.source.url, job.source.password_env) as store:  # told in a second, not by Spark in a minute
         Reader(store, Kind.SHARE_STATE).streams()
         whose = cluster_id(store)
@@ -89,55 +113,64 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell) -> dict[
             in_step(job.data, kind)
         if job.source.reader_name is None:
             job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
-        tell("Starting Spark …")
-        spark = cluster.session("sharegroups metrics ingest")
         gauges = Gauges()
-        close = _serve(gauges, exposition, tell)
-        try:
-            _ingest(spark, job, gauges if exposition.wanted else None, tell)
-        finally:
-            close()
-        return {kind: stored(spark, job.data, kind).count() for kind in job.kinds}
+        with _served(gauges, exposition, tell):
+            tell("Starting Spark …")
+            spark = cluster.session("sharegroups metrics ingest")
+            with stop.heeding():
+                _ingest(spark, job, gauges if exposition.wanted else None, tell, stop)
+        return _ingested(spark, job)
 
 
-def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell) -> None:
+def _ingested(spark: SparkSession, job: Job) -> Ingested:
+    rows = {kind: stored(spark, job.data, kind) for kind in job.kinds}
+    lost = sum(gaps(found).agg(F.coalesce(F.sum("lost"), F.lit(0))).collect()[0][0] for found in rows.values())
+    return Ingested({kind: found.count() for kind, found in rows.items()}, lost)
+
+
+def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, stop: Stop) -> None:
     def step(kind: Kind, number: int, step: Step) -> None:
         if step is Step.SHOWN:
             tell(f"{kind}: batch {number} is written")
 
     def take(kind: Kind, rows: DataFrame) -> None:
-        if kind is Kind.LOG_META:
-            with Store(job.source.url, job.source.password_env) as store:
-                sample(store, job.data)
         if gauges is not None:
             gauges.take(kind, rows)
 
+    def again(kind: Kind, why: str) -> None:
+        tell(f"{kind}: begun again from its checkpoint, for Spark says: {why}")
+
+    watch = Watch(step, take, again)
+    upkeep = _upkeep(spark, job, tell)
     try:
-        running = start(
-            spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=Watch(step, take)
-        )
+        running = start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
     except PySparkException as error:
         raise QueryError(str(error)) from error
-    day = datetime.now(UTC).date()
     try:
-        while not running.wait(_POLL_S):
+        while not running.wait(_POLL_S) and not stop.asked:
             if gauges is not None:
                 _note_positions(gauges, running.queries.values())
-            if datetime.now(UTC).date() != day:
-                day = datetime.now(UTC).date()
-                _compact(spark, job, 2)
+            upkeep.look()
         if gauges is not None:
             _note_positions(gauges, running.queries.values())
     except Exception as error:
         raise QueryError(str(error)) from error
     finally:
-        running.stop()
-    _compact(spark, job, COMPACT_FROM)
+        for failed in running.stop():
+            tell(failed)
+    upkeep.end()
 
 
-def _compact(spark: SparkSession, job: Job, at_least: int) -> None:
-    for kind in job.kinds:
+def _upkeep(spark: SparkSession, job: Job, tell: Tell) -> Upkeep:
+    def put_together(kind: Kind, at_least: int) -> None:
         compact(spark, job.data, kind, at_least)
+
+    def take_sample() -> None:
+        with Store(job.source.url, job.source.password_env) as store:
+            sample(store, job.data)
+
+    sampled = take_sample if job.log_meta else None
+    return Upkeep(job.kinds, put_together, sampled, None if job.once else job.trigger_s, tell)
 
 
 def _note_positions(gauges: Gauges, queries: Iterable[StreamingQuery]) -> None:
@@ -153,27 +186,57 @@ def _counts(offsets: Any) -> dict[str, int]:
     return {stream: at["n"] for stream, at in (found or {}).items()}
 
 
-def _serve(gauges: Gauges, exposition: Exposition, tell: Tell) -> Callable[[], None]:
-    """Show the gauges; what ends that. Raises OSError when the port is taken."""
+@contextmanager
+def _served(gauges: Gauges, exposition: Exposition, tell: Tell) -> Iterator[None]:
+    """Show the gauges meanwhile, and write the text file in the end. Raises ExpositionError, FolderError.
+
+    A file that cannot be written is only told where another error is on its way: that one gives the exit status.
+    """
     if not exposition.wanted:
-        return lambda: None
-    from prometheus_client import CollectorRegistry, start_http_server, write_to_textfile  # noqa: PLC0415
+        yield
+        return
+    from prometheus_client import CollectorRegistry, write_to_textfile  # noqa: PLC0415
 
     registry = CollectorRegistry()
     registry.register(gauges)
-    server = None
-    if exposition.port is not None:
-        server, _ = start_http_server(exposition.port, exposition.host, registry)
-        tell(f"Gauges for Prometheus are at http://{exposition.host}:{server.server_port}/metrics")
 
-    def close() -> None:
+    def write() -> None:
         if exposition.textfile is not None:
-            write_to_textfile(str(exposition.textfile), registry)
-        if server is not None:
-            server.shutdown()
-            server.server_close()
+            with writing(exposition.textfile, _TEXTFILE):
+                write_to_textfile(str(exposition.textfile), registry)
 
-    return close
+    with _at_port(registry, exposition, tell):
+        try:
+            yield
+        except BaseException:
+            try:
+                write()
+            except FolderError as error:
+                tell(str(error))
+            raise
+        write()
+
+
+@contextmanager
+def _at_port(registry: CollectorRegistry, exposition: Exposition, tell: Tell) -> Iterator[None]:
+    from prometheus_client import start_http_server  # noqa: PLC0415
+
+    if exposition.port is None:
+        yield
+        return
+    try:
+        server, _ = start_http_server(exposition.port, exposition.host, registry)
+    except OSError as error:
+        raise ExpositionError(
+            f"gauges cannot be served at {exposition.host}:{exposition.port}: {error.strerror or error}; give another "
+            "port with --metrics-port, 0 for any free one, or another address with --metrics-host"
+        ) from error
+    tell(f"Gauges for Prometheus are at http://{exposition.host}:{server.server_port}/metrics")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def collected(  # noqa: PLR0917 - what a report is made of
@@ -186,8 +249,12 @@ def collected(  # noqa: PLR0917 - what a report is made of
 ) -> Report:
     """The report of what was ingested below `data`, without an end up to the newest entry, without a begin for an hour.
 
-    `tables`: windows are kept as Parquet too (PM-35).
+    `tables`: windows are kept as Parquet too (PM-35). Raises FolderError where nothing was ingested yet.
     """
+    if not any(visible(data, kind) for kind in KINDS):
+        raise FolderError(
+            f"nothing was ingested into {data} yet; run `sharegroups metrics ingest --store URL --data {data}` first"
+        )
     tell("Starting Spark …")
     spark = cluster.session("sharegroups metrics report")
     states, groups = (stored(spark, data, kind) for kind in KINDS)

@@ -29,8 +29,11 @@ def sample(store: Store, data: Path, now: datetime | None = None) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{at:%H%M%S%f}.parquet"
         hidden = target.with_name(f".{target.name}")
-        pq.write_table(pa.Table.from_pylist(rows, schema=_FULL), hidden, compression="zstd")
-        hidden.replace(target)
+        try:
+            pq.write_table(pa.Table.from_pylist(rows, schema=_FULL), hidden, compression="zstd")
+            hidden.replace(target)
+        finally:
+            hidden.unlink(missing_ok=True)  # half a file, which would stay for ever
     return len(rows)
 
 

@@ -20,13 +20,17 @@ POISON_MAX: Final = 100
 
 
 class Event(NamedTuple):
-    """One record: type, event time (µs), gaps of its stream so far, and the persisted fields that a replay needs."""
+    """One record: type, event time (µs), gaps of its stream so far, and the persisted fields that a replay needs.
+
+    Only snapshots carry a state epoch.
+    """
 
     record_type: str
     time_us: int
     losses: int
     start_offset: int | None
     batches: tuple[StateBatch, ...]
+    state_epoch: int | None = None
 
 
 class Change(NamedTuple):
@@ -95,6 +99,7 @@ class Replay:
         self._limit = delivery_limit
         self._known = False
         self._losses: int | None = None
+        self._state_epoch: int | None = None
         self._start = 0
         self._batches: list[StateBatch] = []
         self._waiting: list[Waiting] = []
@@ -129,7 +134,14 @@ class Replay:
         return found[:POISON_MAX]
 
     def _snapshot(self, event: Event) -> None:
-        """All of it is new; what the one before said of the same offsets is what it is held against."""
+        """All of it is new; what the one before said of the same offsets is what it is held against.
+
+        A state epoch that changes is a reset: what was skipped or comes again has not become final (PM-59).
+        """
+        if event.state_epoch is not None:
+            if self._state_epoch not in {None, event.state_epoch}:
+                self._forget()
+            self._state_epoch = event.state_epoch
         start = self._start if event.start_offset is None else event.start_offset
         after = combine((), event.batches, start)
         self._take(start, after, after if self._known else (), event.time_us)
@@ -218,6 +230,7 @@ class Replay:
 
     def _forget(self) -> None:
         self._known = False
+        self._state_epoch = None
         self._batches = []
         self._waiting.clear()
 

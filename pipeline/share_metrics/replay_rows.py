@@ -19,15 +19,16 @@ from .replay import Event, Replay
 Key = tuple[str, str, int]
 _KEY: Final = ("group_id", "topic_id", "partition")
 #: The columns that a replay needs.
-NEEDED: Final = ("stream", "record_type", "ts", *_KEY, "start_offset", "state_batches")
+NEEDED: Final = ("stream", "record_type", "ts", *_KEY, "state_epoch", "start_offset", "state_batches")
 _RECORDS: Final = frozenset({"snapshot", "update", "tombstone"})
 
 
 def replays(batches: Iterable[Any], window_us: int, delivery_limit: int = 5) -> Iterator[dict[Key, Replay]]:
     """The replays of one stream after the other, from `pyarrow.RecordBatch`es that have the columns NEEDED.
 
-    Rows stand together by stream, there in the order of ids, a gap before the entry that it ends at, and rows of one
-    entry by type. Only the replays of one stream are held at a time. Raises ValueError for rows without state batches.
+    Rows stand together by stream, there in the order of ids, a gap before the entry that it ends at, but a lost tail
+    behind it, and rows of one entry by type. Only the replays of one stream are held at a time. Raises ValueError for
+    rows without state batches.
     """
     name, stream = None, _Stream(window_us, delivery_limit)
     for batch in batches:
@@ -57,6 +58,7 @@ class _Stream:
         group_id: str,
         topic_id: str,
         partition: int,
+        state_epoch: int | None,
         start_offset: int | None,
         batches: tuple[StateBatch, ...] | None,
     ) -> None:
@@ -72,7 +74,7 @@ class _Stream:
         replay = self.replays.get(key)
         if replay is None:
             replay = self.replays[key] = Replay(*self._made)
-        replay.apply(Event(record_type, self._time_us or 0, self._losses, start_offset, batches or ()))
+        replay.apply(Event(record_type, self._time_us or 0, self._losses, start_offset, batches or (), state_epoch))
 
 
 def _columns(batch: Any) -> list[Iterable[Any]]:

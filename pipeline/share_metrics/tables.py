@@ -3,7 +3,8 @@
     metrics/<table>/window=1m|1h/dt=…/hour=…
 
 By hour below the day, so that an hour with news does not carry the rest of its day along. What was read last stands in
-metrics/read.json: the numbers of the batches, written behind the tables, so that a killed job only repeats work.
+metrics/read.json: the numbers of the batches, and of which queries they are, for numbers begin anew with a query. It is
+written behind the tables, so that a killed job only repeats work.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from share_metrics.folders import spans_visible
+from share_metrics.folders import query_id, spans_visible
 from share_metrics.ingest import KINDS, stored
 from share_metrics.metrics import group_windows, progress, replay_windows
 from share_metrics.metrics.common import since
@@ -26,6 +27,7 @@ from share_metrics.reader import Kind
 #: How far before an hour all rows are read; of what is older, where share-partitions stood (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 WINDOWS: Final = {"1m": 60, "1h": 3_600}
+_QUERIES: Final = "queries"
 _TABLES: Final[dict[str, tuple[Kind, Callable[[DataFrame, int], DataFrame]]]] = {
     "progress": (Kind.SHARE_STATE, progress),
     "replay": (Kind.SHARE_STATE, replay_windows),
@@ -36,23 +38,35 @@ _TABLES: Final[dict[str, tuple[Kind, Callable[[DataFrame, int], DataFrame]]]] = 
 def write_tables(spark: SparkSession, data: Path) -> list[str]:
     """Recompute the hours in which rows came since the last time; which hours that were, as 2026-11-22T08."""
     note = data / "metrics" / "read.json"
-    read: dict[str, int] = json.loads(note.read_text()) if note.exists() else {}
-    latest = dict(read)
+    before: dict[str, Any] = json.loads(note.read_text()) if note.exists() else {}
+    read = {kind: _last_read(before, data, kind) for kind in KINDS}
     touched: set[str] = set()
     for kind in KINDS:
-        news = [span for span in spans_visible(data, kind) if span.last > read.get(kind, -1)]
+        news = [span for span in spans_visible(data, kind) if span.last > read[kind]]
         hours = _hours([span.folder for span in news])
         if news:
-            latest[kind] = news[-1].last
+            read[kind] = news[-1].last
         for name, (of, compute) in _TABLES.items():
             if hours and of is kind:
                 _write(stored(spark, data, kind), kind, data / "metrics" / name, compute, min(hours))
         touched |= hours
     note.parent.mkdir(parents=True, exist_ok=True)
     new = note.with_suffix(".new")
-    new.write_text(json.dumps(latest))
+    new.write_text(json.dumps({**read, _QUERIES: {kind: query_id(data, kind) for kind in KINDS}}))
     new.replace(note)
     return sorted(touched)
+
+
+def _last_read(before: dict[str, Any], data: Path, kind: Kind) -> int:
+    """The number of the last batch that was read; −1 if what was read is not of the query whose batches are there.
+
+    A note of an earlier build does not say of which query it is: there, by numbers that do not reach as far.
+    """
+    last = int(before.get(kind, -1))
+    query = before.get(_QUERIES, {}).get(kind, "")
+    there = spans_visible(data, kind)
+    anew = query not in {"", query_id(data, kind)} or last > max((span.last for span in there), default=-1)
+    return -1 if anew else last
 
 
 def _hours(folders: list[Path]) -> set[str]:

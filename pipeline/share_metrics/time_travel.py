@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from kip932.ids import SharePartitionKey, parse_topic_id, shard_index
-from kip932.state_batches import StateBatch, combine, merge_into
+from kip932.state_batches import UNSET_OFFSET, StateBatch, combine, merge_count, merge_into
 
 from .reader import EntryId, Kind, Reader, Store
 from .reader.planning import Goal
@@ -49,7 +49,10 @@ class State:
 
 
 def history(rows: Iterable[dict[str, Any]], key: SharePartitionKey, topic_text: str) -> Iterable[State]:
-    """The states of one share-partition, one after each of its records; rows stand in the order of ids."""
+    """The states of one share-partition, one after each of its records; rows stand in the order of ids.
+
+    By the share coordinator's own rules: replayed records mean here what they mean to it (SC-41, SC-42, SC-56).
+    """
     state: State | None = None
     for row in rows:
         if (row["group_id"], row["topic_id"], row["partition"]) != (key.group_id, topic_text, key.partition):
@@ -61,28 +64,36 @@ def history(rows: Iterable[dict[str, Any]], key: SharePartitionKey, topic_text: 
 def _next(before: State | None, row: dict[str, Any]) -> State:
     ended = before is None or before.record_type == "tombstone"
     batches = tuple(StateBatch(**batch) for batch in row["state_batches"] or ())
-    start = row["start_offset"]
     if row["record_type"] == "tombstone":
-        return _state(row, (), None, complete=True)
-    if row["record_type"] == "snapshot":
-        return _state(row, tuple(combine((), batches, -1 if start is None else start)), start, complete=True)
-    if before is None or ended:
-        return _state(row, batches, start, complete=False)
-    start = before.start_offset if start is None else start
-    merged = tuple(merge_into(before.batches, batches, -1 if start is None else start))
-    row = row | {"state_epoch": before.state_epoch}
-    row["leader_epoch"] = before.leader_epoch if row["leader_epoch"] is None else row["leader_epoch"]
-    return _state(row, merged, start, complete=before.complete)
+        return _state(row, (), complete=True)
+    start = _unset(row["start_offset"])
+    if before is None or ended or row["record_type"] == "snapshot":
+        return _state(row, tuple(combine((), batches, start)), complete=row["record_type"] == "snapshot")
+    stored = _unset(before.start_offset)
+    count = merge_count(stored, _unset(before.delivery_complete_count), start, _unset(row["delivery_complete_count"]))
+    start = max(stored, start)
+    known = {
+        "state_epoch": before.state_epoch,
+        "leader_epoch": before.leader_epoch if row["leader_epoch"] is None else row["leader_epoch"],
+        "start_offset": None if start == UNSET_OFFSET else start,
+        "delivery_complete_count": None if count < 0 else count,
+    }
+    return _state(row | known, tuple(merge_into(before.batches, batches, start)), complete=before.complete)
 
 
-def _state(row: dict[str, Any], batches: tuple[StateBatch, ...], start: int | None, *, complete: bool) -> State:
+def _unset(value: int | None) -> int:
+    """Kafka's word for absent, which the rules are made for."""
+    return UNSET_OFFSET if value is None else value
+
+
+def _state(row: dict[str, Any], batches: tuple[StateBatch, ...], *, complete: bool) -> State:
     return State(
         row["entry_id"],
         row["record_type"],
         row["ts"],
         row["state_epoch"],
         row["leader_epoch"],
-        start,
+        row["start_offset"],
         row["delivery_complete_count"],
         batches,
         complete,

@@ -1,4 +1,4 @@
-"""State batches of a share-partition, and the one way to combine them (SC-100…SC-112, CM-17).
+"""State batches of a share-partition, and the one way to combine them and their counts (SC-100…SC-112, SC-42, CM-17).
 
 Coordinator, leader, tools and pipeline share this module, so that a replayed log means the same everywhere. Pure Python
 without I/O; knows neither epochs nor records.
@@ -138,6 +138,16 @@ def terminal_count(batches: Iterable[StateBatch], start_offset: int = -1) -> int
         for batch in batches
         if batch.delivery_state in TERMINAL_STATES and batch.last_offset >= start_offset
     )
+
+
+def merge_count(stored_start: int, stored_count: int, start_offset: int, count: int) -> int:
+    """The delivery-complete count behind a write that names `start_offset` and `count`; −1 is a start not written.
+
+    A count belongs to a start offset, so one that was counted from further back says nothing (SC-42).
+    """
+    if start_offset < stored_start:
+        return stored_count
+    return max(stored_count, count) if start_offset == stored_start else count
 
 
 def _first_offset(batch: StateBatch) -> int:

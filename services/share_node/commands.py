@@ -81,6 +81,8 @@ def _run_up(options: UpOptions, output: str) -> int:
             click.echo(
                 f"sharegroups is ready at {ready.bootstrap} after {ready.started_in_ms} ms; data in {ready.data}"
             )
+            if options.store is None:  # one's own may have a password in its URL
+                click.echo(f"The store, for `sharegroups metrics`: {ready.store}")
             click.echo("Press Ctrl-C to stop.")
 
     async def body() -> None:

@@ -14,7 +14,10 @@ from sharegroups.cli.output import UsageFailure
 
 
 class ToolGroup(click.Group):
-    """Ctrl-C ends any command with status 130, a wrong command line with 1 (CT-29); click has 1 and 2 for these."""
+    """Ctrl-C ends any command with status 130, a wrong command line with 1 (CT-29); click has 1 and 2 for these.
+
+    A command below it may have an attribute `usage_status`: that is the status then, also of all below that command.
+    """
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """As click's, for the words of the group itself."""
@@ -36,6 +39,17 @@ def _wrong_usage() -> Iterator[None]:
         yield
     except NoArgsIsHelpError as error:
         error.show()
-        error.ctx.exit(1)
+        error.ctx.exit(_status(error.ctx))
     except click.UsageError as error:
-        raise UsageFailure(error.format_message(), error.ctx) from error
+        failure = UsageFailure(error.format_message(), error.ctx)
+        failure.exit_code = _status(error.ctx)  # type: ignore[misc] # click declares it for classes, reads it of instances
+        raise failure from error
+
+
+def _status(ctx: click.Context | None) -> int:
+    """The nearest command's own, or that of the tools."""
+    while ctx is not None:
+        if (status := getattr(ctx.command, "usage_status", None)) is not None:
+            return int(status)
+        ctx = ctx.parent
+    return UsageFailure.exit_code

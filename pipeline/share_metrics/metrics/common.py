@@ -37,26 +37,45 @@ def timed(rows: DataFrame) -> DataFrame:
     `losses` counts the gaps of the stream before the row: where it changes between two rows of a key, something of that
     key may be missing between them (PM-11).
     """
-    once = rows.dropDuplicates(["stream", "entry_id", "record_type"])
+    once = rows.withColumn("place", place()).dropDuplicates(["stream", "entry_id", "record_type", "place"])
     lost = F.when(F.col("record_type") == GAP, 1).otherwise(0)
-    # A gap ends at an id whose entry may be there: the gap comes first.
-    order = Window.partitionBy("stream").orderBy("epoch", "seq", F.when(F.col("record_type") == GAP, 0).otherwise(1))
+    order = Window.partitionBy("stream").orderBy(*ORDER, "place")
     seen = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return once.withColumn("event_time", F.max("ts").over(seen)).withColumn("losses", F.sum(lost).over(seen))
+    told = once.withColumn("event_time", F.max("ts").over(seen)).withColumn("losses", F.sum(lost).over(seen))
+    return told.drop("place")
+
+
+def place() -> Column:
+    """Of rows that share an id, which comes first: a gap ends at an id whose entry may be there, and stands before it.
+
+    But a lost tail ends at an entry that was read before the store lost it: what came after the loss follows (PM-11).
+    """
+    tail = F.get_json_object("error", "$.reason") == "tail"
+    return F.when(F.col("record_type") != GAP, 1).when(tail, 2).otherwise(0)
+
+
+def is_cold() -> Column:
+    """Whether a share-state record is a cold copy: by its cause (X2), or by its times, which say so too (PM-43)."""
+    told = F.coalesce("cause", F.lit(0)).bitwiseAND(COLD) != 0
+    return told | F.coalesce(F.col("create_ts") != F.col("write_ts"), F.lit(False))
 
 
 def since(rows: DataFrame, begin: Column) -> DataFrame:
     """Share-state rows from a time on, and before it what says where each share-partition stood then (PM-32).
 
     That is its last snapshot and what follows it, however long ago: else what a share-partition did after an idle time
-    would be compared with nothing. Rows without a time, as gaps, always count. Time is event time (PM-7): what a later
-    owner wrote by a clock that runs behind belongs to the time that its stream had shown before.
+    would be compared with nothing. Where none is held, it is the last record that names a start offset, for that is
+    enough to tell what was finished since (PM-41). Rows without a time, as gaps, always count. Time is event time
+    (PM-7): what a later owner wrote by a clock that runs behind belongs to the time that its stream had shown before.
     """
     marked = _reached(rows, begin)
     late = F.col("ts").isNull() | F.col("reached")
     old = marked.where(~late)
-    snapshots = old.where("record_type = 'snapshot'").groupBy(*KEY)
-    stood = snapshots.agg(F.max(F.struct(*ORDER)).alias("stood"))
+    states = old.where(F.col("record_type").isin("snapshot", "update")).groupBy(*KEY)
+    last = F.max(F.when(F.col("start_offset").isNotNull(), F.struct(*ORDER)))
+    stood = states.agg(
+        F.coalesce(F.max(F.when(F.col("record_type") == "snapshot", F.struct(*ORDER))), last).alias("stood")
+    )
     kept = old.join(stood, [*KEY]).where(F.struct(*ORDER) >= F.col("stood")).select(*rows.columns)
     return marked.where(late).select(*rows.columns).unionByName(kept)
 

@@ -13,17 +13,22 @@ _LOG = ("topic_id", "partition")
 def with_log_ends(windows: DataFrame, ends: DataFrame, window_s: int = 60) -> DataFrame:
     """Rows of `progress` with `lag` where it was null, from the sample nearest before the window's end.
 
-    A sample older than two windows tells nothing; a high watermark below what is finished gives 0.
+    A sample older than two windows tells nothing; a high watermark below what is finished gives 0 and an anomaly.
     """
     close = _end(window_s)
     known = ends.where("high_watermark is not null").select(*_LOG, "sampled_at", "high_watermark")
     missing = windows.where("lag is null and done is not null").select(*KEY, "window", "done")
     fresh = (F.col("sampled_at") < close) & (F.col("sampled_at") >= close - F.expr(f"interval {2 * window_s} seconds"))
     found = missing.join(known, [*_LOG]).where(fresh).groupBy(*KEY, "window").agg(
-        F.greatest(F.max_by("high_watermark", "sampled_at") - F.first("done"), F.lit(0)).alias("sampled_lag")
+        (F.max_by("high_watermark", "sampled_at") - F.first("done")).alias("sampled_lag")
     )  # fmt: skip
     joined = windows.join(found, [*KEY, "window"], "left")
-    return joined.withColumn("lag", F.coalesce("lag", "sampled_lag")).drop("sampled_lag")
+    fall = F.when(F.col("sampled_lag") < 0, 1).otherwise(0)
+    return (
+        joined.withColumn("lag", F.coalesce("lag", at_least_0(F.col("sampled_lag"))))
+        .withColumn("anomalies", F.col("anomalies") + fall)
+        .drop("sampled_lag")
+    )
 
 
 def lag_seconds(windows: DataFrame, log_meta: DataFrame, window_s: int = 60) -> DataFrame:

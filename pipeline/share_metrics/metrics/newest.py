@@ -10,9 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 
 from share_metrics.reader.schemas import GAP, MALFORMED, UNKNOWN
 
-from .common import COLD, KEY, ORDER, newest
+from .common import COLD, KEY, ORDER, is_cold
 
 _COUNTED = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit")
+_VALUES = ("start_offset", "delivery_complete_count", "hwm", "speo")
 _ARCHIVED = 4
 _ARCHIVING = 3
 
@@ -20,21 +21,55 @@ _ARCHIVING = 3
 def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
     """One row for each share-partition: its newest values, null where no row has one, and what its writes counted.
 
+    Values are those of the newest state: what was told before a tombstone, or in another state epoch, is none of it.
+    `anew`: that state begins in these rows. Where they have one state epoch only, nobody knows here whether it is new;
+    `early` says of each value whether it was told before the first snapshot, and so belongs to the epoch before if so.
     `gone`: its newest record is a tombstone. `poison_sightings`: offsets that a write named at the delivery limit, or
     one short of it and available again; an offset counts with every write that names it (PM-48).
     """
     records = rows.where(F.col("record_type").isin("snapshot", "update", "tombstone"))
-    cold = F.coalesce(F.col("cause"), F.lit(0)).bitwiseAND(COLD) != 0
-    write = (F.col("record_type") != "tombstone") & ~cold
+    at, tombstone, cold = F.struct(*ORDER), F.col("record_type") == "tombstone", is_cold()
+    write = ~tombstone & ~cold
     poisoned = F.when((F.col("record_type") == "update") & ~cold, _poisoned(delivery_limit)).otherwise(0)
-    return records.groupBy(*KEY).agg(
-        F.max_by(F.col("record_type") == "tombstone", F.struct(*ORDER)).alias("gone"),
-        *(newest(name).alias(name) for name in ("start_offset", "delivery_complete_count", "hwm", "speo")),
-        newest("state_epoch").alias("state_epoch"),
+    marks = F.when(F.col("record_type") != "update", F.struct(at.alias("at"), "state_epoch", tombstone.alias("gone")))
+    counts = ("gone", *_COUNTED, "writes", "poison_sightings")
+
+    def newest_at(name: str) -> Column:
+        told = F.struct(at.alias("at"), F.col(name).alias("value"))
+        return F.max_by(told, F.when(F.col(name).isNotNull(), at)).alias(name)
+
+    found = records.groupBy(*KEY).agg(
+        F.max_by(tombstone, at).alias("gone"),
+        F.sort_array(F.collect_list(marks)).alias("marks"),
+        *map(newest_at, _VALUES),
         *(F.sum(F.when(write, F.coalesce(name, F.lit(0))).otherwise(0)).alias(name) for name in _COUNTED),
         F.sum(F.when(write, 1).otherwise(0)).alias("writes"),
         F.sum(poisoned).alias("poison_sightings"),
     )
+    found = found.withColumn("state", F.aggregate("marks", _no_state(), _state_after))
+    begun, first = F.col("state.begun"), F.get("marks", F.lit(0))["at"]
+
+    def early(name: str) -> Column:
+        return F.coalesce(F.col(f"{name}.at") < first, F.lit(False)).alias(name)
+
+    return found.select(
+        *KEY, *counts, F.col("state.state_epoch").alias("state_epoch"), begun.isNotNull().alias("anew"),
+        *(F.when(begun.isNull() | (F.col(f"{name}.at") >= begun), F.col(f"{name}.value")).alias(name)
+          for name in _VALUES),
+        F.struct(*map(early, _VALUES)).alias("early"),
+    )  # fmt: skip
+
+
+def _no_state() -> Column:
+    begun = F.lit(None).cast("struct<epoch:bigint,seq:bigint>").alias("begun")
+    return F.struct(begun, F.lit(None).cast("int").alias("state_epoch"))
+
+
+def _state_after(state: Column, mark: Column) -> Column:
+    """Where the newest state has begun, and its epoch, behind one more snapshot or tombstone."""
+    ends = mark["gone"] | (mark["state_epoch"] != state["state_epoch"])
+    epoch = F.when(~mark["gone"], F.coalesce(mark["state_epoch"], state["state_epoch"]))
+    return F.struct(F.when(ends, mark["at"]).otherwise(state["begun"]).alias("begun"), epoch.alias("state_epoch"))
 
 
 def newest_members(rows: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from .common import COLD, KEY, at_least_0, before, in_order, newest, ratio, so_far, timed, windowed
+from .common import KEY, ORDER, at_least_0, before, in_order, is_cold, newest, ratio, so_far, timed, windowed
 
 
 def latest_state(rows: DataFrame) -> DataFrame:
@@ -59,11 +59,10 @@ def _states(rows: DataFrame) -> DataFrame:
     start = F.last("start_offset", ignorenulls=True).over(so_far(*KEY, "life", "state_epoch"))
     live = F.col("record_type") != "tombstone"
     complete = F.greatest(F.coalesce("delivery_complete_count", F.lit(0)), F.lit(0))
-    cold = (F.col("create_ts") != F.col("write_ts")) | (F.coalesce("cause", F.lit(0)).bitwiseAND(COLD) != 0)
     return (
         eras.withColumn("spso", F.when(live, start))
         .withColumn("done", F.col("spso") + complete)
-        .withColumn("cold", F.coalesce(cold, F.lit(False)) & live)
+        .withColumn("cold", is_cold() & live)
     )
 
 
@@ -140,4 +139,12 @@ _TOLD = (
 
 
 def _newest() -> list[Column]:
-    return [newest(name).alias(name) for name in ("spso", "done", "hwm", "speo", "state_epoch")]
+    """The newest values that belong to the newest state: those of an earlier life or state epoch say nothing of it."""
+    era = F.struct("life", "state_epoch")
+    now = F.max_by(era, F.when(F.col("record_type") != "tombstone", F.struct(*ORDER)))
+
+    def of_now(name: str) -> Column:
+        told = F.max_by(era, F.when(F.col(name).isNotNull(), F.struct(*ORDER)))
+        return F.when(told.eqNullSafe(now), newest(name)).alias(name)
+
+    return [of_now(name) for name in ("spso", "done", "hwm", "speo", "state_epoch")]

@@ -7,14 +7,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from share_metrics.reader.schemas import GAP
 from share_metrics.replay import Replay
 from share_metrics.replay_rows import NEEDED, Key, replays
 
-from .common import KEY, ORDER
+from .common import KEY, ORDER, place
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _TALLY: Final = pa.struct(
@@ -55,9 +53,8 @@ _FOUND: Final = pa.schema(
 
 def replayed(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5) -> DataFrame:
     """What one replay finds, for `replay_windows_of` and `poison_of`: each row holds a `tally` or a `suspect`."""
-    before = F.when(F.col("record_type") == GAP, 0).otherwise(1)  # a gap ends at an id whose entry may be there
-    ordered = rows.select(*NEEDED, *ORDER).repartition("stream")
-    ordered = ordered.sortWithinPartitions("stream", *ORDER, before, "record_type").select(*NEEDED)
+    ordered = rows.select(*NEEDED, *ORDER, place().alias("place")).repartition("stream")
+    ordered = ordered.sortWithinPartitions("stream", *ORDER, "place", "record_type").select(*NEEDED)
     return ordered.mapInArrow(_replayer(window_s, delivery_limit), from_arrow_schema(_FOUND))
 
 

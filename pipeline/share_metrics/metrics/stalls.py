@@ -2,36 +2,84 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+from pyspark.sql.window import WindowSpec
 
-from .common import KEY
+from .common import KEY, ORDER, timed, windowed
 
 #: Counts that are 0 in a window without records; every other number is a gauge.
 COUNTS: Final = ("spso_delta", "finished_count", "writes", "updates", "snapshots", "cold_snapshots", "entries", "bytes")
 GAUGES: Final = ("spso", "done", "hwm", "speo", "lag", "in_flight_width", "state_epoch")
 _CARRIED_S: Final = 3_600
+_RECORDS: Final = ("snapshot", "update", "tombstone")
 
 
-def fill_windows(windows: DataFrame, window_s: int = 60) -> DataFrame:
+def deletions(rows: DataFrame, window_s: int = 60) -> DataFrame:
+    """Share-partitions and windows at whose end they were deleted: the newest record by then is a tombstone."""
+    records = windowed(timed(rows).where(F.col("record_type").isin(*_RECORDS)), window_s)
+    newest_is_tombstone = F.max_by(F.col("record_type") == "tombstone", F.struct(*ORDER))
+    return records.groupBy(*KEY, "window").agg(newest_is_tombstone.alias("gone")).where("gone")
+
+
+def fill_windows(
+    windows: DataFrame,
+    window_s: int = 60,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    deleted: DataFrame | None = None,
+) -> DataFrame:
     """The columns of `progress` that make sense for idle windows too, for every window up to the last one of all.
 
     Counts are 0 there, gauges are carried forward for at most an hour, so that charts show idleness, not holes (PM-31).
+    `begin` and `end`, both edges of windows: idle windows are made from the one to the other only; an `end` behind
+    the newest record shows a standstill in which nobody wrote anything. `era` numbers the lives and state epochs of a
+    share-partition, between which nothing is carried. `gone`: it was deleted by the window's end, has no lag there, and
+    no window until it is written anew. `deleted` are rows of `deletions`; without them a window with a tombstone counts
+    as one of them, also where the share-partition was made anew in it.
     """
     step = F.expr(f"interval {window_s} seconds")
-    last = windows.agg(F.max("window").alias("last"))
-    spans = windows.groupBy(*KEY).agg(F.min("window").alias("first")).crossJoin(last)
-    every = spans.select(*KEY, F.explode(F.sequence("first", "last", step)).alias("window"))
-    joined = every.join(windows.select(*KEY, "window", *COUNTS, *GAUGES), [*KEY, "window"], "left")
-    carried = Window.partitionBy(*KEY).orderBy("window").rowsBetween(-(_CARRIED_S // window_s), Window.currentRow)
-    return joined.select(
+    marked = _with_eras(windows, deleted)
+    if end is None:
+        marked = marked.crossJoin(F.broadcast(windows.agg(F.max("window").alias("last"))))
+    else:
+        marked = marked.withColumn("last", F.lit(end) - step)
+    every = _with_idle(marked, step, begin)
+    told = F.col("at") == F.col("window")
+    # Not a frame of an hour: Spark goes through all of that anew for each row.
+    so_far = Window.partitionBy(*KEY, "era").orderBy("at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    values = {name: F.when(told & F.col(name).isNotNull(), F.struct("at", name)) for name in GAUGES}
+    known = every.select(
         *KEY,
-        "window",
-        *(F.coalesce(name, F.lit(0)).alias(name) for name in COUNTS),
-        *(F.last(name, ignorenulls=True).over(carried).alias(name) for name in GAUGES),
+        F.col("at").alias("window"),
+        *(F.when(told, F.coalesce(name, F.lit(0))).otherwise(0).alias(name) for name in COUNTS),
+        *(F.last(value, ignorenulls=True).over(so_far).alias(name) for name, value in values.items()),
+        "era",
+        "gone",
     )
+    return known.select(
+        *KEY, "window", *COUNTS, *(_still_shown(name) for name in GAUGES if name != "lag"),
+        F.when(~F.col("gone"), _still_shown("lag")).alias("lag"), "era", "gone",
+    )  # fmt: skip
+
+
+def _still_shown(name: str) -> Column:
+    """A gauge from the struct of when it was known and what it was."""
+    age_s = F.col("window").cast("long") - F.col(name)["at"].cast("long")
+    return F.when(age_s <= _CARRIED_S, F.col(name)[name]).alias(name)
+
+
+def last_known(name: str) -> Column:
+    """A gauge of `fill_windows` as it was last known, however long ago, within a life and state epoch."""
+    return F.last(name, ignorenulls=True).over(_so_far(*KEY, "era"))
+
+
+def last_lag() -> Column:
+    """The lag that was last known, however long ago: what nobody finished is still there. Null when deleted."""
+    return F.when(~F.col("gone"), last_known("lag"))
 
 
 def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: int = 300) -> DataFrame:
@@ -40,21 +88,62 @@ def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: i
     `members` are rows of `group_windows`; a group without live members is `abandoned`, not stalled. Without `members`
     every group counts as having some. `still_s`: seconds since something was last finished, within what is known.
     """
-    of_key = Window.partitionBy(*KEY).orderBy("window").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    moved = F.coalesce(
-        F.max(F.when(F.col("finished_count") > 0, F.col("window"))).over(of_key), F.min("window").over(of_key)
-    )
+    of_era = _so_far(*KEY, "era")
+    finished_at = F.max(F.when(F.col("finished_count") > 0, F.col("window"))).over(of_era)
+    moved = F.coalesce(finished_at, F.min("window").over(of_era))
     still = F.col("window").cast("long") - moved.cast("long")
-    standing = filled.withColumn("still_s", still).where((F.col("lag") > 0) & (F.col("finished_count") == 0))
+    lagging = filled.withColumn("still_s", still).withColumn("lag", last_lag())
+    standing = lagging.where((F.col("lag") > 0) & (F.col("finished_count") == 0)).select(*_SHOWN)
     if members is None:
-        return standing.where(F.col("still_s") >= stall_after_s).select(*_SHOWN, F.lit("stalled").alias("kind"))
-    known = members.select("group_id", F.col("window").alias("at"), F.col("members").alias("live"))
-    by_then = F.col("at") <= F.col("window")
-    newest_live = F.max_by(F.when(by_then, F.col("live")), F.when(by_then, F.col("at")))
-    newest = standing.join(known, "group_id", "left").groupBy(*_SHOWN).agg(newest_live.alias("live"))
+        return standing.where(F.col("still_s") >= stall_after_s).withColumn("kind", F.lit("stalled"))
     kind = F.when(F.coalesce("live", F.lit(1)) > 0, "stalled").otherwise("abandoned")
     late = (F.col("still_s") >= stall_after_s) | (kind == "abandoned")
-    return newest.withColumn("kind", kind).where(late).drop("live")
+    joined = standing.join(_live(standing, members), ["group_id", "window"], "left")
+    return joined.withColumn("kind", kind).where(late).select(*_SHOWN, "kind")
 
 
 _SHOWN: Final = (*KEY, "window", "lag", "still_s")
+
+
+def _with_eras(windows: DataFrame, deleted: DataFrame | None) -> DataFrame:
+    """Rows of `progress` with `gone` and `era`, as `fill_windows` explains them."""
+    if deleted is None:
+        marked = windows.withColumn("gone", F.col("tombstones") > 0)
+    else:
+        ends = deleted.select(*KEY, "window", F.lit(True).alias("gone"))
+        marked = windows.join(ends, [*KEY, "window"], "left").withColumn("gone", F.coalesce("gone", F.lit(False)))
+    of_key = _by_window(*KEY)
+    made_anew = F.lag("gone", 1, False).over(of_key) | ((F.col("tombstones") > 0) & ~F.col("gone"))
+    earlier = of_key.rowsBetween(Window.unboundedPreceding, -1)
+    other_epoch = F.col("state_epoch") != F.last("state_epoch", ignorenulls=True).over(earlier)
+    reset = F.coalesce(other_epoch, F.lit(False)) | (F.col("state_epoch_resets") > 0)
+    begins = marked.withColumn("begins", F.when(made_anew | reset, 1).otherwise(0))
+    return begins.withColumn("era", F.sum("begins").over(_so_far(*KEY)))
+
+
+def _with_idle(marked: DataFrame, step: Column, begin: datetime | None) -> DataFrame:
+    """Each row once for its own window and once for each idle one behind it; `at` is which, `window` its own."""
+    next_one = F.col("window") + step
+    first = next_one if begin is None else F.greatest(next_one, F.lit(begin))
+    through = F.coalesce(F.lead("window").over(_by_window(*KEY)) - step, F.col("last"))
+    bounded = marked.withColumn("first", first).withColumn("through", through)
+    idle = F.when(~F.col("gone") & (F.col("first") <= F.col("through")), F.sequence("first", "through", step))
+    none = F.array().cast("array<timestamp>")
+    each = F.explode(F.concat(F.array("window"), F.coalesce(idle, none)))
+    return bounded.select(*KEY, "era", "gone", "window", *COUNTS, *GAUGES, each.alias("at"))
+
+
+def _live(standing: DataFrame, members: DataFrame) -> DataFrame:
+    """How many members each group had at the end of each window in which something stood still, as far as known."""
+    asked = standing.select("group_id", "window", F.lit(None).cast("bigint").alias("live")).distinct()
+    told = members.select("group_id", "window", F.col("members").cast("bigint").alias("live"))
+    at_each = asked.unionByName(told).groupBy("group_id", "window").agg(F.max("live").alias("live"))
+    return at_each.withColumn("live", F.last("live", ignorenulls=True).over(_so_far("group_id")))
+
+
+def _by_window(*partition: str) -> WindowSpec:
+    return Window.partitionBy(*partition).orderBy("window")
+
+
+def _so_far(*partition: str) -> WindowSpec:
+    return _by_window(*partition).rowsBetween(Window.unboundedPreceding, Window.currentRow)

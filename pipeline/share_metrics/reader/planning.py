@@ -43,37 +43,63 @@ def plan_stream(
     """Plan one stream from `start` on, at most `limit` entries (None: no limit).
 
     A missing stream is an empty one. What was trimmed, or lost by the store, since `start` becomes a gap (PM-11); after
-    a lost tail reading goes on with what is there, by the store's own count.
+    a lost tail reading goes on with what is there, by the store's own count. Where the store has lost a goal that was
+    noted with its count, the plan that begins there will count that whole tail: this one is silent about it.
     """
     tip = tip or NO_STREAM
     if goal.through is not None and goal.through <= start.id:
-        return StreamPlan(start, [], [])
+        return _passed(stream, start, goal)
     through = tip.last if goal.through is None else min(goal.through, tip.last)
     known = tip.added if goal.n is None and through == tip.last else goal.n
-    gaps: list[Gap] = []
-    n = start.n
-    if tip.added < start.n or tip.last < start.id:
-        behind = _count(look.runs(stream, start.id, tip.last, None)) if tip.last > start.id else 0
-        n = tip.added - behind
-        if n < start.n:  # else it was told before: a position behind a lost tail stays until newer entries come
-            gaps.append(Gap(stream, min(start.id, tip.last), start.id, start.n - n, "tail"))
-    elif tip.trimmed > start.n:
-        gone = tip.trimmed if known is None else min(tip.trimmed, known)
-        first = tip.first if tip.length else tip.last
-        if gone > start.n:
-            gaps.append(Gap(stream, start.id, min(first, through), gone - start.n, "trimmed"))
-        n = max(n, gone)
+    n, gaps = _before(stream, start, tip, through, known, look)
     ranges = list(look.runs(stream, start.id, through, limit)) if through > start.id else []
     planned = _count(ranges)
     if limit is not None and ranges and ranges[-1].through < through:
         return StreamPlan(Position(ranges[-1].through, n + planned), ranges, gaps)
     end_id = max(start.id, through)
-    if known is None:
+    if known is None or n + planned == known:
         return StreamPlan(Position(end_id, n + planned), ranges, gaps)
-    if n + planned != known:
-        reason = "tail" if n + planned > known else "missing"
-        gaps.append(Gap(stream, start.id, end_id, abs(n + planned - known), reason))
+    if goal.through is not None and goal.n is not None:
+        stands = _added_up_to(stream, goal.through, tip, look)
+        if stands < goal.n:
+            gaps = [gap for gap in gaps if gap.reason != "tail"]
+            if n + planned < stands:
+                gaps.append(Gap(stream, start.id, end_id, stands - n - planned, "missing"))
+            return StreamPlan(Position(goal.through, goal.n), ranges, gaps)
+    if n + planned > known:
+        gaps.append(Gap(stream, start.id, start.id, n + planned - known, "tail"))
+    else:
+        gaps.append(Gap(stream, start.id, end_id, known - n - planned, "missing"))
     return StreamPlan(Position(end_id, known), ranges, gaps)
+
+
+def _passed(stream: str, start: Position, goal: Goal) -> StreamPlan:
+    """The plan for a goal that `start` has reached. One with a lesser count says that a tail was lost since."""
+    if goal.through == start.id and goal.n is not None and goal.n < start.n:
+        gap = Gap(stream, start.id, start.id, start.n - goal.n, "tail")
+        return StreamPlan(Position(start.id, goal.n), [], [gap])
+    return StreamPlan(start, [], [])
+
+
+def _before(  # noqa: PLR0917 - what a plan knows
+    stream: str, start: Position, tip: Tip, through: EntryId, known: int | None, look: Look
+) -> tuple[int, list[Gap]]:
+    """Entries added up to `start` by the store's count of now, or up to the first that is held; and what that lacks."""
+    if tip.added < start.n or tip.last < start.id:
+        n = _added_up_to(stream, start.id, tip, look)
+        if n < start.n:  # else it was told before: a position behind a lost tail stays until newer entries come
+            return n, [Gap(stream, min(start.id, tip.last), start.id, start.n - n, "tail")]
+        return n, []
+    gone = tip.trimmed if known is None else min(tip.trimmed, known)
+    if gone <= start.n:
+        return start.n, []
+    first = tip.first if tip.length else tip.last
+    return gone, [Gap(stream, start.id, min(first, through), gone - start.n, "trimmed")]
+
+
+def _added_up_to(stream: str, at: EntryId, tip: Tip, look: Look) -> int:
+    """Entries added up to an id, by what the store holds behind it."""
+    return tip.added - (_count(look.runs(stream, at, tip.last, None)) if tip.last > at else 0)
 
 
 def share_out(lags: Mapping[str, int], budget: int) -> dict[str, int]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from .counting import Count
 from .decoding import RawEntry, decode_page, fast, gap_row, to_batch
-from .offsets import EntryId, Gap, Position, Range, Tip, entry_id
+from .offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip, entry_id
 from .planning import TO_THE_TIP, Goal, StreamPlan, plan_stream, share_out
 from .schemas import MALFORMED, Kind
 from .scripts import INDEX, TIP, WALK
@@ -70,7 +71,7 @@ class Reader:
 
     def position(self, stream: str, at: EntryId, tip: Tip) -> Position:
         """Behind the entry `at` of a stream, with the count that belongs to it by the store's own."""
-        behind = sum(piece.entries for piece in self.runs(stream, at, tip.last, None)) if at < tip.last else 0
+        behind = sum(piece.entries for piece in self.runs(stream, at, tip.last, None, tip.last)) if at < tip.last else 0
         return Position(at, tip.added - behind)
 
     def plan(
@@ -92,58 +93,72 @@ class Reader:
             shares = dict.fromkeys(tips, 0) | share_out(lags, limit)
         return {
             stream: plan_stream(
-                stream, begins[stream], tip, self, goal=(goals or {}).get(stream, TO_THE_TIP), limit=shares[stream]
+                stream,
+                begins[stream],
+                tip,
+                _Look(self, (tip or NO_STREAM).last),
+                goal=(goals or {}).get(stream, TO_THE_TIP),
+                limit=shares[stream],
             )
             for stream, tip in tips.items()
         }
 
-    def read(self, ranges: Iterable[Range], gaps: Iterable[Gap] = ()) -> Iterator[Any]:
+    def read(self, ranges: Iterable[Range], gaps: Iterable[Gap] = (), *, tails_are_told: bool = False) -> Iterator[Any]:
         """`pyarrow.RecordBatch`es: a row for each gap, then one for each entry, ranges in order (PM-11).
 
+        `tails_are_told`: another plan follows from where these ranges end, and tells what the store lost before that.
         Raises DataLossError at the first gap or malformed entry if the options say so.
         """
-        found = list(gaps)
-        self._heed(found)
-        if found:
-            yield to_batch(self._kind, [gap_row(gap) for gap in found])
+        yield from self._told(list(gaps))
         rows: list[RawEntry] = []
         for piece in ranges:
-            seen = 0
+            count = Count(piece, consecutive=self._kind is not Kind.LOG_META)
             for page in self._pages(piece):
-                seen += len(page)
+                yield from self._told(count.take(page))
                 rows += page
                 if len(rows) >= self._options.page_count:
                     yield self._batch(rows)
                     rows = []
-            if seen != piece.entries:
-                reason = "missing" if seen < piece.entries else "tail"
-                gap = Gap(piece.stream, piece.after, piece.through, abs(piece.entries - seen), reason)
-                self._heed([gap])
-                yield to_batch(self._kind, [gap_row(gap)])
+            short = count.end()
+            if not (short and tails_are_told and self._lost_tail(piece)):
+                yield from self._told(short)
         if rows:
             yield self._batch(rows)
 
-    def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
-        """Ranges of the first `limit` entries in (`after`, `through`]; see `planning.Look`."""
+    def runs(
+        self, stream: str, after: EntryId, through: EntryId, limit: int | None, last: EntryId | None = None
+    ) -> Iterator[Range]:
+        """Ranges of the first `limit` entries in (`after`, `through`]; see `planning.Look`.
+
+        `last` is the stream's last entry, where that is known: any other `through` may be an id that no entry has.
+        """
         if limit is not None and limit <= 0:
             return iter(())
-        walk = self._walked if self._kind is Kind.LOG_META else self._consecutive
-        return walk(stream, after, through, limit)
+        if self._kind is Kind.LOG_META:
+            return self._walked(stream, after, through, limit)
+        return self._consecutive(stream, after, through, limit, last)
 
-    def _consecutive(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
+    def _consecutive(
+        self, stream: str, after: EntryId, through: EntryId, limit: int | None, tip: EntryId | None
+    ) -> Iterator[Range]:
         """One range for each epoch: sequence numbers leave no hole inside one (SR-7), so the end is computed (PM-9)."""
         while after < through and (limit is None or limit > 0):
             walked = self._walk(stream, after, through, 1)
             if walked is None:
                 return
             first = walked[0]
-            last = through if first.epoch == through.epoch else self._last_of(stream, first.epoch)
+            if first.epoch != through.epoch:
+                last = self._last_of(stream, f"({first.epoch + 1}-0", first)
+            else:
+                last = through if through == tip else self._last_of(stream, str(through), first)
             count = last.seq - first.seq + 1
             if limit is not None:
                 count = min(count, limit)
                 limit -= count
             end = EntryId(first.epoch, first.seq + count - 1)
             yield Range(stream, first.before, end, count)
+            if first.epoch == through.epoch:
+                return
             after = end
 
     def _walked(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
@@ -162,9 +177,10 @@ class Reader:
         reply = self._store.primary.call(stream, "EVAL_RO", WALK, 1, stream, f"({after}", str(through), count)
         return (entry_id(reply[0]), entry_id(reply[1]), reply[2]) if reply else None
 
-    def _last_of(self, stream: str, epoch: int) -> EntryId:
-        reply = self._store.primary.call(stream, "XREVRANGE", stream, f"({epoch + 1}-0", "-", "COUNT", 1)
-        return entry_id(reply[0][0]) if reply else EntryId(epoch, 0)
+    def _last_of(self, stream: str, through: str, first: EntryId) -> EntryId:
+        """The last entry up to an id; `first` where all have gone since that was seen."""
+        reply = self._store.primary.call(stream, "XREVRANGE", stream, through, str(first), "COUNT", 1)
+        return entry_id(reply[0][0]) if reply else first
 
     def _pages(self, piece: Range) -> Iterator[list[RawEntry]]:
         """Pages of a range; what a replica does not have yet comes from the primary."""
@@ -184,6 +200,17 @@ class Reader:
                     return
                 store = store.primary
 
+    def _lost_tail(self, piece: Range) -> bool:
+        """Whether the store lost the end of a range: trimming would have taken what is held before it first.
+
+        Whoever writes behind a loss is another owner, with an epoch of its own (SR-4).
+        """
+        tip = self.tips([piece.stream])[piece.stream]
+        if tip is None or tip.last < piece.through:
+            return True
+        held = tip.length > 0 and tip.first <= piece.through
+        return self._kind is not Kind.LOG_META and held and tip.last.epoch > piece.through.epoch
+
     def _batch(self, rows: Sequence[RawEntry]) -> Any:
         if self._fast:
             batch = fast.decode_fast(rows, light=self._options.light)
@@ -197,9 +224,25 @@ class Reader:
                 raise DataLossError(f"entry {rows[at].id} of {rows[at].stream} is no record: {bad}")
         return batch
 
+    def _told(self, gaps: Sequence[Gap]) -> Iterator[Any]:
+        self._heed(gaps)
+        if gaps:
+            yield to_batch(self._kind, [gap_row(gap) for gap in gaps])
+
     def _heed(self, gaps: Sequence[Gap]) -> None:
         if gaps and self._options.fail_on_data_loss:
             raise DataLossError(f"{gaps[0].stream} lost entries: {gaps[0].text}")
+
+
+class _Look(NamedTuple):
+    """What a plan asks of a stream whose last entry is known."""
+
+    reader: Reader
+    last: EntryId
+
+    def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
+        """See `planning.Look`."""
+        return self.reader.runs(stream, after, through, limit, self.last)
 
 
 def lag(start: Position, tip: Tip | None) -> int:

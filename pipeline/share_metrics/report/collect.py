@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -24,8 +24,9 @@ from share_metrics.metrics import (
 )
 from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
+from share_metrics.metrics.stalls import deletions, last_known, last_lag
 
-from .model import SHOWN_MAX, PartitionLine, Point, Report
+from .model import SHOWN_MAX, Counts, PartitionLine, Point, Report
 
 #: How far before the report's time all rows are read; of what is older, where share-partitions stood (PM-32).
 READ_BACK: Final = timedelta(hours=1)
@@ -48,53 +49,94 @@ def collect(  # noqa: PLR0917 - what a report is made of
 ) -> Report:
     """The report from `begin` to `end` (exclusive), from rows of the kinds `share_state` and `group`.
 
-    With `logs` lag has seconds too, and is known where leaders did not write it.
-    Share-partitions show what they did then; idle windows are filled. Rows without a time, as gaps, always count.
+    It is of whole windows: `begin` is rounded down and `end` up. With `logs` lag has seconds too, and is known where
+    leaders did not write it. Share-partitions show what they did then; idle windows are filled up to the end, whether
+    anybody wrote by then or not. Rows without a time, as gaps, always count.
     """
+    begin, end = _whole_windows(begin, end, window_s)
     # Found once: everything below asks for these rows.
     states = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)).localCheckpoint()
     groups = until(groups, F.lit(end)).localCheckpoint()
     names = _names(groups)
-    windows = _lagging(progress(states, window_s), logs, window_s).localCheckpoint()
-    filled = fill_windows(windows, window_s).localCheckpoint()
+    windows = progress(states, window_s)
+    windows = (windows if logs is None else with_log_ends(windows, logs.ends, window_s)).localCheckpoint()
+    filled = fill_windows(windows, window_s, begin, end, _deletions(states, window_s))
+    filled = filled.withColumn("last_lag", last_lag()).withColumn("last_spso", last_known("spso")).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
-    lines = _lines(windows.where(here), filled.where(here), names)
+    stood = _lagging(_stood(filled.where(here)), logs, window_s)
+    lines = _lines(windows.where(here), filled.where(here), stood, names)
     replay = replayed(states, window_s).localCheckpoint()
+    suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
+    still = stalls(filled, members).where(here).localCheckpoint()
     both = quality(states).unionByName(quality(groups))
     lost = gaps(states).unionByName(gaps(groups))
+    form = "%Y-%m-%d %H:%M" if window_s % 60 == 0 else "%Y-%m-%d %H:%M:%S"
     return Report(
-        begin.strftime("%Y-%m-%d %H:%M"),
-        end.strftime("%Y-%m-%d %H:%M"),
+        begin.strftime(form),
+        end.strftime(form),
         window_s,
         lines,
-        poison=_rows(poison_of(replay).orderBy(F.desc("last_seen"), *KEY, "offset"), names),
-        stalls=_rows(stalls(filled, members).where(here).orderBy(F.desc("window"), *KEY), names),
+        poison=_rows(suspects.orderBy(F.desc("last_seen"), *KEY, "offset"), names),
+        stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names),
         groups=_rows(_group_totals(members.where(here)).orderBy("group_id")),
         skew=_rows(shard_skew(states).orderBy(F.desc("entries"), "stream")),
         quality=_rows(both.orderBy("stream")),
         gaps=_rows(lost.orderBy("stream", "from_id", "to_id")),
         incomplete=replay_windows_of(replay).where("incomplete").where(here).count(),
+        counts=_counts(both, still, suspects),
     )
 
 
-def _lagging(windows: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
+def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datetime, datetime]:
+    """The windows that hold any of that time, in UTC."""
+    first, last = begin.timestamp() // window_s, -(-end.timestamp() // window_s)
+    return datetime.fromtimestamp(first * window_s, UTC), datetime.fromtimestamp(last * window_s, UTC)
+
+
+def _deletions(states: DataFrame, window_s: int) -> DataFrame:
+    """Without a look at all rows where nothing was deleted."""
+    if states.where("record_type = 'tombstone'").isEmpty():
+        states = states.limit(0)
+    return deletions(states, window_s)
+
+
+def _lagging(stood: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
     if logs is None:
-        return windows.withColumn("lag_seconds", F.lit(None).cast("double"))
-    return lag_seconds(with_log_ends(windows, logs.ends, window_s), logs.batches, window_s)
+        return stood.withColumn("lag_seconds", F.lit(None).cast("double"))
+    return lag_seconds(stood, logs.batches, window_s)
+
+
+def _counts(both: DataFrame, still: DataFrame, suspects: DataFrame) -> Counts:
+    """What there is in all: pages hold few rows, and what is counted must not depend on which."""
+    entries = both.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("lost", "quarantined", "unknown")))
+    windows = still.agg(
+        F.count("*").alias("stalls"),
+        F.count(F.when(F.col("kind") == "stalled", 1)).alias("stalled"),
+        F.count_distinct(*KEY).alias("standing"),
+    )
+    return Counts(**entries.collect()[0].asDict(), **windows.collect()[0].asDict(), poison=suspects.count())
 
 
 def _names(groups: DataFrame) -> dict[str, str]:
     return {row["topic_id"]: row["topic_name"] for row in topic_names(groups).collect()}
 
 
-def _lines(windows: DataFrame, filled: DataFrame, names: dict[str, str]) -> list[PartitionLine]:
-    totals = windows.groupBy(*KEY).agg(
-        *(F.sum(name).alias(name) for name in _SUMMED),
-        F.max_by("spso", "window").alias("spso"),
-        F.max_by("lag", F.when(F.col("lag").isNotNull(), F.col("window"))).alias("lag"),
-        F.max_by("lag_seconds", "window").alias("lag_seconds"),
+def _stood(filled: DataFrame) -> DataFrame:
+    """Where each share-partition stood at the end, as far as it was known, however long ago; and its last window."""
+    return filled.groupBy(*KEY).agg(
+        F.max_by("last_spso", "window").alias("spso"),
+        F.max_by("last_lag", "window").alias("lag"),
+        F.max("window").alias("window"),
     )
+
+
+def _lines(windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[str, str]) -> list[PartitionLine]:
+    summed = windows.groupBy(*KEY).agg(*(F.sum(name).alias(name) for name in _SUMMED), F.lit(True).alias("written"))
+    # Who wrote nothing did nothing; who wrote and did not count did who knows how much.
+    idle = F.col("written").isNull()
+    done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in _SUMMED]
+    totals = stood.join(summed, [*KEY], "left").select(*KEY, "spso", "lag", "lag_seconds", *done)
     ordered = [row.asDict() for row in totals.orderBy(F.desc_nulls_last("lag"), *KEY).collect()]
     worst = {tuple(row[name] for name in KEY) for row in ordered[:SHOWN_MAX]}
     points: dict[tuple[Any, ...], list[Point]] = {key: [] for key in worst}

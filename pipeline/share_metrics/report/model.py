@@ -44,8 +44,28 @@ class PartitionLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """How much there is in all, of which a page may hold less.
+
+    `stalls` are windows of share-partitions that stood still, `stalled` those of groups with members, `standing` the
+    share-partitions; `lost`, `quarantined` and `unknown` are entries, `poison` offsets.
+    """
+
+    lost: int = 0
+    stalls: int = 0
+    stalled: int = 0
+    standing: int = 0
+    poison: int = 0
+    quarantined: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Everything on the page. Share-partitions stand with the largest lag first."""
+    """Everything on the page. Share-partitions stand with the largest lag first.
+
+    `counts` are given where rows were left out; else the rows are counted.
+    """
 
     begin: str
     end: str
@@ -58,20 +78,35 @@ class Report:
     quality: Sequence[Row] = field(default_factory=tuple)
     gaps: Sequence[Row] = field(default_factory=tuple)
     incomplete: int = 0
+    counts: Counts | None = None
+
+    @property
+    def found(self) -> Counts:
+        """How much was found of what should not be."""
+        return self.counts or Counts(
+            sum(gap["lost"] for gap in self.gaps),
+            len(self.stalls),
+            sum(stall["kind"] == "stalled" for stall in self.stalls),
+            len({stall["name"] for stall in self.stalls}),
+            len(self.poison),
+            sum(row["quarantined"] for row in self.quality),
+            sum(row["unknown"] for row in self.quality),
+        )
 
     @property
     def lost(self) -> int:
         """Entries that were lost."""
-        return sum(gap["lost"] for gap in self.gaps)
+        return self.found.lost
 
     @property
     def light(self) -> str:
         """`red` where something stands still or is lost, `amber` where somebody should look, else `green`."""
-        if self.lost or any(stall["kind"] == "stalled" for stall in self.stalls):
+        found = self.found
+        if found.lost or found.stalled:
             return "red"
-        doubtful = sum(row["quarantined"] + row["unknown"] for row in self.quality)
+        doubtful = found.quarantined + found.unknown
         odd = sum(line.anomalies for line in self.partitions)
-        return "amber" if self.stalls or self.poison or self.incomplete or doubtful or odd else "green"
+        return "amber" if found.stalls or found.poison or self.incomplete or doubtful or odd else "green"
 
 
 def totals(report: Report) -> dict[str, int]:
@@ -80,6 +115,5 @@ def totals(report: Report) -> dict[str, int]:
     `quarantined` and `unknown` are entries that are no records, and records that this build does not know (PM-64).
     """
     counted = {name: sum(getattr(line, name) or 0 for line in report.partitions) for name in (*_TOTALS, "lag")}
-    found = {"poison": len(report.poison), "stalls": len(report.stalls), "lost": report.lost}
-    found |= {name: sum(row[name] for row in report.quality) for name in ("quarantined", "unknown")}
+    found = {name: getattr(report.found, name) for name in ("poison", "stalls", "lost", "quarantined", "unknown")}
     return {"share_partitions": len(report.partitions)} | counted | found

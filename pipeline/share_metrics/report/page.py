@@ -66,10 +66,12 @@ def render(report: Report) -> str:
         "<h2>Acknowledgements</h2>",
         _mix(shown),
         "<h2>Poison candidates</h2>",
+        _of_more(report.poison, report.found.poison),
         _table(("offset", "share-partition", "state", "deliveries", "first seen", "last seen", "released"),
                ((row["offset"], row["name"], row["delivery_state"], row["delivery_count"], row["first_seen"],
                  row["last_seen"], row["times_released"]) for row in report.poison)),
         "<h2>Stalls</h2>",
+        _of_more(report.stalls, report.found.stalls),
         _table(("share-partition", "window", "lag", "still for s", "kind"),
                ((row["name"], row["window"], row["lag"], row["still_s"], row["kind"]) for row in report.stalls)),
         "<h2>Groups and rebalances</h2>",
@@ -92,7 +94,6 @@ def render(report: Report) -> str:
 
 def _summary(report: Report) -> str:
     sums = totals(report)
-    stalled = len({row["name"] for row in report.stalls})
     done = (
         f"{sums['accepted']:,} accepted, {sums['released']:,} released, {sums['rejected']:,} rejected, "
         f"{sums['timed_out']:,} timed out, {sums['limited']:,} over the limit; "
@@ -100,7 +101,7 @@ def _summary(report: Report) -> str:
     )
     tiles = (
         ("records finished", sums["finished"]), ("records of lag", sums["lag"]),
-        ("share-partitions", sums["share_partitions"]), ("standing still", stalled),
+        ("share-partitions", sums["share_partitions"]), ("standing still", report.found.standing),
         ("poison candidates", sums["poison"]), ("entries lost", sums["lost"]),
     )  # fmt: skip
     shown = "".join(f"<div><b>{number:,}</b> {words}</div>" for words, number in tiles)
@@ -159,6 +160,10 @@ def _quality(report: Report) -> str:
         f"<p>{report.incomplete:,} windows of share-partitions are incomplete: a replay had no snapshot there.</p>"
         f"<h3>Gaps</h3>{gaps}{_fold('Counts by stream', counts)}"
     )
+
+
+def _of_more(rows: Sequence[Any], found: int) -> str:
+    return f'<p class="dim">{len(rows):,} of {found:,} are shown.</p>' if found > len(rows) else ""
 
 
 def _fold(words: str, inner: str) -> str:

@@ -117,6 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, told: SourceOptions) -> None:
         self._told = told
         self._target: dict[str, Position] | None = None
+        self._earliest: dict[str, Position] = {}  # of streams that no checkpoint has yet, as they were when planned
         self._publisher = told.publisher()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -147,6 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 goals = {stream: Goal(end.id, end.n) for stream, end in self._target.items()}
             tips = reader.tips([stream for stream in streams if self._target is None or stream in goals])
             rows = None if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", None)
+            self._earliest = {stream: tip.earliest for stream, tip in tips.items() if tip and stream not in begins}
             plans = reader.plan(begins, tips, goals, rows)
             if self._publisher is not None:
                 self._publisher.publish(store, begins)
@@ -161,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks between two offsets; what is gone since they were planned becomes a gap (PM-11)."""
         told = self._told
         ends = from_offsets(end)
-        begins = from_offsets(start)
+        begins = self._earliest | from_offsets(start)
         ends = {stream: at for stream, at in ends.items() if begins.get(stream) != at}
         with told.store() as store:
             reader = Reader(store, told.kind, told.read_options)
@@ -177,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Batches of one task."""
-        return _read(self._told, partition)
+        return _read(self._told, partition, tails_are_told=True)
 
     def _latest(self) -> dict[str, Position]:
         told = self._told
@@ -210,17 +212,18 @@ def _tasks(plans: Mapping[str, StreamPlan], told: SourceOptions) -> list[InputPa
     return [ReadTask((), gaps), *tasks] if gaps else tasks
 
 
-def _read(told: SourceOptions, partition: InputPartition) -> Iterator[Any]:
+def _read(told: SourceOptions, partition: InputPartition, *, tails_are_told: bool = False) -> Iterator[Any]:
     if not isinstance(partition, ReadTask):
         return
     with told.store() as store:
-        yield from Reader(store, told.kind, told.read_options).read(partition.ranges, partition.gaps)
+        reader = Reader(store, told.kind, told.read_options)
+        yield from reader.read(partition.ranges, partition.gaps, tails_are_told=tails_are_told)
 
 
 def _wanted(one: Filter, column: str) -> frozenset[str] | None:
     """The values that a filter allows a column, None when it says nothing about it."""
     if isinstance(one, EqualTo) and one.attribute == (column,):
-        return frozenset([one.value])
+        return frozenset({one.value} - {None})
     if isinstance(one, In) and one.attribute == (column,):
-        return frozenset(one.value)
+        return frozenset(set(one.value) - {None})  # which nothing equals, and which lies in no stream
     return None

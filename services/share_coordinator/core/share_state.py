@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import NO_STATS, UNSET_OFFSET, StateBatch, WriteStats, combine, merge_into
+from kip932.state_batches import NO_STATS, UNSET_OFFSET, StateBatch, WriteStats, combine, merge_count, merge_into
 from share_coordinator.core.records import NO_LEADER_EPOCH, UNKNOWN_COUNT, ShareSnapshot, ShareUpdate
 
 
@@ -102,7 +102,9 @@ def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
         leader_epoch=leader[0],
         generation=leader[1],
         start_offset=start_offset,
-        delivery_complete_count=_complete_count(state, record),
+        delivery_complete_count=merge_count(
+            state.start_offset, state.delivery_complete_count, record.start_offset, record.delivery_complete_count
+        ),
         batches=tuple(merge_into(state.batches, record.batches, start_offset)),
         create_ms=state.create_ms,
         write_ms=state.write_ms,
@@ -110,15 +112,6 @@ def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
         fence_state_epoch=state.fence_state_epoch,
         updates=state.updates + 1,
     )
-
-
-def _complete_count(state: ShareState, record: ShareUpdate) -> int:
-    """SC-42: a count belongs to a start offset, so one that was counted from further back says nothing."""
-    if record.start_offset < state.start_offset:
-        return state.delivery_complete_count
-    if record.start_offset == state.start_offset:
-        return max(state.delivery_complete_count, record.delivery_complete_count)
-    return record.delivery_complete_count
 
 
 def _orphan(record: ShareUpdate, pair: tuple[int, int]) -> ShareState:

@@ -27,8 +27,8 @@ class Sum:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call":
             for name, value in report.user_properties:
-                if name == PROPERTY and isinstance(value, Account):
-                    self.total += value
+                if name == PROPERTY and isinstance(value, list):
+                    self.total += Account(*value)
 
 
 def main() -> int:

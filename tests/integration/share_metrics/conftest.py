@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from share_metrics import job
 from share_metrics.java import NoJavaError, java_home
 from share_metrics.spark import build_session
+from share_metrics.spark.session import QUIET
 
 from .world import World, running
 
@@ -22,7 +23,7 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.driver.memory": "700m",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss2m",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss2m {QUIET}",
 }
 
 

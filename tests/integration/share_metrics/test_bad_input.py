@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import pytest
@@ -64,6 +65,7 @@ def test_without_a_java_that_will_do_one_line_says_so(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     for name, value in (runtime(tmp_path / "java", banner) if banner else {}).items():
         monkeypatch.setenv(name, value)
+    (tmp_path / "raw" / "share_state" / "batch=00000000").mkdir(parents=True)
     for result in (
         ingest(world, tmp_path / "data"),
         CliRunner().invoke(metrics, ["report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")]),
@@ -129,3 +131,74 @@ def test_what_is_no_record_is_counted_and_a_clock_that_runs_back_loses_nothing(
     entries, claims, noops, quarantined, unknown, gaps, lost = 10, 2, 0, 2, 1, 0, 0
     cells = (entries, claims, noops, quarantined, unknown, gaps, lost)
     assert f"<td>{S0}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) in page
+
+
+@pytest.mark.rule("PM-39")
+def test_a_batch_that_spark_cannot_write_ends_with_its_cause_in_one_line(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    of_cluster(world, "c")
+    in_the_way = tmp_path / "raw" / "share_state"
+    in_the_way.parent.mkdir()
+    in_the_way.touch()
+    told = ingest(world, tmp_path)
+    assert told.exit_code == 1
+    last = told.output.splitlines()[-1]
+    assert last.startswith("Error: a query ended; what was confirmed is kept, run it again. Spark says: ")
+    assert str(in_the_way) in last
+    assert "ParentNotDirectoryException" in last
+    assert "\tat " not in told.output
+    in_the_way.unlink()
+    assert ingest(world, tmp_path).exit_code == 0
+    assert stored(spark, tmp_path, Kind.SHARE_STATE).count() == 3
+
+
+@pytest.mark.rule("PM-38", "PM-39")
+def test_a_port_that_is_taken_is_told_before_spark_begins(world: World, tmp_path: Path) -> None:
+    world.make_cluster(state_shards=1)
+    with socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        told = ingest(world, tmp_path, "--metrics-port", str(port))
+    assert told.exit_code == 1
+    assert told.output == (
+        f"Error: gauges cannot be served at 127.0.0.1:{port}: Address already in use; give another port with "
+        "--metrics-port, 0 for any free one, or another address with --metrics-host\n"
+    )
+
+
+@pytest.mark.rule("PM-39")
+def test_a_report_of_files_that_spark_cannot_read_ends_with_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    hour = tmp_path / "raw" / "share_state" / "batch=00000000" / "dt=1970-01-01" / "hour=00"
+    hour.mkdir(parents=True)
+    (hour / "part-0.zstd.parquet").write_bytes(b"half a file")
+    told = CliRunner().invoke(metrics, ["report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")])
+    assert told.exit_code == 1
+    assert "Traceback" not in told.output
+    last = told.output.splitlines()[-1]
+    assert last.startswith("Error: Spark could not do it: ")
+    assert "is not a Parquet file" in last
+
+
+@pytest.mark.rule("PM-39")
+def test_a_report_on_what_nobody_ingested_says_so_before_spark_starts(tmp_path: Path) -> None:
+    words = ["report", "--data", str(tmp_path / "typo"), "--out", str(tmp_path / "report.html")]
+    told = CliRunner().invoke(metrics, words)
+    assert told.exit_code == 1
+    assert "Starting Spark" not in told.output
+    assert told.output.splitlines()[-1].startswith(f"Error: nothing was ingested into {tmp_path / 'typo'} yet; run ")
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.rule("PM-11", "PM-39")
+@pytest.mark.usefixtures("spark")
+def test_an_ingest_says_what_was_lost(world: World, tmp_path: Path) -> None:
+    world.make_cluster(state_shards=1)
+    Log(world, S0).state(snapshot(0), update(4), update(5))
+    assert json.loads(ingest(world, tmp_path, "--output", "json").stdout)["lost"] == 0
+    Log(world, S0, epoch=2).state(snapshot(6), update(7), update(8))
+    world.redis.xtrim(S0, minid="2-3", approximate=False)
+    told = ingest(world, tmp_path, "--output", "json")
+    assert json.loads(told.stdout)["lost"] == 3
+    assert f"3 entries of all that belongs into {tmp_path} were lost before they were read" in told.stderr

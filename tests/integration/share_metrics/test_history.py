@@ -17,7 +17,7 @@ from share_coordinator.core.records import ShareRecord
 from share_metrics import job, tables
 from share_metrics.commands import metrics
 from share_metrics.compaction import compact
-from share_metrics.folders import FolderError, owned, visible
+from share_metrics.folders import FolderError, checkpoints, noted, owned, positions_of, visible
 from share_metrics.ingest import Source, Watch, start, stored, write_batch
 from share_metrics.job import Cluster, Exposition, Job, run
 from share_metrics.log_samples import sample, samples
@@ -56,7 +56,9 @@ def test_small_batches_become_one_folder_and_no_row_is_lost_or_doubled(
     folders = visible(tmp_path, STATE)
     assert compact(spark, tmp_path, STATE, at_least=len(folders) + 1) is None
     made = compact(spark, tmp_path, STATE)
+    assert made is not None
     assert visible(tmp_path, STATE) == [made]
+    assert positions_of(made) == noted(tmp_path, STATE, len(folders) - 1) != ""
     assert all(folder.exists() for folder in folders)  # a report that reads them goes on
     assert ids(spark, tmp_path) == before
     log.state(update(20))
@@ -100,6 +102,37 @@ class Batches:
         rows = states(self._spark, self._told).where(F.col("seq") > before)
         write_batch(self._spark, self._data, STATE, rows, self._number, Watch())
         self._number += 1
+
+
+@pytest.mark.rule("PM-36")
+def test_a_batch_that_cannot_be_written_leaves_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("share_metrics.ingest.POSITIONS", "no/such")
+    with pytest.raises(FileNotFoundError, match="no/such"):
+        Batches(spark, tmp_path).add((0, update(0)))
+    assert list((tmp_path / "raw" / "share_state").iterdir()) == []
+
+
+@pytest.mark.rule("PM-35")
+def test_what_was_put_together_stays_for_a_report_that_has_begun(spark: SparkSession, tmp_path: Path) -> None:
+    """Jobs of cron end every few minutes, each with a look at how many batches there are."""
+    batches = Batches(spark, tmp_path)
+    done = checkpoints(tmp_path, STATE) / "commits"
+    done.mkdir(parents=True)
+    for number in range(3):
+        batches.add((number, update(number)))
+        (done / str(number)).touch()
+    report = stored(spark, tmp_path, STATE)
+    singles = visible(tmp_path, STATE)
+    made = compact(spark, tmp_path, STATE, at_least=3)
+    assert compact(spark, tmp_path, STATE, at_least=100) is None
+    assert report.count() == 3
+    tomorrow = datetime.now(UTC) + timedelta(days=1, minutes=1)
+    assert compact(spark, tmp_path, STATE, at_least=100, now=tomorrow) is None
+    assert not any(folder.exists() for folder in singles)
+    assert visible(tmp_path, STATE) == [made]
+    assert stored(spark, tmp_path, STATE).count() == 3
 
 
 @pytest.mark.rule("PM-2", "PM-35")
@@ -199,7 +232,7 @@ class Ran:
         self.told: list[str] = []
         exposition = Exposition(0, "127.0.0.1", folder / "gauges.prom")
         told = Job(Source(world.url), self.data, log_meta=True)
-        self.counts = run(told, exposition, Cluster("local[1]"), self.told.append)
+        self.counts, self.lost = run(told, exposition, Cluster("local[1]"), self.told.append)
         self.gauges = (folder / "gauges.prom").read_text()
 
 
@@ -210,11 +243,23 @@ def ran(spark: SparkSession, server: World, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.rule("PM-38", "PM-39", "PM-65")
 def test_a_job_shows_its_gauges_at_a_port_and_in_a_file(spark: SparkSession, ran: Ran) -> None:
-    assert ran.counts == {"share_state": 3, "group": 0, "log_meta": 2}
+    assert (ran.counts, ran.lost) == ({"share_state": 3, "group": 0, "log_meta": 2}, 0)
     assert any(words.startswith("Gauges for Prometheus are at http://127.0.0.1:") for words in ran.told)
     assert f'share_group_start_offset{{group="G1",partition="0",topic="{TOPIC_TEXT}"}} 7.0' in ran.gauges
     assert 'share_group_ingest_entries_behind{stream="{sgs:0}:log"} 0.0' in ran.gauges
     assert samples(spark, ran.data).count() == 1
+
+
+@pytest.mark.rule("PM-18")
+def test_a_job_that_finds_no_new_batch_samples_where_logs_end_all_the_same(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make_cluster(state_shards=1)
+    world.make_topic("orders", TOPIC, 1, 1)
+    Log(world, f"{{tp:{TOPIC_TEXT}:0}}:log").batch(0, 10)
+    for _ in range(2):
+        run(Job(Source(world.url), tmp_path, log_meta=True), Exposition(), Cluster("local[1]"), lambda words: None)
+    assert samples(spark, tmp_path).count() == 2
 
 
 @pytest.mark.rule("PM-35", "PM-39")

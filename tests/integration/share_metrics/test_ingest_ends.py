@@ -71,7 +71,7 @@ def ids(spark: SparkSession, data: Path) -> list[tuple[str, str]]:
 def once(spark: SparkSession, world: World, data: Path, ends: int, note: Note) -> None:
     """Every entry is there, once; the account of it is the test's to tell."""
     found = account(spark, world, data, ends=ends)
-    note(PROPERTY, found)
+    note(PROPERTY, list(found))
     assert (found.lost, found.doubled) == (0, 0), found
     assert found.rows == found.entries > 0
 

@@ -116,6 +116,6 @@ def test_a_killed_process_leaves_every_entry_once(
     # All that has been written since in one batch: it may be a lot.
     finish(start(spark, Source(world.url), data, [Kind.SHARE_STATE]))
     found = account(spark, world, data, kills=KILLS)
-    record_property(PROPERTY, found)
+    record_property(PROPERTY, list(found))
     assert (found.lost, found.doubled) == (0, 0), found
     assert found.rows == found.entries > 0

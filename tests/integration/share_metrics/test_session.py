@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
+from share_metrics.ingest import Source, start
 from share_metrics.job import Cluster
+from share_metrics.reader import Kind
+
+from .world import World, finish
 
 OPTIONS = {
     "spark.sql.shuffle.partitions": "1",
@@ -41,3 +48,18 @@ def test_commands_take_that_session_and_leave_it_so(spark: SparkSession) -> None
     assert command.sparkContext is spark.sparkContext
     assert command.sparkContext.master == "local[1]"
     assert options(spark) == OPTIONS
+
+
+@pytest.mark.rule("PM-76")
+def test_each_query_has_a_source_of_its_own(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """What Spark puts into a source's environment when a query begins must not reach a task of another's."""
+    world.make_cluster(state_shards=1)
+
+    manager: Any = spark._jsparkSession.sessionState().dataSourceManager()
+    identity: Any = spark.sparkContext._jvm.java.lang.System.identityHashCode  # type: ignore[union-attr] # it runs
+    maps = []
+    for number in range(2):
+        finish(start(spark, Source(world.url), tmp_path / str(number), [Kind.SHARE_STATE]))
+        maps.append(manager.lookupDataSource("redis_streams").dataSourceCls().envVars())
+    assert dict(maps[0]) == dict(maps[1])
+    assert identity(maps[0]) != identity(maps[1])

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, In
 from pyspark.sql.streaming.query import StreamingQuery
 
 from group_coordinator.core import records as r
 from kip932.ids import shard_index
+from share_metrics.spark.options import read_options
+from share_metrics.spark.source import BatchReader
 from tests.unit.share_metrics.worlds import snapshot, update
 
 from .world import Log, World
@@ -69,6 +72,21 @@ def test_filters_leave_out_streams_and_never_rows(spark: SparkSession, world: Wo
     rows = batch(spark, world, "group")
     assert [row.group_id for row in rows.where("group_id = 'g'").collect()] == ["g"]
     assert sorted(row.group_id for row in rows.where("group_id in ('g', 'h', 'i')").collect()) == ["g", "h"]
+
+
+@pytest.mark.rule("PM-15")
+def test_a_filter_that_names_nothing_names_no_stream(world: World) -> None:
+    """`IN ('g', NULL)` is pushed with None among its values, which no group is called."""
+    world.make_cluster(state_shards=1, group_shards=4)
+    for group in ("g", "h"):
+        Log(world, f"{{gc:{shard_index(group, 4)}}}:log").group(r.GroupMetadata(group, 1, 0, 1))
+    for column, value in (("group_id", "g"), ("stream", f"{{gc:{shard_index('g', 4)}}}:log")):
+        source = BatchReader(read_options({"url": world.url, "kind": "group"}))
+        assert source.pushFilters([In((column,), (value, None))])
+        read = [row for task in source.partitions() for made in source.read(task) for row in made.to_pylist()]
+        assert {row["group_id"] for row in read} == {None, "g"}
+        assert source.pushFilters([EqualTo((column,), None)])
+        assert source.partitions() == []
 
 
 @pytest.mark.rule("PM-77")

@@ -48,12 +48,15 @@ def daemon(name: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[by
 
 
 def told(port: int) -> dict[str, Any]:
-    """What the master's page says about its workers and applications; nothing while it is not up."""
+    """What the master's page says about its workers and applications; nothing while it is not up.
+
+    Its web server answers before it knows this page, with another one.
+    """
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=5) as page:
             found: dict[str, Any] = json.load(page)
             return found
-    except OSError:
+    except (OSError, json.JSONDecodeError):
         return {}
 
 

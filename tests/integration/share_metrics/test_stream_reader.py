@@ -72,6 +72,22 @@ def test_a_shard_that_comes_later_starts_at_its_earliest(world: World) -> None:
 
 
 @pytest.mark.rule("PM-8", "PM-11")
+def test_what_a_new_shard_loses_between_plan_and_tasks_is_a_gap(world: World) -> None:
+    world.make_cluster(state_shards=1)
+    Log(world, S0).state(update(1))
+    source = reader(world)
+    at, _ = trigger(source, source.initialOffset(), ReadMaxRows(100))
+    world.make_cluster(state_shards=2)
+    Log(world, S1).state(*(update(number) for number in range(9)))
+    world.redis.xtrim(S1, minid="1-2", approximate=False)
+    end = source.latestOffset(at, ReadMaxRows(100))
+    world.redis.xtrim(S1, minid="1-5", approximate=False)
+    found = [row for task in source.partitions(at, end) for made in source.read(task) for row in made.to_pylist()]
+    assert [json.loads(row["error"])["lost"] for row in found if row["record_type"] == "gap"] == [3]
+    assert [row["entry_id"] for row in found if row["record_type"] != "gap"] == [f"1-{seq}" for seq in range(5, 10)]
+
+
+@pytest.mark.rule("PM-8", "PM-11")
 def test_a_query_may_start_late_without_calling_that_a_loss(world: World) -> None:
     world.make_cluster(state_shards=1)
     log = Log(world, S0)

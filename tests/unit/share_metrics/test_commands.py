@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, PySparkValueError
 
+from share_metrics import job
 from share_metrics.commands import metrics, moment, query_failure, time_of
 from share_metrics.ingest import TRIGGER_S, Source
+from share_metrics.java import SparkStartError
 from share_metrics.job import Cluster, Job
 from share_metrics.reader import EntryId
+from share_metrics.report import Report
 from tests.contracts.deployment import free_port
 
 REPLAY = ("replay", "--group", "g", "--topic", "t", "--partition", "0")
@@ -51,6 +56,66 @@ def test_a_mistake_in_the_options_ends_with_2(arguments: list[str], words: str) 
     assert words in result.output
 
 
+@pytest.mark.rule("PM-39")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--textfile", "none/gauges.prom"], "there is no directory none to write gauges.prom into; make it, or give"),
+        (["--metrics-port", "65536"], "65536 is not in the range"),
+    ],
+)
+def test_where_gauges_cannot_be_shown_is_told_before_the_store_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = f"redis://127.0.0.1:{free_port()}"
+    result = CliRunner().invoke(metrics, ["ingest", "--store", store, "--data", "data", *options])
+    assert result.exit_code in {1, 2}
+    assert words in result.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.rule("PM-39")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Py4JError("An error occurred while trying to connect to the Java server"), "trying to connect to the Java"),
+        (
+            PySparkException("[X] x\n\tat org.apache.spark\nCaused by: java.io.EOFException: short"),
+            "EOFException: short",
+        ),
+        (PySparkValueError("no such master"), "no such master"),
+        (
+            SparkStartError("Spark did not start with master local[2]: no"),
+            "Spark did not start with master local[2]: no",
+        ),
+        (PermissionError(13, "Permission denied", "data/metrics"), "data/metrics cannot be used: Permission denied"),
+    ],
+)
+def test_a_report_that_spark_fails_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(job, "collected", fail)
+    result = CliRunner().invoke(metrics, ["report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")])
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert words in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.rule("PM-39")
+def test_a_page_that_cannot_be_written_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "collected", lambda *_: Report("", "", 60, ()))
+    result = CliRunner().invoke(metrics, ["report", "--data", "data", "--out", "/dev/full"])
+    assert result.exit_code == 1
+    assert (
+        result.output == "Error: /dev/full cannot be written: No space left on device; give another file with --out\n"
+    )
+
+
 @pytest.mark.rule("PM-39", "CM-73")
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("share_metrics.") and "commands" not in name]:
@@ -71,7 +136,7 @@ def test_a_job_runs_on_two_cores_of_this_machine_once_a_minute() -> None:
 def test_a_moment_is_a_time_or_an_entry() -> None:
     assert moment("17-3") == EntryId(17, 3)
     assert moment("2026-11-22T10:00") == datetime(2026, 11, 22, 10, tzinfo=UTC)
-    assert time_of("2026-11-22T10:00+02:00") == datetime(2026, 11, 22, 10, tzinfo=timezone(timedelta(hours=2)))
+    assert time_of("2026-11-22T12:00+02:00").isoformat() == "2026-11-22T10:00:00+00:00"  # a page says UTC
     assert moment(None) is None
 
 
@@ -81,10 +146,22 @@ def test_a_moment_is_a_time_or_an_entry() -> None:
     [
         ("[X]\n  pkg.DataLossError: s lost entries: {}\nmore", 3, "s lost entries: {}"),
         ("\npkg.StoreUnreachableError: the store is away", 4, "the store is away"),
-        ("\n  Python worker failed\n at x", 1, "Spark says: Python worker failed"),
+        ("\npkg.StoreReplyError: s: NOPERM no permission", 4, "s: NOPERM no permission"),
+        (
+            "\npkg.FolderError: d holds rows; restore those checkpoints\nmore",
+            1,
+            "d holds rows; restore those checkpoints",
+        ),
+        ("\npkg.NoClusterError: no cluster was made in it", 4, "no cluster was made in it"),
+        (
+            "\n  Python worker failed\n at x",
+            1,
+            "Spark says: Python worker failed (--conf spark.log.level=ERROR shows its stacks)",
+        ),
     ],
 )
 def test_a_query_that_ends_is_one_line_and_an_exit_status(words: str, status: int, message: str) -> None:
     failure = query_failure(RuntimeError(words))
     assert failure.exit_code == status
     assert failure.message.endswith(message)
+    assert failure.message.startswith("a query ended; ") or failure.message == message

@@ -187,6 +187,17 @@ def test_every_batch_has_the_very_schema_of_its_kind() -> None:
     assert not any(pa.types.is_decimal(field.type) for kind in Kind for field in schema_of(kind))
 
 
+@pytest.mark.rule("PM-5", "PM-11")
+@pytest.mark.parametrize("kind", list(Kind))
+def test_an_id_beyond_the_columns_breaks_no_page(kind: Kind) -> None:
+    at, stream = EntryId(2**64 - 1, 2**63), LOG if kind is Kind.LOG_META else STREAM
+    row = decode_page(kind, [RawEntry(stream, at, "C", claim_record(1, 2, "h:1", "n", 1_234))]).to_pylist()[0]
+    assert (row["record_type"], row["epoch"], row["seq"]) == ("malformed", 2**63 - 1, 2**63 - 1)
+    assert str(at) in row["error"]
+    gap = to_batch(kind, [gap_row(Gap(stream, EntryId(1, 1), at, 1, "missing"))]).to_pylist()[0]
+    assert (gap["entry_id"], gap["seq"]) == (str(at), 2**63 - 1)
+
+
 @pytest.mark.rule("PM-11")
 def test_a_gap_is_a_row_too() -> None:
     gap = Gap(STREAM, EntryId(1, 4), EntryId(2, 0), 3, "trimmed")

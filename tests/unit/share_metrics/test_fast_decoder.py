@@ -96,6 +96,16 @@ def test_a_page_of_everything_is_the_same_by_both() -> None:
     same([])
 
 
+@pytest.mark.rule("PM-5", "PM-68")
+@pytest.mark.parametrize("at", [EntryId(2**63, 1), EntryId(1, 2**63), EntryId(2**64 - 1, 2**64 - 1)])
+def test_an_id_that_no_owner_gives_is_quarantined_by_both(at: EntryId) -> None:
+    plain = [state_entry(EntryId(1, 1), snapshot(1)), state_entry(EntryId(2**63 - 1, 2**63 - 1), update(2))]
+    same([*plain, state_entry(at, update(3)), *plain])
+    batch = decode_page(Kind.SHARE_STATE, [*plain, state_entry(at, update(3))])
+    assert batch.column("record_type").to_pylist() == ["snapshot", "update", "malformed"]
+    assert batch.column("entry_id")[2].as_py() == str(at)
+
+
 class PanicError(BaseException):
     """What an extension raises that has found a mistake of its own."""
 

@@ -83,6 +83,18 @@ def test_a_reset_and_a_new_life_count_nothing_of_the_old_one() -> None:
     assert replay.windows[0].released_lb == 0
 
 
+@pytest.mark.rule("PM-59", "PM-63")
+def test_what_an_administrator_skips_has_not_become_final() -> None:
+    """A reset moves the start forward under a new state epoch; a write of the same epoch that does so has finished."""
+    released = snap(0, StateBatch(0, 9, 0, 1))
+    again = upd(None, StateBatch(0, 9, 0, 2), at=1_000_000)
+    for epoch, latencies in ((2, []), (1, [(8_000, 10)])):
+        first, last = released._replace(state_epoch=1), snap(500, at=9_000_000)._replace(state_epoch=epoch)
+        replay = played(first, again, last, upd(None, StateBatch(500, 500, 0, 1), at=9_000_000))
+        assert replay.windows[0].latencies_ms == latencies
+        assert (replay.windows[0].released_lb, replay.windows[0].incomplete) == (11, False)
+
+
 @pytest.mark.rule("PM-63")
 def test_an_offset_is_final_when_it_is_said_so_or_passed() -> None:
     tally = played(

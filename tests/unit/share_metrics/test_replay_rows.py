@@ -116,6 +116,19 @@ def test_a_gap_that_ends_at_an_entry_comes_before_it() -> None:
     assert [tally.incomplete for tally in found["g0", _TOPIC_TEXT, 0].windows.values()] == [False, True]
 
 
+@pytest.mark.rule("PM-59", "PM-63")
+def test_a_replay_hears_of_state_epochs() -> None:
+    key, wait = key_of(0, 0), StateBatch(0, 9, 0, 1)
+    records: list[ShareRecord] = [snapshot(0, key=key), update(batches=[wait], key=key)]
+    records.append(snapshot(500, key=key, state_epoch=2))
+    rows = [
+        decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), record, 1_000 * seq))
+        for seq, record in enumerate(records, start=1)
+    ]
+    (found,) = replays([to_batch(Kind.SHARE_STATE, rows)], MINUTE)
+    assert found["g0", _TOPIC_TEXT, 0].windows[0].latencies_ms == []
+
+
 @pytest.mark.rule("PM-7")
 def test_without_any_time_a_record_lies_at_the_beginning() -> None:
     row = row_of(0, 1, ("snapshot", 0, 1, 7, [], 1)) | {"ts": None}

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from share_metrics.report.model import PartitionLine, Point, Report, totals
+from share_metrics.report.model import Counts, PartitionLine, Point, Report, totals
 from share_metrics.report.page import render
 from share_metrics.report.svg import bar, chart
 
@@ -99,6 +99,21 @@ def test_the_light_says_how_things_are(fields: dict[str, object], light: str) ->
     made = report(**fields)
     assert made.light == light
     assert f'class="light {light}"' in render(made)
+
+
+@pytest.mark.rule("PM-37", "PM-64")
+def test_what_was_counted_is_told_however_few_rows_are_shown() -> None:
+    counts = Counts(lost=300, stalls=2_311, stalled=1, standing=211, poison=7, quarantined=2, unknown=3)
+    shown = [STALL | {"kind": "abandoned"}]
+    made = report(gaps=[GAP], stalls=shown, quality=[QUALITY], counts=counts)
+    assert made.light == "red"
+    named = {name: totals(made)[name] for name in ("lost", "stalls", "poison", "quarantined", "unknown")}
+    assert named == {"lost": 300, "stalls": 2_311, "poison": 7, "quarantined": 2, "unknown": 3}
+    page = render(made)
+    assert "<b>211</b> standing still" in page
+    assert "<b>300</b> entries lost" in page
+    assert "1 of 2,311 are shown." in page
+    assert "are shown" not in render(report(stalls=shown))
 
 
 @pytest.mark.rule("PM-37")

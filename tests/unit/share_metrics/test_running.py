@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from share_metrics.ingest import Running
 from share_metrics.reader import Kind
 
 KIND = Kind.SHARE_STATE
+
+
+def running_of(begin: Begin, *more: Kind, told: list[str] | None = None) -> Running:
+    return Running([KIND, *more], begin, lambda kind, why: None if told is None else told.append(f"{kind}: {why}"))
+
+
 LATE = "Python worker failed to connect back: nobody knows why"
 TWO = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7."
 
@@ -48,18 +55,20 @@ class Begin:
 @pytest.mark.rule("PM-36")
 def test_what_passes_is_waited_for_wherever_it_came_up() -> None:
     begin = Begin(LATE, Query(LATE), LATE, Query(TWO), Query())
-    running = Running([KIND], begin)
+    told: list[str] = []
+    running = running_of(begin, told=told)
     assert not running.wait(1)
     assert not running.wait(1)
     assert running.wait(1)
     assert begin.left == []
+    assert told == [f"{KIND}: {words}" for words in (LATE, LATE, LATE, TWO)]
 
 
 def test_no_worker_is_waited_for_for_ever() -> None:
     with pytest.raises(PySparkException, match="failed to connect back"):
-        Running([KIND], Begin(*[LATE] * 5))
+        running_of(Begin(*[LATE] * 5))
     begin = Begin(*[Query(LATE) for _ in range(6)])
-    running = Running([KIND], begin)
+    running = running_of(begin)
     for _ in range(4):
         assert not running.wait(1)
     with pytest.raises(StreamingQueryException, match="failed to connect back"):
@@ -69,7 +78,7 @@ def test_no_worker_is_waited_for_for_ever() -> None:
 
 def test_a_query_that_gets_somewhere_may_be_late_as_often_as_it_likes() -> None:
     begin = Begin(*[Query(LATE, {"batchId": number}) for number in range(9)], Query())
-    running = Running([KIND], begin)
+    running = running_of(begin)
     for _ in range(9):
         assert not running.wait(1)
     assert running.wait(1)
@@ -78,7 +87,19 @@ def test_a_query_that_gets_somewhere_may_be_late_as_often_as_it_likes() -> None:
 def test_what_ends_a_query_otherwise_is_raised_and_the_others_are_stopped() -> None:
     first = Query()
     with pytest.raises(PySparkException, match="no such source"):
-        Running([KIND, Kind.GROUP], Begin(first, "no such source"))
+        running_of(Begin(first, "no such source"), Kind.GROUP)
     assert first.stopped
     with pytest.raises(StreamingQueryException, match="disk full"):
-        Running([KIND], Begin(Query("disk full"))).wait(1)
+        running_of(Begin(Query("disk full"))).wait(1)
+
+
+@pytest.mark.rule("PM-39")
+def test_a_query_that_cannot_be_stopped_hides_nothing_and_the_others_are_stopped() -> None:
+    class Stuck(Query):
+        def stop(self) -> None:
+            raise Py4JError("Answer from Java side is empty")
+
+    other = Query()
+    running = running_of(Begin(Stuck(), other), Kind.GROUP)
+    assert running.stop() == [f"{KIND} could not be stopped: Answer from Java side is empty"]
+    assert other.stopped

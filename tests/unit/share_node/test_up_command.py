@@ -26,7 +26,7 @@ def test_stopping_says_where_the_data_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: tuple[str, ...], reason: str, said: str
 ) -> None:
     async def up(options: UpOptions, on_ready: Callable[[Ready], None]) -> str:
-        on_ready(Ready("h:1", str(options.data), "", 0, {}, 5))
+        on_ready(Ready("h:1", str(options.data), "unix:///s", 0, {}, 5))
         return reason
 
     monkeypatch.setattr(commands, "run_up", up)
@@ -35,4 +35,5 @@ def test_stopping_says_where_the_data_are(
     ready, _, after = result.stdout.partition("Press Ctrl-C to stop.\n")
     assert after == said.format(data=tmp_path)
     assert ready.startswith("{" if "json" in flags else "sharegroups is ready at h:1 after 5 ms")
+    assert ("The store, for `sharegroups metrics`: unix:///s\n" in ready) is (set(flags) == set())
     assert result.stderr == (f"Error: {reason}\n" if reason else "")

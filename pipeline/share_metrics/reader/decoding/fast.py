@@ -64,6 +64,11 @@ def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
         raise
     except BaseException:  # bytes that are no message; a panic of the extension is no Exception
         return None
+    try:
+        epochs = pa.array([entry.id.epoch for entry in entries], pa.int64())
+        seqs = pa.array([entry.id.seq for entry in entries], pa.int64())
+    except OverflowError:  # an id that no owner gives
+        return None
     letters = pa.array([entry.letter for entry in entries])
     key, snapshot, update = (message.column(name) for name in ("key", "snapshot", "update"))
     if not _is_plain(message, letters, key, snapshot, update):
@@ -71,8 +76,8 @@ def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
     columns = {
         "stream": pa.array([entry.stream for entry in entries]),
         "entry_id": pa.array([str(entry.id) for entry in entries]),
-        "epoch": pa.array([entry.id.epoch for entry in entries], pa.int64()),
-        "seq": pa.array([entry.id.seq for entry in entries], pa.int64()),
+        "epoch": epochs,
+        "seq": seqs,
         "ts": _time(message.column("append_time_ms")),
         "record_type": _mapped(letters, lambda letter: TYPES[letter][0]),
         "bytes": pa.array([len(entry.record) for entry in entries], pa.int32()),

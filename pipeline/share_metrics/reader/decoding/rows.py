@@ -28,6 +28,8 @@ class RawEntry(NamedTuple):
     record: bytes
 
 
+#: The largest number that a column of an id can hold; the store's own ids go on to twice that.
+_LONG_MAX: Final = 2**63 - 1
 _light: Final = partial(decode_share_state, light=True)
 _DECODERS: Final[dict[Kind, Callable[[str, bytes], dict[str, Any] | None]]] = {
     Kind.SHARE_STATE: decode_share_state,
@@ -39,17 +41,19 @@ _DECODERS: Final[dict[Kind, Callable[[str, bytes], dict[str, Any] | None]]] = {
 def decode(kind: Kind, entry: RawEntry, *, light: bool = False) -> dict[str, Any]:
     """The row of an entry. Bytes that are no record make a row of type `malformed` with `error` and `raw`.
 
+    So does an id that no owner gives: a half of it stands as the largest number there is, `entry_id` has it whole.
     `light`: state batches stay out; so does what is wrong in them (PM-78).
     """
     row: dict[str, Any] = {
         "stream": entry.stream,
         "entry_id": str(entry.id),
-        "epoch": entry.id.epoch,
-        "seq": entry.id.seq,
+        **_numbers(entry.id),
         "bytes": len(entry.record),
     }
     if kind is Kind.LOG_META:
         row["topic_id"], row["partition"] = topic_partition(entry.stream)
+    if max(entry.id) > _LONG_MAX:
+        return row | {"record_type": MALFORMED, "error": f"no owner gives the id {entry.id}", "raw": entry.record}
     try:
         found = _OF_ANY_LOG[entry.letter](entry.record) if entry.letter in _OF_ANY_LOG else None
         found = found or (_light if light else _DECODERS[kind])(entry.letter, entry.record)
@@ -68,8 +72,7 @@ def gap_row(gap: Gap) -> dict[str, Any]:
     return {
         "stream": gap.stream,
         "entry_id": str(gap.to_id),
-        "epoch": gap.to_id.epoch,
-        "seq": gap.to_id.seq,
+        **_numbers(gap.to_id),
         "record_type": GAP,
         "error": gap.text,
     }
@@ -78,6 +81,10 @@ def gap_row(gap: Gap) -> dict[str, Any]:
 def to_batch(kind: Kind, rows: list[dict[str, Any]]) -> Any:
     """Rows as one `pyarrow.RecordBatch` of the kind's schema; columns a row lacks are null."""
     return pa.RecordBatch.from_pylist(rows, schema=schema_of(kind))
+
+
+def _numbers(at: EntryId) -> dict[str, int]:
+    return {"epoch": min(at.epoch, _LONG_MAX), "seq": min(at.seq, _LONG_MAX)}
 
 
 def _claim(data: bytes) -> dict[str, Any]:

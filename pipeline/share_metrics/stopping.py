@@ -1,0 +1,45 @@
+"""Ends a job between two looks at it, not amid a call into Java: the first signal asks, a second one insists."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """Whether a signal has asked the job to end, and which."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether the job should end."""
+        return self.signal is not None
+
+    @contextmanager
+    def heeding(self) -> Iterator[None]:
+        """Inside, the first signal is noted; from then on signals do what they did before. For the main thread only."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number)
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

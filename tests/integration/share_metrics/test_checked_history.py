@@ -1,0 +1,86 @@
+"""Numbers of the pipeline against what clients saw while services were killed, as the checkers have judged it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from share_metrics.commands import metrics
+from tests.chaos.checker import FINAL_TYPES, Place, place
+from tests.chaos.experiment import PARTITIONS, Experiment
+from tests.chaos.history import Acknowledged, Delivered, Event
+from tools.report import demo_store
+
+
+class Seen:
+    """How records ended, as far as clients can know: an answer that was lost leaves two possibilities."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        #: Everything that was produced was delivered, for the topic was drained.
+        self.records = len({place(event) for event in events if isinstance(event, Delivered)})
+        self._asked: dict[Place, set[str]] = {}
+        self._answered: dict[Place, set[str]] = {}
+        for event in events:
+            if isinstance(event, Acknowledged) and event.type in FINAL_TYPES:
+                self._asked.setdefault(place(event), set()).add(event.type)
+                if not event.error:
+                    self._answered.setdefault(place(event), set()).add(event.type)
+
+    def least(self, kind: str) -> int:
+        """Records that ended so for certain: it was confirmed, and nobody asked for another end."""
+        return sum(kinds == {kind} == self._asked[at] for at, kinds in self._answered.items())
+
+    def most(self, kind: str) -> int:
+        """Records for which somebody asked for this end."""
+        return sum(kind in kinds for kinds in self._asked.values())
+
+
+@contextmanager
+def played(folder: Path) -> Iterator[Seen]:
+    """A cluster whose services and one consumer were killed while it worked, drained, judged, and stopped."""
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    with Experiment(folder, seed) as experiment:
+        for target in ("partition_leader", "share_coordinator", "partition_leader"):
+            experiment.pass_time(0.5, 1.0)
+            experiment.kill(target)
+        experiment.kill_worker(0)
+        experiment.pass_time(0.5, 1.0)
+        experiment.finish()
+        yield Seen(experiment.history())
+
+
+def report_on(folder: Path, history: Path) -> dict[str, Any]:
+    """The totals of the page that `ingest` and `report` make of what the cluster has left."""
+    with demo_store(folder / "data") as url:
+        ingested = CliRunner().invoke(metrics, ["ingest", "--store", url, "--data", str(history)])
+    assert ingested.exit_code == 0, ingested.output
+    page = str(history / "report.html")
+    told = CliRunner().invoke(metrics, ["report", "--data", str(history), "--out", page, "--output", "json"])
+    assert told.exit_code == 0, told.output
+    found: dict[str, Any] = json.loads(told.stdout)
+    return found
+
+
+@pytest.mark.rule("PM-41", "PM-42", "PM-44", "PM-64")
+@pytest.mark.usefixtures("spark")
+def test_the_page_has_the_numbers_that_clients_saw_through_kills(tmp_path: Path) -> None:
+    # Not pytest's directory, whose names are too long for the sockets of a store.
+    with TemporaryDirectory(prefix="sharegroups-seen-") as name, played(Path(name)) as seen:
+        found = report_on(Path(name), tmp_path)
+    print(found, {kind: (seen.least(kind), seen.most(kind)) for kind in FINAL_TYPES}, seen.records)
+    assert found["share_partitions"] == PARTITIONS
+    assert found["finished"] == seen.records > 0
+    assert seen.least("ACCEPT") <= found["accepted"] <= seen.most("ACCEPT")
+    assert seen.least("REJECT") <= found["rejected"] <= seen.most("REJECT")
+    # Each record ended once, however often its end was asked for, repeated, or read back by the next leader.
+    assert found["accepted"] + found["rejected"] + found["limited"] == seen.records
+    assert [found[name] for name in ("lag", "lost", "quarantined", "unknown")] == [0, 0, 0, 0]

@@ -1,0 +1,210 @@
+"""Share-partitions that stand still, and what a page of them says: in windows in which nobody wrote anything too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from importlib import import_module
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from group_coordinator.core import records as r
+from kip932.ids import SharePartitionKey, topic_id_text
+from kip932.state_batches import StateBatch, WriteStats
+from share_coordinator.core.records import ShareRecord, ShareTombstone
+from share_metrics.metrics import fill_windows, progress, stalls, with_log_ends
+from share_metrics.metrics.stalls import deletions
+from share_metrics.reader import EntryId, Gap
+from share_metrics.report import Report, collect, render, totals
+from tests.unit.share_metrics.worlds import KEY, STREAM, TOPIC, snapshot, update
+
+from .frames import BASE_S, groups, rows_of, states
+
+MOVING = SharePartitionKey("M", TOPIC, 0)
+DELETED = SharePartitionKey("D", TOPIC, 0)
+UP_TO_100 = WriteStats(hwm=100)
+BEHIND: list[tuple[int, ShareRecord]] = [(0, snapshot(0, stats=UP_TO_100)), (60, update(10, stats=UP_TO_100))]
+
+
+def time(second: int) -> datetime:
+    """A time of literal records."""
+    return datetime.fromtimestamp(BASE_S + second, UTC)
+
+
+def moving(*seconds: int) -> list[tuple[int, ShareRecord]]:
+    """A share-partition that finishes a record at each of these seconds and has no lag."""
+    first, *others = seconds
+    return [
+        (first, snapshot(first, key=MOVING)),
+        *((at, update(at, key=MOVING, stats=WriteStats(hwm=at))) for at in others),
+    ]
+
+
+def told(*histories: Sequence[tuple[int, ShareRecord]]) -> list[tuple[int, ShareRecord] | Gap]:
+    """Several share-partitions in one stream."""
+    return sorted((one for history in histories for one in history), key=lambda one: one[0])
+
+
+def page(spark: SparkSession, rows: DataFrame, begin: int, end: int, window_s: int = 60) -> Report:
+    """The report of that time; of its groups nothing is known."""
+    return collect(rows, groups(spark, []), time(begin), time(end), window_s)
+
+
+def left(group_id: str) -> list[r.Record]:
+    """The records of a group whose only member has gone."""
+    return [r.MemberMetadata(group_id, "m", None, "c", "h", ("t",)), r.Tombstone(r.MEMBER, group_id, "m", "left")]
+
+
+@pytest.mark.rule("PM-42")
+def test_a_sampled_high_watermark_below_what_is_finished_is_an_anomaly(spark: SparkSession) -> None:
+    windows = progress(states(spark, [(0, snapshot(10)), (61, update(30)), (121, update(40))]))
+    samples = [("topic", 0, mark, time(at)) for at, mark in ((50, 15), (110, 29), (170, 40))]
+    columns = "topic_id string, partition int, high_watermark bigint, sampled_at timestamp"
+    ends = spark.createDataFrame(samples, columns).withColumn("topic_id", F.lit(topic_id_text(TOPIC)))
+    found = rows_of(with_log_ends(windows, ends), "window")
+    assert [(row["lag"], row["anomalies"]) for row in found] == [(5, 0), (0, 1), (0, 0)]
+
+
+@pytest.mark.rule("PM-30", "PM-61")
+def test_a_share_partition_that_is_made_anew_begins_its_time_anew(spark: SparkSession) -> None:
+    """Once half an hour after it was deleted, once within a window."""
+    rows = states(
+        spark,
+        [
+            *BEHIND,
+            (70, ShareTombstone(KEY)),
+            (1_800, snapshot(0, state_epoch=2, stats=UP_TO_100)),
+            (2_400, ShareTombstone(KEY)),
+            (2_401, snapshot(0, state_epoch=3, stats=UP_TO_100)),
+        ],
+    ).localCheckpoint()
+    filled = fill_windows(progress(rows), end=time(2_880), deleted=deletions(rows))
+    still = stalls(filled).withColumn("at", F.col("window").cast("long") - BASE_S)
+    found = [(row["at"], row["lag"], row["still_s"]) for row in rows_of(still, "at")]
+    assert found == [
+        *((2_100 + more, 100, 300 + more) for more in range(0, 300, 60)),
+        *((2_700 + more, 100, 300 + more) for more in range(0, 180, 60)),
+    ]
+
+
+@pytest.mark.rule("PM-40", "PM-61")
+def test_what_was_lag_in_one_state_epoch_is_not_in_the_next(spark: SparkSession) -> None:
+    """An administrator has moved the start to the end; the Initialize says nothing of the high watermark."""
+    rows = states(spark, told([*BEHIND, (600, snapshot(100, state_epoch=2))], moving(0, 1_800)))
+    windows = progress(rows)
+    windows = windows.withColumn("lag", F.when(F.col("state_epoch") == 1, F.col("lag")))
+    found = rows_of(stalls(fill_windows(windows)), "window")
+    assert [row["still_s"] for row in found] == [300, 360, 420, 480]
+
+
+@pytest.mark.rule("PM-31")
+def test_idle_windows_are_made_for_the_time_asked_for_alone(spark: SparkSession) -> None:
+    """By the second, a share-partition that nobody has written to for days would give 86,400 rows a day."""
+    late = 3 * 3_600
+    windows = progress(states(spark, told(BEHIND, moving(1, late + 1))), 1)
+    filled = fill_windows(windows, 1, time(late), time(late + 10)).localCheckpoint()
+    assert filled.where("group_id = 'G1'").count() == 2 + 10
+    assert filled.where("group_id = 'M'").count() == 1 + 10
+    found = rows_of(stalls(filled).where(F.col("window") >= F.lit(time(late))), "window")
+    assert [(row["group_id"], row["lag"], row["still_s"]) for row in found] == [
+        ("G1", 90, late - 60 + more) for more in range(10)
+    ]
+
+
+@pytest.mark.rule("PM-31", "PM-61")
+def test_a_standstill_in_which_nobody_writes_anything_is_red(spark: SparkSession) -> None:
+    found = page(spark, states(spark, told(BEHIND)), 0, 1_800)
+    assert found.light == "red"
+    (line,) = found.partitions
+    assert [(point.lag, point.finished) for point in line.points[1:]] == [(90, 10), *[(90, 0)] * 28]
+    assert [row["still_s"] for row in found.stalls] == list(range(1_680, 299, -60))
+
+
+@pytest.mark.rule("PM-31", "PM-37", "PM-61")
+def test_who_has_stood_still_for_longer_than_is_read_back_is_in_the_table_and_red(spark: SparkSession) -> None:
+    deleted: list[tuple[int, ShareRecord]] = [
+        (0, snapshot(0, key=DELETED, stats=UP_TO_100)),
+        (5_500, ShareTombstone(DELETED)),
+    ]
+    rows = states(spark, told(BEHIND, deleted, moving(*range(0, 9_000, 600))))
+    found = page(spark, rows, 5_400, 9_000)
+    shown = {line.name.partition(" ")[0]: (line.spso, line.lag, line.finished) for line in found.partitions}
+    assert shown == {"G1": (10, 90, 0), "M": (8_400, 0, 3_600), "D": (0, None, 0)}
+    (idle,) = (line for line in found.partitions if line.name.startswith("G1"))
+    assert (idle.accepted, idle.released, idle.redelivered_lb, idle.anomalies) == (0, 0, 0, 0)
+    assert {row["group_id"] for row in found.stalls if row["window"] > "1970-01-01 11:31:00"} == {"G1"}
+    assert (found.light, found.found.standing, totals(found)["lag"]) == ("red", 2, 90)
+    assert max(row["still_s"] for row in found.stalls) == 8_940 - 60
+
+
+@pytest.mark.rule("PM-30", "PM-61")
+def test_a_deleted_share_partition_does_not_stand_still(spark: SparkSession) -> None:
+    ended: list[tuple[int, ShareRecord]] = [*BEHIND, (70, ShareTombstone(KEY))]
+    rows = states(spark, told(ended, moving(0, 1_800)))
+    windows = progress(rows).localCheckpoint()
+    for filled in (fill_windows(windows), fill_windows(windows, deleted=deletions(rows))):
+        assert rows_of(stalls(filled), "window") == []
+        of_first = rows_of(filled.where("group_id = 'G1'"), "window")
+        assert [(row["finished_count"], row["lag"], row["gone"]) for row in of_first] == [
+            (0, 100, False),
+            (10, None, True),
+        ]
+    assert page(spark, rows, 0, 1_800).light == "green"
+
+
+@pytest.mark.rule("PM-37", "PM-61", "PM-64")
+def test_what_a_page_has_no_room_for_counts_all_the_same(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("share_metrics.report.collect"), "_ROWS_MAX", 3)
+    abandoned = [SharePartitionKey(f"a{number}", TOPIC, 0) for number in range(4)]
+    poisoned = [StateBatch(offset, offset, 0, 4) for offset in range(5)]
+    rows: list[tuple[int, ShareRecord] | Gap] = [
+        *((0, snapshot(0, key=key, stats=UP_TO_100)) for key in (*abandoned, KEY)),
+        (1, update(0, batches=poisoned)),
+        *(Gap(STREAM, EntryId(1, at), EntryId(1, at), 2, "missing") for at in range(5)),
+    ]
+    empty = groups(spark, [(0, record) for key in abandoned for record in left(key.group_id)])
+    found = collect(states(spark, rows), empty, time(0), time(360))
+    assert [row["kind"] for row in found.stalls] == ["stalled", "abandoned", "abandoned"]
+    assert (len(found.gaps), found.lost, found.light) == (3, 10, "red")
+    sums = totals(found)
+    assert (sums["lost"], sums["stalls"], sums["poison"]) == (10, 4 * 6 + 1, 5)
+    written = render(found)
+    assert "<b>5</b> standing still" in written
+    assert "3 of 25 are shown." in written
+    assert "3 of 5 are shown." in written
+
+
+@pytest.mark.rule("PM-37", "PM-41")
+@pytest.mark.parametrize(
+    ("begin", "end", "window_s", "shown", "finished"),
+    [
+        (90, 330, 60, ("10:01", "10:06"), 350 - 50),
+        (150, 300, 3_600, ("10:00", "11:00"), 590),
+        (95, 111, 10, ("10:01:30", "10:02:00"), 110 - 80),
+    ],
+)
+def test_a_page_is_of_whole_windows_and_says_which_in_utc(  # noqa: PLR0917 - pytest passes them by name
+    spark: SparkSession, begin: int, end: int, window_s: int, shown: tuple[str, str], finished: int
+) -> None:
+    rows = states(spark, told(moving(*range(0, 600, 10))))
+    elsewhere = timezone(timedelta(hours=2))
+    found = collect(rows, groups(spark, []), time(begin).astimezone(elsewhere), time(end), window_s)
+    assert [line.finished for line in found.partitions] == [finished]
+    assert f"1970-01-01 {shown[0]} to 1970-01-01 {shown[1]}, UTC" in render(found)
+
+
+@pytest.mark.rule("PM-48")
+def test_offsets_that_were_poison_before_the_page_begins_are_not_on_it(spark: SparkSession) -> None:
+    rows = states(
+        spark,
+        [
+            (0, snapshot(0)),
+            (10, update(0, batches=[StateBatch(0, 0, 0, 4)])),
+            (20, update(1, batches=[StateBatch(1, 1, 0, 4)])),
+            (3_590, update(2)),
+            (3_700, update(2, batches=[StateBatch(2, 2, 0, 4)])),
+        ],
+    )
+    assert [row["offset"] for row in page(spark, rows, 3_600, 3_900).poison] == [2]

@@ -1,0 +1,38 @@
+"""What the function of a batch raises is told to Spark in few words."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from share_metrics.commands import query_failure
+from share_metrics.spark.batches import BatchError, told_briefly
+
+AWAY = "share_metrics.reader.store.StoreUnreachableError: the store at h:1 does not answer"
+FRAMES = "\n".join(f"\tat org.apache.spark.Dispatcher.run{number}(Dispatcher.scala:1)" for number in range(500))
+
+
+def raised_by(error: Exception) -> str:
+    """What Spark is told."""
+
+    def write(batch: object, number: int) -> None:
+        raise error
+
+    with pytest.raises((BatchError, PySparkException)) as told:
+        told_briefly(write)(None, 0)  # type: ignore[arg-type] # no session is needed to fail
+    return f"{type(told.value).__module__}.{type(told.value).__name__}: {told.value}"
+
+
+@pytest.mark.rule("PM-39")
+def test_what_a_reading_task_raised_is_told_without_stacks_and_keeps_its_exit_status() -> None:
+    told = raised_by(PySparkException(f"\n  An exception was thrown\n{AWAY}\n\nJVM stacktrace:\n{FRAMES}"))
+    assert len(told) < 1_000
+    assert "pyspark.errors.exceptions.base.PySparkException" in told
+    assert "py4j.protocol.Py4JJavaError" not in told  # by that Spark would begin to look for an interruption
+    failure = query_failure(RuntimeError(told))
+    assert (failure.exit_code, failure.message) == (4, "the store at h:1 does not answer")
+
+
+def test_what_is_short_is_handed_on_as_it_is() -> None:
+    error = PySparkException("no such column")
+    assert raised_by(error) == f"pyspark.errors.exceptions.base.PySparkException: {error}"

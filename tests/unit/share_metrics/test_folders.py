@@ -1,0 +1,74 @@
+"""Which folders of batches count, and when what is there was written for other positions. Without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from share_metrics.folders import POSITIONS, FolderError, batch_name, checkpoints, raw, written
+from share_metrics.ingest import Watch, write_batch
+from share_metrics.reader import Kind
+
+STATE = Kind.SHARE_STATE
+
+
+def put(data: Path, first: int, last: int | None = None, positions: str | None = None) -> Path:
+    """A folder of batches, with the positions that it was written for."""
+    folder = raw(data, STATE) / batch_name(first, last)
+    folder.mkdir(parents=True)
+    if positions is not None:
+        (folder / POSITIONS).write_text(positions)
+    return folder
+
+
+def note(data: Path, number: int, positions: str) -> None:
+    """What Spark notes of the end of a batch before it."""
+    offsets = checkpoints(data, STATE) / "offsets"
+    offsets.mkdir(parents=True, exist_ok=True)
+    (offsets / str(number)).write_text(positions)
+
+
+@pytest.mark.rule("PM-35", "PM-36")
+def test_a_batch_that_was_put_together_with_others_is_not_hidden_behind_them(tmp_path: Path) -> None:
+    """Positions are one batch older than the rows: the batch is planned anew, to another end."""
+    put(tmp_path, 0, 2, positions="to 1-9")
+    note(tmp_path, 2, "to 1-11")
+    nothing: Any = None
+    with pytest.raises(FolderError, match="restore those checkpoints"):
+        write_batch(nothing, tmp_path, STATE, nothing, 2, Watch())
+
+
+@pytest.mark.rule("PM-36")
+def test_a_batch_that_was_put_together_and_comes_again_with_its_positions_is_there_already(tmp_path: Path) -> None:
+    folder = put(tmp_path, 0, 2, positions="to 1-9")
+    note(tmp_path, 2, "to 1-9")
+    assert written(tmp_path, STATE, 2) == folder
+    assert written(tmp_path, STATE, 3) is None
+
+
+@pytest.mark.rule("PM-36")
+@pytest.mark.parametrize("known", ["", None], ids=["of an earlier build", "without a note"])
+def test_of_many_batches_whose_positions_nobody_knows_none_may_come_again(tmp_path: Path, known: str | None) -> None:
+    put(tmp_path, 0, 2, positions=known)
+    with pytest.raises(FolderError, match="holds rows of other positions"):
+        written(tmp_path, STATE, 2)
+
+
+@pytest.mark.rule("PM-36")
+def test_a_batch_amid_those_that_were_put_together_does_not_come_again(tmp_path: Path) -> None:
+    put(tmp_path, 0, 2, positions="to 1-9")
+    note(tmp_path, 1, "to 1-9")
+    with pytest.raises(FolderError, match="holds rows of other positions"):
+        written(tmp_path, STATE, 1)
+
+
+@pytest.mark.rule("PM-36")
+def test_the_folder_of_one_batch_is_taken_for_its_positions(tmp_path: Path) -> None:
+    folder = put(tmp_path, 0, positions="to 1-3")
+    note(tmp_path, 0, "to 1-3")
+    assert written(tmp_path, STATE, 0) == folder
+    note(tmp_path, 0, "to 1-4")
+    with pytest.raises(FolderError, match="holds rows of other positions"):
+        written(tmp_path, STATE, 0)

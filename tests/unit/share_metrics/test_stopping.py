@@ -1,0 +1,54 @@
+"""The first signal asks, a second one does what it always did."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from share_metrics.stopping import Stop
+
+
+@pytest.mark.rule("PM-39")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_noted_and_the_second_one_is_as_before(number: signal.Signals) -> None:
+    seen: list[int] = []
+    before = signal.signal(number, lambda signum, _frame: seen.append(signum))
+    try:
+        stop = Stop()
+        with stop.heeding():
+            assert not stop.asked
+            os.kill(os.getpid(), number)
+            assert stop.asked
+            assert (stop.signal, seen) == (number, [])
+            os.kill(os.getpid(), number)
+            assert seen == [number]
+        os.kill(os.getpid(), number)
+        assert seen == [number, number]
+    finally:
+        signal.signal(number, before)
+
+
+def test_without_a_signal_everything_is_as_before() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    stop = Stop()
+    with stop.heeding():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not stop.asked
+
+
+def test_another_thread_may_run_a_job_too() -> None:
+    """Python tells only the main thread of signals."""
+    ended = threading.Event()
+
+    def work() -> None:
+        with Stop().heeding():
+            ended.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10)
+    assert ended.is_set()

@@ -1,0 +1,75 @@
+"""What a job does beside its queries: when, and that it never ends one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from share_metrics.reader import Kind, StoreUnreachableError
+from share_metrics.upkeep import COMPACT_FROM, Upkeep
+
+KINDS = (Kind.SHARE_STATE, Kind.GROUP)
+MIDNIGHT = ["sample", *((kind, 2) for kind in KINDS)]
+
+
+class Job:
+    """Upkeep at a made-up time, and what it did."""
+
+    def __init__(self, trigger_s: float | None = None, error: Exception | None = None) -> None:
+        self.at = datetime(2026, 11, 22, 23, 58, tzinfo=UTC)
+        self.error = error
+        self.did: list[object] = []
+        self.told: list[str] = []
+        self.upkeep = Upkeep(KINDS, self._compact, self._sample, trigger_s, self.told.append, lambda: self.at)
+
+    def looked(self, seconds: float) -> list[object]:
+        """What was done when looked at so much later."""
+        self.at += timedelta(seconds=seconds)
+        self.did = []
+        self.upkeep.look()
+        return self.did
+
+    def _do(self, what: object) -> None:
+        self.did.append(what)
+        if self.error is not None:
+            raise self.error
+
+    def _compact(self, kind: Kind, at_least: int) -> None:
+        self._do((kind, at_least))
+
+    def _sample(self) -> None:
+        self._do("sample")
+
+
+@pytest.mark.rule("PM-18")
+def test_a_job_that_goes_on_samples_at_each_trigger_whether_there_are_batches_or_not() -> None:
+    job = Job(trigger_s=60)
+    found = [job.looked(seconds) for seconds in (0, 30, 30, 59, 1)]
+    assert found == [["sample"], [], ["sample"], [], MIDNIGHT]
+
+
+@pytest.mark.rule("PM-18", "PM-35")
+def test_a_job_that_ends_samples_once_and_puts_together_what_has_become_much() -> None:
+    job = Job()
+    assert job.looked(60) == []
+    job.upkeep.end()
+    assert job.did == ["sample", *((kind, COMPACT_FROM) for kind in KINDS)]
+
+
+@pytest.mark.rule("PM-35")
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), StoreUnreachableError("it is away")])
+def test_upkeep_that_fails_is_told_and_ends_nothing(error: Exception) -> None:
+    job = Job(trigger_s=60, error=error)
+    assert job.looked(120) == MIDNIGHT
+    assert job.told == [
+        f"where logs end was not sampled, which is tried again another time: {error}",
+        *(f"{kind}: batches were not put together, which is tried again another time: {error}" for kind in KINDS),
+    ]
+    assert job.looked(0) == []
+
+
+def test_a_mistake_of_ours_is_not_hidden() -> None:
+    job = Job(trigger_s=60, error=TypeError("x"))
+    with pytest.raises(TypeError):
+        job.upkeep.look()
