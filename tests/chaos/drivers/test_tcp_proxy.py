@@ -136,6 +136,18 @@ def test_a_client_is_reset_where_nobody_listens_behind_the_link(linked: Linked) 
     assert linked.client.new(20, "never") == "reset"
 
 
+def test_a_connection_that_is_reset_before_its_end_has_looked_is_reset(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells of it as the outcome of the handshake then, where that is waited for."""
+
+    def reset_at_once(*_: object) -> socket.socket:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(socket, "create_connection", reset_at_once)
+    assert linked.client.new(20, "never") == "reset"
+
+
 def test_much_passes_in_both_directions_and_unchanged(linked: Linked) -> None:
     sent = bytes(random.Random(1).choices(b" \t\n", k=2_000_000))  # no words, of which the server would tell
     heard = bytearray()
