@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 LOSS: Final = "DataLossError"
-#: What readers raise where the store cannot be used.
-STORE: Final = ("StoreUnreachableError", "StoreReplyError", "NoClusterError")
+#: What readers raise where the store cannot be used; the first of it where no node answers, which may pass.
+UNREACHABLE: Final = "StoreUnreachableError"
+STORE: Final = (UNREACHABLE, "StoreReplyError", "NoClusterError")
+#: What is raised where files cannot be used.
+FOLDER: Final = "FolderError"
 #: What ends a query that may do better at once, in Spark's words: a Python worker that was late, and the Java process
 #: of a job that was killed, which lives a moment longer than its lock and may note the end of one more batch.
 PASSING: Final = ("Python worker failed to connect back", "CONCURRENT_STREAM_LOG_UPDATE")
@@ -29,6 +32,23 @@ _TASK_LOST: Final = "Job aborted due to stage failure"
 _CHAIN_MAX: Final = 3
 _LINE_MAX: Final = 500
 _TELLING_MAX: Final = 2400
+
+
+class Ended(NamedTuple):
+    """What ended a query, of that which says by itself what to do: the exception's name, and what it said."""
+
+    name: str
+    said: str
+
+
+def ended_by(words: str) -> Ended | None:
+    """The first such exception that a text tells of. Exceptions of a source come back from Spark as text only."""
+    for line in words.splitlines():
+        for name in (LOSS, *STORE, FOLDER):
+            _, raised, said = line.partition(f"{name}: ")
+            if raised:
+                return Ended(name, said)
+    return None
 
 
 def without_frames(words: str) -> str:

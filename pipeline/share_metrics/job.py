@@ -137,8 +137,9 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
         if gauges is not None:
             gauges.take(kind, rows)
 
-    def again(kind: Kind, why: str) -> None:
-        tell(f"{kind}: begun again from its checkpoint, for Spark says: {why}")
+    def again(kind: Kind, pause_s: float, why: str) -> None:
+        when = f"goes on in {pause_s:g} s" if pause_s else "begun again"
+        tell(f"{kind}: {when} from its checkpoint, for Spark says: {why}")
 
     watch = Watch(step, take, again)
     upkeep = _upkeep(spark, job, tell)

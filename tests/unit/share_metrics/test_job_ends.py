@@ -59,7 +59,7 @@ class Ending:
 
     def _start(self, *_: object, **__: object) -> Running:
         shutil.rmtree(self._gauges)
-        return Running([Kind.SHARE_STATE], Begin(self._query), lambda kind, why: None)
+        return Running([Kind.SHARE_STATE], Begin(self._query), lambda kind, pause_s, why: None)
 
     def run(self) -> None:
         asked = Job(Source("redis://h:1", reader_name=""), self._folder / "data")

@@ -14,10 +14,29 @@ from share_metrics.reader import Kind
 KIND = Kind.SHARE_STATE
 
 
-def running_of(begin: Begin, *more: Kind, told: list[str] | None = None) -> Running:
-    return Running([KIND, *more], begin, lambda kind, why: None if told is None else told.append(f"{kind}: {why}"))
+class Time:
+    """A clock that only pauses move."""
+
+    def __init__(self) -> None:
+        self.now_s = 50.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def pause(self, seconds: float) -> None:
+        self.now_s += seconds
 
 
+def running_of(begin: Begin, *more: Kind, told: list[str] | None = None, away_max_s: float = 0.0) -> Running:
+    def again(kind: Kind, pause_s: float, why: str) -> None:
+        if told is not None:
+            told.append(f"{kind} {pause_s:g} {why}")
+
+    time = Time()
+    return Running([KIND, *more], begin, again, away_max_s, time, time.pause)
+
+
+AWAY = "StoreUnreachableError: the store at h:1 does not answer"
 LATE = "Python worker failed to connect back: nobody knows why"
 TWO = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7."
 
@@ -61,7 +80,30 @@ def test_what_passes_is_waited_for_wherever_it_came_up() -> None:
     assert not running.wait(1)
     assert running.wait(1)
     assert begin.left == []
-    assert told == [f"{KIND}: {words}" for words in (LATE, LATE, LATE, TWO)]
+    assert told == [f"{KIND} 0 {words}" for words in (LATE, LATE, LATE, TWO)]
+
+
+@pytest.mark.rule("PM-36")
+def test_a_store_that_is_away_is_waited_for_between_two_looks_of_the_job() -> None:
+    other = Query()
+    begin = Begin(Query(AWAY), other, Query(AWAY, {"batchId": 7}), Query(AWAY), Query())
+    told: list[str] = []
+    running = running_of(begin, Kind.GROUP, told=told, away_max_s=300)
+    for left in (3, 2, 2, 1, 1, 1, 0):  # ended, begun behind 1 s, ended; begun behind 1 s, for it had moved; 2 s
+        assert not running.wait(1)
+        assert len(begin.left) == left
+    assert not other.stopped
+    assert running.wait(1)
+    assert told == [f"{KIND} {pause_s} {AWAY}" for pause_s in (1, 1, 2)]
+
+
+@pytest.mark.rule("PM-39")
+def test_a_store_that_stays_away_ends_the_job() -> None:
+    running = running_of(Begin(*[Query(AWAY) for _ in range(4)]), away_max_s=5)
+    for _ in range(8):
+        assert not running.wait(1)
+    with pytest.raises(StreamingQueryException, match="does not answer"):
+        running.wait(1)
 
 
 def test_no_worker_is_waited_for_for_ever() -> None:

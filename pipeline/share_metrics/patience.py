@@ -1,0 +1,53 @@
+"""When a query that ended is begun again from its checkpoint, and when that is given up (PM-36). Pure.
+
+Nothing is lost either way: a query goes on from its checkpoint, whoever begins it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from share_metrics.causes import PASSING, UNREACHABLE, ended_by
+
+_BEGUN_MAX: Final = 5
+_PAUSE_FIRST_S: Final = 1.0
+_PAUSE_MAX_S: Final = 30.0
+
+
+class Patience:
+    """Of one query.
+
+    One whose Python worker did not start in time is begun again at once, a few times in a row: Spark allows it 10 s,
+    which cannot be set and is too little on a machine that is very busy. The same holds for the worker that a query
+    needs to begin at all, and for what a killed job leaves for a moment.
+
+    One that found no store is begun again behind pauses that double, until the store has been away for `away_max_s`:
+    a store that fails over is away for seconds.
+    """
+
+    def __init__(self, away_max_s: float = 0.0) -> None:
+        self._away_max_s = away_max_s
+        self.moved()
+
+    def moved(self) -> None:
+        """The query got somewhere: a job of months may be late more often than a few times, and its store away."""
+        self._late = 0
+        self._away_since_s: float | None = None
+        self._pause_s = _PAUSE_FIRST_S
+
+    def pause_s(self, words: str, now_s: float) -> float | None:
+        """How long to wait until a query that ended with these words is begun again; None: it is not."""
+        if (ended := ended_by(words)) is not None:
+            return self._behind_pauses(now_s) if ended.name == UNREACHABLE else None
+        if not any(passing in words for passing in PASSING):
+            return None
+        self._late += 1
+        return 0.0 if self._late < _BEGUN_MAX else None
+
+    def _behind_pauses(self, now_s: float) -> float | None:
+        since_s = now_s if self._away_since_s is None else self._away_since_s
+        if now_s - since_s >= self._away_max_s:
+            return None
+        self._away_since_s = since_s
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _PAUSE_MAX_S)
+        return min(pause_s, since_s + self._away_max_s - now_s)
