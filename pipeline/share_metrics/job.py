@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
-from pyspark.sql.streaming.query import StreamingQuery
 
 from share_metrics.compaction import compact
 from share_metrics.folders import FolderError, in_step, owned, visible, writable, writing
 from share_metrics.gauges import Gauges
-from share_metrics.ingest import KINDS, Source, Step, Watch, start, stored
+from share_metrics.ingest import KINDS, Running, Source, Step, Watch, start, stored
 from share_metrics.log_samples import sample, samples
 from share_metrics.metrics import gaps
+from share_metrics.read_up_to import Note, read_up_to
 from share_metrics.reader import Kind, Reader, Store
 from share_metrics.reader.streams import cluster_id
 from share_metrics.reader_name import reader_name
@@ -143,17 +143,18 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
 
     watch = Watch(step, take, again)
     upkeep = _upkeep(spark, job, tell)
+    note, begun = Note(job.data, job.source.max_rows_per_trigger, tell), datetime.now(UTC)
     try:
         running = start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
     except PySparkException as error:
         raise QueryError(str(error)) from error
     try:
-        while not running.wait(_POLL_S) and not stop.asked:
-            if gauges is not None:
-                _note_positions(gauges, running.queries.values())
+        while not (ended := running.wait(_POLL_S)) and not stop.asked:
+            _look(running, gauges, note)
             upkeep.look()
-        if gauges is not None:
-            _note_positions(gauges, running.queries.values())
+        _look(running, gauges, note)
+        if ended and job.once:
+            note.move(begun)
     except Exception as error:
         raise QueryError(str(error)) from error
     finally:
@@ -174,12 +175,15 @@ def _upkeep(spark: SparkSession, job: Job, tell: Tell) -> Upkeep:
     return Upkeep(job.kinds, put_together, sampled, None if job.once else job.trigger_s, tell)
 
 
-def _note_positions(gauges: Gauges, queries: Iterable[StreamingQuery]) -> None:
-    for query in queries:
-        progress: Any = query.lastProgress
-        for source in progress["sources"] if progress else ():
-            at, ends = (_counts(source[name]) for name in ("endOffset", "latestOffset"))
-            gauges.positions(at, ends or at)
+def _look(running: Running, gauges: Gauges | None, note: Note) -> None:
+    """Note how far the queries are."""
+    progress: list[Any] = [query.lastProgress for query in running.queries.values()]
+    note.look(progress)
+    if gauges is None:
+        return
+    for source in (source for one in progress if one for source in one["sources"]):
+        at, ends = (_counts(source[name]) for name in ("endOffset", "latestOffset"))
+        gauges.positions(at, ends or at)
 
 
 def _counts(offsets: Any) -> dict[str, int]:
@@ -268,7 +272,7 @@ def collected(  # noqa: PLR0917 - what a report is made of
         write_tables(spark, data)
     tell("Collecting …")
     logs = Logs(stored(spark, data, Kind.LOG_META), samples(spark, data)) if visible(data, Kind.LOG_META) else None
-    return collect(states, groups, begin, end, window_s, logs)
+    return collect(states, groups, begin, end, window_s, logs, read_up_to(data))
 
 
 def _behind_newest(rows: DataFrame, window_s: int) -> datetime:

@@ -45,14 +45,23 @@ class Logs(NamedTuple):
 
 
 def collect(  # noqa: PLR0917 - what a report is made of
-    states: DataFrame, groups: DataFrame, begin: datetime, end: datetime, window_s: int = 60, logs: Logs | None = None
+    states: DataFrame,
+    groups: DataFrame,
+    begin: datetime,
+    end: datetime,
+    window_s: int = 60,
+    logs: Logs | None = None,
+    known_until: datetime | None = None,
 ) -> Report:
     """The report from `begin` to `end` (exclusive), from rows of the kinds `share_state` and `group`.
 
     It is of whole windows: `begin` is rounded down and `end` up. With `logs` lag has seconds too, and is known where
     leaders did not write it. Share-partitions show what they did then; idle windows are filled up to the end, whether
-    anybody wrote by then or not. Rows without a time, as gaps, always count.
+    anybody wrote by then or not, but no further than to `known_until`, up to when everything was read. Rows without a
+    time, as gaps, always count.
     """
+    behind_s = _behind_s(states, groups, end, known_until)
+    known_end = _whole_windows(begin, end - timedelta(seconds=behind_s), window_s)[1]
     begin, end = _whole_windows(begin, end, window_s)
     # Found once: everything below asks for these rows.
     states = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)).localCheckpoint()
@@ -60,7 +69,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     names = _names(groups)
     windows = progress(states, window_s)
     windows = (windows if logs is None else with_log_ends(windows, logs.ends, window_s)).localCheckpoint()
-    filled = fill_windows(windows, window_s, begin, end, _deletions(states, window_s))
+    filled = fill_windows(windows, window_s, begin, known_end, _deletions(states, window_s))
     filled = filled.withColumn("last_lag", last_lag()).withColumn("last_spso", last_known("spso")).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
@@ -85,7 +94,17 @@ def collect(  # noqa: PLR0917 - what a report is made of
         gaps=_rows(lost.orderBy("stream", "from_id", "to_id")),
         incomplete=replay_windows_of(replay).where("incomplete").where(here).count(),
         counts=_counts(both, still, suspects),
+        behind_s=behind_s,
     )
+
+
+def _behind_s(states: DataFrame, groups: DataFrame, end: datetime, known_until: datetime | None) -> int:
+    """For how many seconds before the end nothing was read, whole ones; 0 where nobody knows."""
+    if known_until is None or known_until >= end:
+        return 0
+    newest = [rows.agg(F.max("ts").cast("double")).collect()[0][0] for rows in (states, groups)]
+    known_s = max(known_until.timestamp(), *(at for at in newest if at is not None), 0.0)
+    return max(0, int(end.timestamp() - known_s))
 
 
 def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datetime, datetime]:

@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 
 #: Share-partitions that are drawn; the others stand in a folded table.
 SHOWN_MAX: Final = 20
+#: An ingest that is so far behind the end of a page is a finding: as long as what stands still takes to be one.
+BEHIND_S: Final = 300
 
 Row = Mapping[str, Any]
 
@@ -64,7 +66,8 @@ class Counts:
 class Report:
     """Everything on the page. Share-partitions stand with the largest lag first.
 
-    `counts` are given where rows were left out; else the rows are counted.
+    `counts` are given where rows were left out; else the rows are counted. `behind_s`: for how long before the end
+    nothing was read yet.
     """
 
     begin: str
@@ -79,6 +82,7 @@ class Report:
     gaps: Sequence[Row] = field(default_factory=tuple)
     incomplete: int = 0
     counts: Counts | None = None
+    behind_s: int = 0
 
     @property
     def found(self) -> Counts:
@@ -106,14 +110,16 @@ class Report:
             return "red"
         doubtful = found.quarantined + found.unknown
         odd = sum(line.anomalies for line in self.partitions)
-        return "amber" if found.stalls or found.poison or self.incomplete or doubtful or odd else "green"
+        late = self.behind_s >= BEHIND_S
+        return "amber" if found.stalls or found.poison or self.incomplete or doubtful or odd or late else "green"
 
 
 def totals(report: Report) -> dict[str, int]:
     """Sums over all share-partitions, lag included; what nobody recorded counts as 0. Names end in `_lb` as above.
 
-    `quarantined` and `unknown` are entries that are no records, and records that this build does not know (PM-64).
+    `quarantined` and `unknown` are entries that are no records, and records that this build does not know (PM-64);
+    `behind_s` are seconds before the end of which nothing was read.
     """
     counted = {name: sum(getattr(line, name) or 0 for line in report.partitions) for name in (*_TOTALS, "lag")}
     found = {name: getattr(report.found, name) for name in ("poison", "stalls", "lost", "quarantined", "unknown")}
-    return {"share_partitions": len(report.partitions)} | counted | found
+    return {"share_partitions": len(report.partitions)} | counted | found | {"behind_s": report.behind_s}

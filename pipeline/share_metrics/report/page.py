@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
-from .model import SHOWN_MAX, PartitionLine, Report, totals
+from .model import BEHIND_S, SHOWN_MAX, PartitionLine, Report, totals
 from .svg import bar, chart
 
 _STYLE: Final = """
@@ -106,7 +106,15 @@ def _summary(report: Report) -> str:
     )  # fmt: skip
     shown = "".join(f"<div><b>{number:,}</b> {words}</div>" for words, number in tiles)
     light = f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p>'
-    return f'{light}<div class="tiles">{shown}</div><p class="dim">{done}</p>'
+    return f'{light}{_late(report.behind_s)}<div class="tiles">{shown}</div><p class="dim">{done}</p>'
+
+
+def _late(behind_s: int) -> str:
+    if behind_s < BEHIND_S:
+        return ""
+    hours, minutes = divmod(behind_s // 60, 60)
+    span = f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
+    return f"<p><b>Of the last {span} nothing was read yet.</b> Is <code>sharegroups metrics ingest</code> running?</p>"
 
 
 def _partitions(lines: Sequence[PartitionLine]) -> str:

@@ -139,6 +139,24 @@ def test_who_has_stood_still_for_longer_than_is_read_back_is_in_the_table_and_re
     assert max(row["still_s"] for row in found.stalls) == 8_940 - 60
 
 
+@pytest.mark.rule("PM-31", "PM-37", "PM-61")
+@pytest.mark.parametrize(
+    ("known_until", "light", "still", "behind_s"),
+    [(1_790, "red", 23, 10), (330, "amber", 0, 1_470), (10, "amber", 0, 1_740), (2_000, "red", 23, 0)],
+    ids=["a-little-behind", "too-early-to-tell", "older-than-the-newest-entry", "beyond"],
+)
+def test_of_what_was_not_read_nobody_says_that_it_stands_still(
+    spark: SparkSession, known_until: int, light: str, still: int, behind_s: int
+) -> None:
+    """An ingest that died: there may have been much in the store since, or nothing."""
+    rows, nobody = states(spark, told(BEHIND)), groups(spark, [])
+    found = collect(rows, nobody, time(0), time(1_800), 60, known_until=time(known_until))
+    assert (found.light, found.behind_s) == (light, behind_s)
+    assert [row["still_s"] for row in found.stalls][:1] == ([1_680] if still else [])
+    (line,) = found.partitions
+    assert (line.lag, line.finished) == (90, 10)
+
+
 @pytest.mark.rule("PM-30", "PM-61")
 def test_a_deleted_share_partition_does_not_stand_still(spark: SparkSession) -> None:
     ended: list[tuple[int, ShareRecord]] = [*BEHIND, (70, ShareTombstone(KEY))]

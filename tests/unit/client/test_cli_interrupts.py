@@ -15,7 +15,9 @@ from sharegroups.cli.main import main
 
 
 def _ends(program: str) -> tuple[int, str, str]:
-    words = [sys.executable, "-c", f"import os, signal, sharegroups.cli\n{program}"]
+    """Of a program that a terminal would have started: of one in the background a shell may have SIGINT ignored."""
+    terminal = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+    words = [sys.executable, "-c", f"import os, signal, sharegroups.cli\n{terminal}\n{program}"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 

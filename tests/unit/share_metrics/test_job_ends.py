@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from share_metrics.commands import query_failure
 from share_metrics.folders import FolderError
 from share_metrics.ingest import Running, Source
 from share_metrics.job import Cluster, Job, QueryError
+from share_metrics.read_up_to import read_up_to
 from share_metrics.reader import Kind
 
 from .test_running import Begin, Query
@@ -87,6 +89,18 @@ def test_what_ended_a_query_is_not_hidden_by_what_fails_behind_it(
     assert query_failure(error.value).exit_code == 3
     for words, line in zip(told, ending.told[-len(told) :], strict=True):
         assert words in line
+
+
+@pytest.mark.rule("PM-37")
+@pytest.mark.parametrize("lost", [False, True], ids=["all", "not all"])
+def test_a_job_that_ended_with_all_there_was_notes_up_to_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    begun = datetime.now(UTC)
+    with pytest.raises(QueryError if lost else FolderError):  # of the text file, behind everything else
+        Ending(monkeypatch, tmp_path, Query(LOST if lost else "")).run()
+    at = read_up_to(tmp_path / "data")
+    assert at is None if lost else at is not None and begun <= at <= datetime.now(UTC)
 
 
 @pytest.mark.rule("PM-38", "PM-39")

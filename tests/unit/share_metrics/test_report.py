@@ -93,6 +93,8 @@ QUALITY = {
         ({"incomplete": 1}, "amber"),
         ({"quality": [QUALITY | {"quarantined": 1}]}, "amber"),
         ({"partitions": [line("g · t-0", anomalies=1)]}, "amber"),
+        ({"behind_s": 299}, "green"),
+        ({"behind_s": 300}, "amber"),
     ],
 )
 def test_the_light_says_how_things_are(fields: dict[str, object], light: str) -> None:
@@ -114,6 +116,16 @@ def test_what_was_counted_is_told_however_few_rows_are_shown() -> None:
     assert "<b>300</b> entries lost" in page
     assert "1 of 2,311 are shown." in page
     assert "are shown" not in render(report(stalls=shown))
+
+
+@pytest.mark.rule("PM-37")
+@pytest.mark.parametrize(
+    ("behind_s", "words"), [(299, None), (300, "the last 5 min"), (3_599, "59 min"), (7_860, "2 h 11 min")]
+)
+def test_a_page_says_that_its_ingest_is_far_behind(behind_s: int, words: str | None) -> None:
+    page = render(report(behind_s=behind_s))
+    assert ("nothing was read yet" in page) == (words is not None)
+    assert words is None or words in page
 
 
 @pytest.mark.rule("PM-37")
@@ -140,7 +152,7 @@ def test_totals_are_sums_over_all_share_partitions() -> None:
     assert found == {
         "share_partitions": 2, "finished": 80, "accepted": 76, "released": 4, "rejected": 0, "timed_out": 0,
         "limited": 0, "redelivered_lb": 6, "lag": 5, "poison": 0, "stalls": 0, "lost": 4,
-        "quarantined": 0, "unknown": 0,
+        "quarantined": 0, "unknown": 0, "behind_s": 0,
     }  # fmt: skip
 
 
