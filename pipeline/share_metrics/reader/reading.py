@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from .collector import collector_paused
 from .counting import Count
 from .decoding import RawEntry, decode_page, fast, gap_row, to_batch
 from .offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip, entry_id
@@ -190,8 +191,9 @@ class Reader:
         while after < piece.through:
             words = ("EVAL_RO", INDEX, 1, piece.stream) if index else ("XRANGE", piece.stream)
             tail = (f"({after}", through, count) if index else (f"({after}", through, "COUNT", count)
-            reply = store.call(piece.stream, *words, *tail)
-            page = [_indexed(piece.stream, raw) if index else _entry(piece.stream, raw) for raw in reply]
+            with collector_paused():
+                reply = store.call(piece.stream, *words, *tail)
+                page = [_indexed(piece.stream, raw) if index else _entry(piece.stream, raw) for raw in reply]
             if page:
                 yield page
                 after = page[-1].id
@@ -212,10 +214,11 @@ class Reader:
         return self._kind is not Kind.LOG_META and held and tip.last.epoch > piece.through.epoch
 
     def _batch(self, rows: Sequence[RawEntry]) -> Any:
-        if self._fast:
-            batch = fast.decode_fast(rows, light=self._options.light)
-        else:
-            batch = decode_page(self._kind, rows, light=self._options.light)
+        with collector_paused():
+            if self._fast:
+                batch = fast.decode_fast(rows, light=self._options.light)
+            else:
+                batch = decode_page(self._kind, rows, light=self._options.light)
         if self._options.fail_on_bad_records:
             types = batch.column("record_type").to_pylist()
             if MALFORMED in types:
