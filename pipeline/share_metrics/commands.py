@@ -130,7 +130,13 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 @_CONF
 @_OUTPUT
 @click.option("--once/--continuous", default=True, show_default=True, help="End with what is there now, or go on.")
-@click.option("--trigger", default=60.0, show_default=True, help="Seconds between batches when it goes on.")
+@click.option(
+    "--trigger",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="Seconds between batches when it goes on.",
+)
 @click.option("--log-meta", is_flag=True, help="Where the batches of topics lie too, for lag in seconds.")
 @click.option(
     "--read-from",
