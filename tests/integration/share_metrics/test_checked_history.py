@@ -16,12 +16,16 @@ from click.testing import CliRunner
 from share_metrics.commands import metrics
 from tests.chaos.checker import FINAL_TYPES, Place, place
 from tests.chaos.experiment import PARTITIONS, Experiment
-from tests.chaos.history import Acknowledged, Delivered, Event
+from tests.chaos.history import Acknowledged, Delivered, Event, Fault
 from tools.report import demo_store
 
 
 class Seen:
-    """How records ended, as far as clients can know: an answer that was lost leaves two possibilities."""
+    """How records ended, as far as clients can know: an answer that was lost leaves two possibilities.
+
+    So does an acknowledgement that a consumer sent and could not tell of any more, for it was killed: a history has it
+    once it is answered.
+    """
 
     def __init__(self, events: Sequence[Event]) -> None:
         #: Everything that was produced was delivered, for the topic was drained.
@@ -33,6 +37,8 @@ class Seen:
                 self._asked.setdefault(place(event), set()).add(event.type)
                 if not event.error:
                     self._answered.setdefault(place(event), set()).add(event.type)
+        for at in _untold(events):
+            self._asked.setdefault(at, set()).update(FINAL_TYPES)
 
     def least(self, kind: str) -> int:
         """Records that ended so for certain: it was confirmed, and nobody asked for another end."""
@@ -41,6 +47,19 @@ class Seen:
     def most(self, kind: str) -> int:
         """Records for which somebody asked for this end."""
         return sum(kind in kinds for kinds in self._asked.values())
+
+
+def _untold(events: Sequence[Event]) -> set[Place]:
+    """What was delivered to a consumer that was killed, and not acknowledged as far as it told."""
+    killed = {event.target for event in events if isinstance(event, Fault) and event.name == "SIGKILL"}
+    told = {(event.worker, place(event), event.delivery_count) for event in events if isinstance(event, Acknowledged)}
+    return {
+        place(event)
+        for event in events
+        if isinstance(event, Delivered)
+        and event.worker in killed
+        and (event.worker, place(event), event.delivery_count) not in told
+    }
 
 
 @contextmanager
@@ -68,6 +87,18 @@ def report_on(folder: Path, history: Path) -> dict[str, Any]:
     assert told.exit_code == 0, told.output
     found: dict[str, Any] = json.loads(told.stdout)
     return found
+
+
+def test_what_a_killed_consumer_did_not_tell_may_have_ended_in_any_way() -> None:
+    def delivered(worker: str, offset: int) -> Delivered:
+        return Delivered(worker, "t", 0, offset, "v", 1, 0, 1)
+
+    def accepted(worker: str, offset: int) -> Acknowledged:
+        return Acknowledged(worker, "t", 0, offset, "ACCEPT", 1, "", 2, 3)
+
+    killed: list[Event] = [delivered("consumer0", 0), accepted("consumer0", 0), delivered("consumer0", 1)]
+    seen = Seen([*killed, Fault("SIGKILL", "consumer0", 4), delivered("consumer1", 2), accepted("consumer1", 2)])
+    assert {kind: (seen.least(kind), seen.most(kind)) for kind in FINAL_TYPES} == {"ACCEPT": (2, 3), "REJECT": (0, 1)}
 
 
 @pytest.mark.rule("PM-41", "PM-42", "PM-44", "PM-64")
