@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from share_metrics.causes import cause
+from share_metrics.causes import cause, ended_by
 from share_metrics.folders import HIDDEN, POSITIONS, batch_name, checkpoints, noted, raw, visible, written
 from share_metrics.patience import Patience
 from share_metrics.reader import Kind, schema_of
@@ -178,12 +178,13 @@ class Running:
 
     def _put_off(self, kind: Kind, error: PySparkException) -> None:
         """Raise the error unless it may be better later."""
-        now_s = self._clock()
-        pause_s = self._patience[kind].pause_s(str(error), now_s)
+        now_s, words = self._clock(), str(error)
+        pause_s = self._patience[kind].pause_s(words, now_s)
         if pause_s is None:
             raise error
         self._due[kind] = now_s + pause_s
-        self._again(kind, pause_s, cause(str(error)))
+        ended = ended_by(words)
+        self._again(kind, pause_s, ended.said if ended else cause(words))
 
 
 def stored(spark: SparkSession, data: Path, kind: Kind) -> DataFrame:

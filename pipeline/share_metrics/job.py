@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +19,11 @@ from share_metrics.gauges import Gauges
 from share_metrics.ingest import KINDS, Running, Source, Step, Watch, start, stored
 from share_metrics.log_samples import sample, samples
 from share_metrics.metrics import gaps
-from share_metrics.read_up_to import Note, read_up_to
+from share_metrics.read_up_to import Note, counts, read_up_to
 from share_metrics.reader import Kind, Reader, Store
 from share_metrics.reader.streams import cluster_id
 from share_metrics.reader_name import reader_name
-from share_metrics.report import Logs, Report, collect
+from share_metrics.report import Known, Logs, Report, collect
 from share_metrics.spark import build_session
 from share_metrics.stopping import Stop
 from share_metrics.tables import write_tables
@@ -139,22 +138,23 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
 
     def again(kind: Kind, pause_s: float, why: str) -> None:
         when = f"goes on in {pause_s:g} s" if pause_s else "begun again"
-        tell(f"{kind}: {when} from its checkpoint, for Spark says: {why}")
+        tell(f"{kind}: {when} from its checkpoint, for it ended: {why}")
 
     watch = Watch(step, take, again)
     upkeep = _upkeep(spark, job, tell)
-    note, begun = Note(job.data, job.source.max_rows_per_trigger, tell), datetime.now(UTC)
+    begun = datetime.now(UTC)
+    note = Note(job.data, job.source.max_rows_per_trigger, tell, begun)
     try:
         running = start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
     except PySparkException as error:
         raise QueryError(str(error)) from error
     try:
         while not (ended := running.wait(_POLL_S)) and not stop.asked:
-            _look(running, gauges, note)
+            _look(running, gauges, None if job.once else note)
             upkeep.look()
-        _look(running, gauges, note)
+        _look(running, gauges, None if job.once else note)
         if ended and job.once:
-            note.move(begun)
+            note.move(begun)  # before its queries noted where they were to end
     except Exception as error:
         raise QueryError(str(error)) from error
     finally:
@@ -175,20 +175,16 @@ def _upkeep(spark: SparkSession, job: Job, tell: Tell) -> Upkeep:
     return Upkeep(job.kinds, put_together, sampled, None if job.once else job.trigger_s, tell)
 
 
-def _look(running: Running, gauges: Gauges | None, note: Note) -> None:
+def _look(running: Running, gauges: Gauges | None, note: Note | None) -> None:
     """Note how far the queries are."""
-    progress: list[Any] = [query.lastProgress for query in running.queries.values()]
-    note.look(progress)
+    progress: dict[Kind, Any] = {kind: query.lastProgress for kind, query in running.queries.items()}
+    if note is not None:
+        note.look([progress.get(kind) for kind in KINDS])
     if gauges is None:
         return
-    for source in (source for one in progress if one for source in one["sources"]):
-        at, ends = (_counts(source[name]) for name in ("endOffset", "latestOffset"))
+    for source in (source for one in progress.values() if one for source in one["sources"]):
+        at, ends = (counts(source[name]) for name in ("endOffset", "latestOffset"))
         gauges.positions(at, ends or at)
-
-
-def _counts(offsets: Any) -> dict[str, int]:
-    found = json.loads(offsets) if isinstance(offsets, str) else offsets
-    return {stream: at["n"] for stream, at in (found or {}).items()}
 
 
 @contextmanager
@@ -272,7 +268,14 @@ def collected(  # noqa: PLR0917 - what a report is made of
         write_tables(spark, data)
     tell("Collecting …")
     logs = Logs(stored(spark, data, Kind.LOG_META), samples(spark, data)) if visible(data, Kind.LOG_META) else None
-    return collect(states, groups, begin, end, window_s, logs, read_up_to(data))
+    return collect(states, groups, begin, end, window_s, logs, _known(data, end) if times[1] else None)
+
+
+def _known(data: Path, end: datetime) -> Known | None:
+    """How far was read, where that is not as far as somebody asks for; without an end the newest entry says it."""
+    now = datetime.now(UTC)
+    at = read_up_to(data, now)
+    return Known(at, max(0, int((min(end, now) - at).total_seconds()))) if at is not None and at < end else None
 
 
 def _behind_newest(rows: DataFrame, window_s: int) -> datetime:

@@ -5,6 +5,7 @@ Without it a page could not tell a system in which nobody does anything from an 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -14,24 +15,29 @@ from typing import Any, Final
 from share_metrics.causes import cause
 
 _NAME: Final = "read-up-to"
+#: Offsets that Spark does not know; of streams of which none is there yet they are `{}`.
+_NOTHING: Final = "null"
 
 
-def read_up_to(data: Path) -> datetime | None:
-    """All entries that were written before this time are in the directory; None where nobody has noted it."""
-    with suppress(OSError, ValueError):
+def read_up_to(data: Path, now: datetime) -> datetime | None:
+    """All entries that were written before this time are in the directory; None where nobody has noted it.
+
+    A time behind `now` is none: a clock was wrong then.
+    """
+    with suppress(OSError, ValueError, TypeError):
         found = datetime.fromisoformat((data / _NAME).read_text().strip())
-        return found if found.tzinfo else None
+        return found if found <= now else None
     return None
 
 
 class Note:
     """Keeps the time in the directory of a job, for as long as that runs. No row depends on it: what fails is told."""
 
-    def __init__(self, data: Path, rows_max: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, data: Path, rows_max: int, tell: Callable[[str], None], now: datetime) -> None:
         self._path = data / _NAME
         self._rows_max = rows_max
         self._tell = tell
-        self._at = read_up_to(data)
+        self._at = read_up_to(data, now)
         self._failed = False
 
     def look(self, queries: Iterable[Mapping[str, Any] | None]) -> None:
@@ -57,7 +63,25 @@ class Note:
 
 
 def complete_up_to(progress: Mapping[str, Any] | None, rows_max: int) -> datetime | None:
-    """When a query planned its last batch, if that held all there was: less rows than a batch may have."""
-    if progress is None or progress["numInputRows"] >= rows_max:
+    """When a query planned its last batch, if that was to hold all there was; None if it may not have been.
+
+    A batch is full by the entries it was planned for, however many of them were trimmed since; a stream that it begins
+    counts as a whole, and one that lost its tail cannot be counted. A batch that another run had planned already, and
+    that only came again, has no latest offsets, and says nothing of what there is.
+    """
+    if progress is None:
         return None
-    return datetime.fromisoformat(progress["timestamp"])
+    planned = 0
+    for source in progress["sources"]:
+        begins, ends = counts(source["startOffset"]), counts(source["endOffset"])
+        added = [end - begins.get(stream, 0) for stream, end in ends.items()]
+        if source["latestOffset"] in {None, _NOTHING} or min(added, default=0) < 0:
+            return None
+        planned += sum(added)
+    return datetime.fromisoformat(progress["timestamp"]) if planned < rows_max else None
+
+
+def counts(offsets: Any) -> dict[str, int]:
+    """How many entries had ever been added to each stream up to an offset that Spark tells; empty if it does not."""
+    found = json.loads(offsets) if isinstance(offsets, str) else offsets
+    return {stream: at["n"] for stream, at in (found or {}).items()}

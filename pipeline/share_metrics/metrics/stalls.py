@@ -14,6 +14,8 @@ from .common import KEY, ORDER, timed, windowed
 #: Counts that are 0 in a window without records; every other number is a gauge.
 COUNTS: Final = ("spso_delta", "finished_count", "writes", "updates", "snapshots", "cold_snapshots", "entries", "bytes")
 GAUGES: Final = ("spso", "done", "hwm", "speo", "lag", "in_flight_width", "state_epoch")
+#: How long a share-partition with lag finishes nothing before it stands still.
+STALL_AFTER_S: Final = 300
 _CARRIED_S: Final = 3_600
 _RECORDS: Final = ("snapshot", "update", "tombstone")
 
@@ -82,7 +84,7 @@ def last_lag() -> Column:
     return F.when(~F.col("gone"), last_known("lag"))
 
 
-def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: int = 300) -> DataFrame:
+def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: int = STALL_AFTER_S) -> DataFrame:
     """Windows at whose end a share-partition had lag and had finished nothing for `stall_after_s` (PM-61).
 
     `members` are rows of `group_windows`; a group without live members is `abandoned`, not stalled. Without `members`

@@ -1,7 +1,7 @@
 """One HTML page that says how share groups fare (PM-37): `collect` asks Spark, `page` writes, `svg` draws."""
 
-from .collect import Logs, collect
+from .collect import Known, Logs, collect
 from .model import Report, totals
 from .page import render
 
-__all__ = ["Logs", "Report", "collect", "render", "totals"]
+__all__ = ["Known", "Logs", "Report", "collect", "render", "totals"]

@@ -24,7 +24,7 @@ from share_metrics.metrics import (
 )
 from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
-from share_metrics.metrics.stalls import deletions, last_known, last_lag
+from share_metrics.metrics.stalls import STALL_AFTER_S, deletions, last_known, last_lag
 
 from .model import SHOWN_MAX, Counts, PartitionLine, Point, Report
 
@@ -44,6 +44,13 @@ class Logs(NamedTuple):
     ends: DataFrame
 
 
+class Known(NamedTuple):
+    """Up to when everything was read, and for how long it was not before the end that was asked for, or before now."""
+
+    until: datetime
+    behind_s: int = 0
+
+
 def collect(  # noqa: PLR0917 - what a report is made of
     states: DataFrame,
     groups: DataFrame,
@@ -51,33 +58,39 @@ def collect(  # noqa: PLR0917 - what a report is made of
     end: datetime,
     window_s: int = 60,
     logs: Logs | None = None,
-    known_until: datetime | None = None,
+    known: Known | None = None,
 ) -> Report:
     """The report from `begin` to `end` (exclusive), from rows of the kinds `share_state` and `group`.
 
     It is of whole windows: `begin` is rounded down and `end` up. With `logs` lag has seconds too, and is known where
     leaders did not write it. Share-partitions show what they did then; idle windows are filled up to the end, whether
-    anybody wrote by then or not, but no further than to `known_until`, up to when everything was read. Rows without a
-    time, as gaps, always count.
+    anybody wrote by then or not. Behind what is `known` nobody stands still, and charts show what was written alone; of
+    a page that lies behind it as a whole the last window that is known tells who stood still. Rows without a time, as
+    gaps, always count.
     """
-    behind_s = _behind_s(states, groups, end, known_until)
-    known_end = _whole_windows(begin, end - timedelta(seconds=behind_s), window_s)[1]
     begin, end = _whole_windows(begin, end, window_s)
+    known_end = end if known is None else min(end, _known_end(known.until, window_s))
+    judged = begin, known_end
+    if known_end <= begin:
+        judged = known_end - timedelta(seconds=window_s), known_end
     # Found once: everything below asks for these rows.
-    states = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)).localCheckpoint()
+    states = since(until(states, F.lit(end)), F.lit(judged[0] - READ_BACK)).localCheckpoint()
     groups = until(groups, F.lit(end)).localCheckpoint()
     names = _names(groups)
     windows = progress(states, window_s)
     windows = (windows if logs is None else with_log_ends(windows, logs.ends, window_s)).localCheckpoint()
-    filled = fill_windows(windows, window_s, begin, known_end, _deletions(states, window_s))
+    deleted = _deletions(states, window_s)
+    filled = fill_windows(windows, window_s, begin, end, deleted)
     filled = filled.withColumn("last_lag", last_lag()).withColumn("last_spso", last_known("spso")).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     stood = _lagging(_stood(filled.where(here)), logs, window_s)
-    lines = _lines(windows.where(here), filled.where(here), stood, names)
+    lines = _lines(windows.where(here), _blank_behind(filled.where(here), known_end), stood, names)
     replay = replayed(states, window_s).localCheckpoint()
     suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
-    still = stalls(filled, members).where(here).localCheckpoint()
+    still = stalls(filled if judged[0] == begin else fill_windows(windows, window_s, *judged, deleted), members)
+    judgeable = (F.col("window") >= F.lit(judged[0])) & (F.col("window") < F.lit(judged[1]))
+    still = still.where(judgeable).localCheckpoint()
     both = quality(states).unionByName(quality(groups))
     lost = gaps(states).unionByName(gaps(groups))
     form = "%Y-%m-%d %H:%M" if window_s % 60 == 0 else "%Y-%m-%d %H:%M:%S"
@@ -94,17 +107,20 @@ def collect(  # noqa: PLR0917 - what a report is made of
         gaps=_rows(lost.orderBy("stream", "from_id", "to_id")),
         incomplete=replay_windows_of(replay).where("incomplete").where(here).count(),
         counts=_counts(both, still, suspects),
-        behind_s=behind_s,
+        behind_s=known.behind_s if known else 0,
     )
 
 
-def _behind_s(states: DataFrame, groups: DataFrame, end: datetime, known_until: datetime | None) -> int:
-    """For how many seconds before the end nothing was read, whole ones; 0 where nobody knows."""
-    if known_until is None or known_until >= end:
-        return 0
-    newest = [rows.agg(F.max("ts").cast("double")).collect()[0][0] for rows in (states, groups)]
-    known_s = max(known_until.timestamp(), *(at for at in newest if at is not None), 0.0)
-    return max(0, int(end.timestamp() - known_s))
+def _known_end(known_until: datetime, window_s: int) -> datetime:
+    """Where the windows end that can be judged: one that is known in part can when that part is long enough to."""
+    whole, part_s = divmod(known_until.timestamp(), window_s)
+    return datetime.fromtimestamp((whole + (part_s >= STALL_AFTER_S)) * window_s, UTC)
+
+
+def _blank_behind(filled: DataFrame, known_end: datetime) -> DataFrame:
+    """Without values where nothing was written as far as anybody knows."""
+    unknown = (F.col("window") >= F.lit(known_end)) & (F.col("entries") == 0)
+    return filled.withColumns({name: F.when(~unknown, F.col(name)) for name in ("lag", "finished_count")})
 
 
 def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datetime, datetime]:

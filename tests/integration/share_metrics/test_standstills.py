@@ -17,7 +17,7 @@ from share_coordinator.core.records import ShareRecord, ShareTombstone
 from share_metrics.metrics import fill_windows, progress, stalls, with_log_ends
 from share_metrics.metrics.stalls import deletions
 from share_metrics.reader import EntryId, Gap
-from share_metrics.report import Report, collect, render, totals
+from share_metrics.report import Known, Report, collect, render, totals
 from tests.unit.share_metrics.worlds import KEY, STREAM, TOPIC, snapshot, update
 
 from .frames import BASE_S, groups, rows_of, states
@@ -139,22 +139,48 @@ def test_who_has_stood_still_for_longer_than_is_read_back_is_in_the_table_and_re
     assert max(row["still_s"] for row in found.stalls) == 8_940 - 60
 
 
+def read_to(second: int, end: int) -> Known:
+    """An ingest that has read up to then, and not to the end."""
+    return Known(time(second), end - second)
+
+
 @pytest.mark.rule("PM-31", "PM-37", "PM-61")
 @pytest.mark.parametrize(
-    ("known_until", "light", "still", "behind_s"),
-    [(1_790, "red", 23, 10), (330, "amber", 0, 1_470), (10, "amber", 0, 1_740), (2_000, "red", 23, 0)],
-    ids=["a-little-behind", "too-early-to-tell", "older-than-the-newest-entry", "beyond"],
+    ("known_until", "light", "still"), [(1_790, "red", 1_620), (420, "red", 300), (419, "amber", 0), (10, "amber", 0)]
 )
 def test_of_what_was_not_read_nobody_says_that_it_stands_still(
-    spark: SparkSession, known_until: int, light: str, still: int, behind_s: int
+    spark: SparkSession, known_until: int, light: str, still: int
 ) -> None:
-    """An ingest that died: there may have been much in the store since, or nothing."""
-    rows, nobody = states(spark, told(BEHIND)), groups(spark, [])
-    found = collect(rows, nobody, time(0), time(1_800), 60, known_until=time(known_until))
-    assert (found.light, found.behind_s) == (light, behind_s)
-    assert [row["still_s"] for row in found.stalls][:1] == ([1_680] if still else [])
+    """An ingest that died: there may have been much in the store since, or nothing. Groups were read further."""
+    rows, later = states(spark, told(BEHIND)), groups(spark, [(1_795, r.GroupMetadata("other", 1, 1, 0))])
+    found = collect(rows, later, time(0), time(1_800), known=read_to(known_until, 1_800 + 300))
+    assert (found.light, found.behind_s) == (light, 2_100 - known_until)
+    assert max((row["still_s"] for row in found.stalls), default=0) == still
     (line,) = found.partitions
     assert (line.lag, line.finished) == (90, 10)
+    known = [point.time_s - BASE_S for point in line.points if point.lag is not None]
+    assert known == list(range(0, max(known_until // 60, 2) * 60, 60))
+
+
+@pytest.mark.rule("PM-31", "PM-37", "PM-61")
+@pytest.mark.parametrize(("known_until", "light"), [(7_190, "red"), (400, "amber")])
+def test_a_page_behind_all_that_was_read_shows_what_was_last_known(
+    spark: SparkSession, known_until: int, light: str
+) -> None:
+    found = collect(
+        states(spark, told(BEHIND)), groups(spark, []), time(7_200), time(10_800), known=read_to(known_until, 10_800)
+    )
+    assert (found.light, found.found.standing) == (light, int(light == "red"))
+    assert [(line.lag, line.finished, line.spso) for line in found.partitions] == [(90, 0, 10)]
+    assert {point.lag for line in found.partitions for point in line.points} == {None}
+
+
+@pytest.mark.rule("PM-37", "PM-61")
+@pytest.mark.parametrize(("known_until", "light"), [(3_620, "green"), (3_899, "green"), (3_900, "red")])
+def test_an_hour_that_has_just_begun_is_not_judged(spark: SparkSession, known_until: int, light: str) -> None:
+    busy = told(BEHIND, [(3_590, update(20, stats=UP_TO_100))])
+    found = collect(states(spark, busy), groups(spark, []), time(0), time(7_200), 3_600, known=Known(time(known_until)))
+    assert (found.light, found.behind_s) == (light, 0)
 
 
 @pytest.mark.rule("PM-30", "PM-61")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,55 +12,85 @@ import pytest
 from share_metrics.read_up_to import Note, complete_up_to, read_up_to
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+LATER = NOON + timedelta(hours=1)
 
 
-def progress(seconds: float, rows: int = 0) -> dict[str, Any]:
-    """As Spark tells it, of a batch that was planned so long after noon."""
+def progress(seconds: float, *streams: tuple[int | None, int], latest: bool = True) -> dict[str, Any]:
+    """As Spark tells it, of a batch that was planned so long after noon, from one count of a stream to another."""
     at = NOON + timedelta(seconds=seconds)
-    return {"timestamp": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z", "numInputRows": rows}
+    begins = {f"s{number}": {"id": "1-1", "n": begin} for number, (begin, _) in enumerate(streams) if begin is not None}
+    ends = {f"s{number}": {"id": "1-9", "n": end} for number, (_, end) in enumerate(streams)}
+    source = {
+        "startOffset": json.dumps(begins),
+        "endOffset": json.dumps(ends),
+        "latestOffset": json.dumps(ends) if latest else "null",
+    }
+    return {"timestamp": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z", "sources": [source]}
 
 
 @pytest.mark.rule("PM-37")
-def test_a_batch_that_is_full_may_have_left_something() -> None:
-    assert complete_up_to(progress(1.25, 99), 100) == NOON + timedelta(seconds=1.25)
-    assert complete_up_to(progress(1, 100), 100) is None
-    assert complete_up_to(None, 100) is None
+@pytest.mark.parametrize(
+    ("told", "complete"),
+    [
+        (progress(1.25, (10, 60), (200, 249)), True),
+        (progress(1.25, (10, 60), (200, 250)), False),
+        (progress(1.25, (10, 10)), True),
+        (progress(1.25, (None, 99)), True),
+        (progress(1.25, (10, 20), (None, 90)), False),
+        (progress(1.25, (90, 20), (10, 40)), False),
+        (progress(1.25, (10, 20), latest=False), False),
+        (progress(1.25), True),
+        (None, False),
+    ],
+    ids=["some", "full", "none", "begun", "full, one begun", "tail lost", "old plan", "no streams", "no progress"],
+)
+def test_a_batch_that_may_have_left_something_says_nothing(told: dict[str, Any] | None, complete: bool) -> None:
+    assert complete_up_to(told, 100) == (NOON + timedelta(seconds=1.25) if complete else None)
 
 
 @pytest.mark.rule("PM-37")
 def test_all_queries_have_read_what_the_slowest_has_and_no_job_takes_it_back(tmp_path: Path) -> None:
-    note = Note(tmp_path, 100, lambda _: None)
+    note = Note(tmp_path, 100, lambda _: None, LATER)
+    idle, full = (7, 7), (7, 107)
     seen = []
     for queries in (
         [],
-        [None, progress(1)],
-        [progress(60), progress(50)],
-        [progress(60), progress(110, 100)],
-        [progress(120), progress(110)],
-        [progress(20), progress(20)],
+        [None, progress(1, idle)],
+        [progress(60, idle), progress(50, idle)],
+        [progress(60, idle), progress(110, full)],
+        [progress(120, idle), progress(110, idle)],
+        [progress(20, idle), progress(20, idle)],
     ):
         note.look(queries)
-        at = read_up_to(tmp_path)
+        at = read_up_to(tmp_path, LATER)
         seen.append(at and (at - NOON).total_seconds())
     assert seen == [None, None, 50, 50, 110, 110]
-    Note(tmp_path, 100, lambda _: None).move(NOON)
-    assert read_up_to(tmp_path) == NOON + timedelta(seconds=110)
+    Note(tmp_path, 100, lambda _: None, LATER).move(NOON)
+    assert read_up_to(tmp_path, LATER) == NOON + timedelta(seconds=110)
+
+
+@pytest.mark.rule("PM-37")
+def test_a_time_that_has_not_come_was_noted_by_a_clock_that_was_wrong(tmp_path: Path) -> None:
+    Note(tmp_path, 100, lambda _: None, LATER).move(LATER + timedelta(days=365))
+    assert read_up_to(tmp_path, LATER) is None
+    Note(tmp_path, 100, lambda _: None, LATER).move(LATER)
+    assert read_up_to(tmp_path, LATER) == LATER
 
 
 @pytest.mark.rule("PM-36", "PM-37")
 def test_where_it_cannot_be_noted_the_job_goes_on_and_says_so_once(tmp_path: Path) -> None:
     told: list[str] = []
-    note = Note(tmp_path / "gone", 100, told.append)
+    note = Note(tmp_path / "gone", 100, told.append, LATER)
     for seconds in (1, 2, 3):
-        note.look([progress(seconds)])
+        note.look([progress(seconds, (7, 7))])
     assert len(told) == 1
     assert "No such file or directory" in told[0]
     (tmp_path / "gone").mkdir()
-    note.look([progress(4)])
-    assert read_up_to(tmp_path / "gone") == NOON + timedelta(seconds=4)
+    note.look([progress(4, (7, 7))])
+    assert read_up_to(tmp_path / "gone", LATER) == NOON + timedelta(seconds=4)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-22T12:00:00", "\x00"])
 def test_what_is_no_time_is_not_known(tmp_path: Path, text: str) -> None:
     (tmp_path / "read-up-to").write_text(text)
-    assert read_up_to(tmp_path) is None
+    assert read_up_to(tmp_path, LATER) is None

@@ -94,7 +94,7 @@ def test_a_store_that_is_away_is_waited_for_between_two_looks_of_the_job() -> No
         assert len(begin.left) == left
     assert not other.stopped
     assert running.wait(1)
-    assert told == [f"{KIND} {pause_s} {AWAY}" for pause_s in (1, 1, 2)]
+    assert told == [f"{KIND} {pause_s} the store at h:1 does not answer" for pause_s in (1, 1, 2)]
 
 
 @pytest.mark.rule("PM-39")
