@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from socket import socket
 from typing import Any
@@ -189,6 +190,25 @@ def test_a_report_on_what_nobody_ingested_says_so_before_spark_starts(tmp_path: 
     assert "Starting Spark" not in told.output
     assert told.output.splitlines()[-1].startswith(f"Error: nothing was ingested into {tmp_path / 'typo'} yet; run ")
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.rule("PM-37")
+@pytest.mark.usefixtures("spark")
+def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_since(
+    world: World, tmp_path: Path
+) -> None:
+    of_cluster(world, "c")
+    assert ingest(world, tmp_path).exit_code == 0
+    now = datetime.now(UTC)
+    to_come = ("--to", (now + timedelta(hours=1)).isoformat())
+    found, page = report(tmp_path, *to_come)
+    assert found["behind_s"] < 60  # of what has not come nothing is missing
+    assert "nothing was read yet" not in page
+    (tmp_path / "read-up-to").write_text((now - timedelta(minutes=20)).isoformat())
+    found, page = report(tmp_path, *to_come)
+    assert (found["light"], found["behind_s"] // 60) == ("amber", 20)
+    assert "Of the last 20 min nothing was read yet." in page
+    assert report(tmp_path)[0]["behind_s"] == 0  # up to the newest entry
 
 
 @pytest.mark.rule("PM-11", "PM-39")
