@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.compaction import compact
-from share_metrics.folders import FolderError, in_step, owned, visible, writable, writing
+from share_metrics.folders import FolderError, confirmed, in_step, owned, visible, writable, writing
 from share_metrics.gauges import Gauges
 from share_metrics.ingest import KINDS, Running, Source, Step, Watch, start, stored
 from share_metrics.log_samples import sample, samples
@@ -143,7 +143,9 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
     watch = Watch(step, take, again)
     upkeep = _upkeep(spark, job, tell)
     begun = datetime.now(UTC)
-    note = Note(job.data, job.source.max_rows_per_trigger, tell, begun)
+    note = Note(job.data, job.source.max_rows_per_trigger, tell)
+    if any(confirmed(job.data, kind) < 0 for kind in KINDS):
+        note.move(None)  # it speaks of rows that somebody has removed, to ingest anew
     try:
         running = start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
     except PySparkException as error:
@@ -259,7 +261,8 @@ def collected(  # noqa: PLR0917 - what a report is made of
     tell("Starting Spark …")
     spark = cluster.session("sharegroups metrics report")
     states, groups = (stored(spark, data, kind) for kind in KINDS)
-    end = times[1] or _behind_newest(states.unionByName(groups, allowMissingColumns=True), window_s)
+    asked = times[1] or _newest(states.unionByName(groups, allowMissingColumns=True))
+    end = times[1] or _behind(asked, window_s)
     begin = times[0] or end - _HOUR
     if begin >= end:
         raise ValueError(f"--from {begin.isoformat()} is not before the end, {end.isoformat()}")
@@ -268,18 +271,22 @@ def collected(  # noqa: PLR0917 - what a report is made of
         write_tables(spark, data)
     tell("Collecting …")
     logs = Logs(stored(spark, data, Kind.LOG_META), samples(spark, data)) if visible(data, Kind.LOG_META) else None
-    return collect(states, groups, begin, end, window_s, logs, _known(data, end) if times[1] else None)
+    return collect(states, groups, begin, end, window_s, logs, _known(data, begin, asked))
 
 
-def _known(data: Path, end: datetime) -> Known | None:
-    """How far was read, where that is not as far as somebody asks for; without an end the newest entry says it."""
+def _known(data: Path, begin: datetime, asked: datetime) -> Known:
+    """How far was read; where nobody has noted that yet, not as far as to the begin."""
     now = datetime.now(UTC)
-    at = read_up_to(data, now)
-    return Known(at, max(0, int((min(end, now) - at).total_seconds()))) if at is not None and at < end else None
+    at = read_up_to(data, now) or begin
+    return Known(at, max(0, int((min(asked, now) - at).total_seconds())))
 
 
-def _behind_newest(rows: DataFrame, window_s: int) -> datetime:
+def _newest(rows: DataFrame) -> datetime:
+    """When the newest entry was written; now where there is none."""
     newest = rows.agg(F.max("ts").cast("double")).collect()[0][0]
-    if newest is None:
-        return datetime.now(UTC)
-    return datetime.fromtimestamp((newest // window_s + 1) * window_s, UTC)
+    return datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
+
+
+def _behind(at: datetime, window_s: int) -> datetime:
+    """The end of the window in which something happened."""
+    return datetime.fromtimestamp((at.timestamp() // window_s + 1) * window_s, UTC)

@@ -64,23 +64,18 @@ def collect(  # noqa: PLR0917 - what a report is made of
 
     It is of whole windows: `begin` is rounded down and `end` up. With `logs` lag has seconds too, and is known where
     leaders did not write it. Share-partitions show what they did then; idle windows are filled up to the end, whether
-    anybody wrote by then or not. Behind what is `known` nobody stands still, and charts show what was written alone; of
-    a page that lies behind it as a whole the last window that is known tells who stood still. Rows without a time, as
-    gaps, always count.
+    anybody wrote by then or not. Behind what is `known` nobody stands still, and charts show what was written alone.
+    Rows without a time, as gaps, always count.
     """
     begin, end = _whole_windows(begin, end, window_s)
     known_end = end if known is None else min(end, _known_end(known.until, window_s))
-    judged = begin, known_end
-    if known_end <= begin:
-        judged = known_end - timedelta(seconds=window_s), known_end
     # Found once: everything below asks for these rows.
-    states = since(until(states, F.lit(end)), F.lit(judged[0] - READ_BACK)).localCheckpoint()
+    states = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)).localCheckpoint()
     groups = until(groups, F.lit(end)).localCheckpoint()
     names = _names(groups)
     windows = progress(states, window_s)
     windows = (windows if logs is None else with_log_ends(windows, logs.ends, window_s)).localCheckpoint()
-    deleted = _deletions(states, window_s)
-    filled = fill_windows(windows, window_s, begin, end, deleted)
+    filled = fill_windows(windows, window_s, begin, end, _deletions(states, window_s))
     filled = filled.withColumn("last_lag", last_lag()).withColumn("last_spso", last_known("spso")).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
@@ -88,9 +83,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     lines = _lines(windows.where(here), _blank_behind(filled.where(here), known_end), stood, names)
     replay = replayed(states, window_s).localCheckpoint()
     suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
-    still = stalls(filled if judged[0] == begin else fill_windows(windows, window_s, *judged, deleted), members)
-    judgeable = (F.col("window") >= F.lit(judged[0])) & (F.col("window") < F.lit(judged[1]))
-    still = still.where(judgeable).localCheckpoint()
+    still = stalls(filled, members).where(here & (F.col("window") < F.lit(known_end))).localCheckpoint()
     both = quality(states).unionByName(quality(groups))
     lost = gaps(states).unionByName(gaps(groups))
     form = "%Y-%m-%d %H:%M" if window_s % 60 == 0 else "%Y-%m-%d %H:%M:%S"

@@ -67,7 +67,7 @@ class Report:
     """Everything on the page. Share-partitions stand with the largest lag first.
 
     `counts` are given where rows were left out; else the rows are counted. `behind_s`: for how long before the end
-    nothing was read yet.
+    not everything was read yet.
     """
 
     begin: str
@@ -118,7 +118,7 @@ def totals(report: Report) -> dict[str, int]:
     """Sums over all share-partitions, lag included; what nobody recorded counts as 0. Names end in `_lb` as above.
 
     `quarantined` and `unknown` are entries that are no records, and records that this build does not know (PM-64);
-    `behind_s` are seconds before the end of which nothing was read.
+    `behind_s` are seconds before the end of which not everything was read.
     """
     counted = {name: sum(getattr(line, name) or 0 for line in report.partitions) for name in (*_TOTALS, "lag")}
     found = {name: getattr(report.found, name) for name in ("poison", "stalls", "lost", "quarantined", "unknown")}

@@ -114,7 +114,8 @@ def _late(behind_s: int) -> str:
         return ""
     hours, minutes = divmod(behind_s // 60, 60)
     span = f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
-    return f"<p><b>Of the last {span} nothing was read yet.</b> Is <code>sharegroups metrics ingest</code> running?</p>"
+    running = "Is <code>sharegroups metrics ingest</code> running, and does it keep up?"
+    return f"<p><b>Of the last {span} not everything was read yet.</b> {running}</p>"
 
 
 def _partitions(lines: Sequence[PartitionLine]) -> str:

@@ -203,12 +203,14 @@ def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_sin
     to_come = ("--to", (now + timedelta(hours=1)).isoformat())
     found, page = report(tmp_path, *to_come)
     assert found["behind_s"] < 60  # of what has not come nothing is missing
-    assert "nothing was read yet" not in page
+    assert "not everything was read" not in page
     (tmp_path / "read-up-to").write_text((now - timedelta(minutes=20)).isoformat())
     found, page = report(tmp_path, *to_come)
     assert (found["light"], found["behind_s"] // 60) == ("amber", 20)
-    assert "Of the last 20 min nothing was read yet." in page
-    assert report(tmp_path)[0]["behind_s"] == 0  # up to the newest entry
+    assert "Of the last 20 min not everything was read yet." in page
+    assert report(tmp_path)[0]["behind_s"] == 0  # the newest entry is older
+    (tmp_path / "read-up-to").unlink()
+    assert report(tmp_path, "--from", (now - timedelta(hours=3)).isoformat(), *to_come)[0]["behind_s"] // 60 == 180
 
 
 @pytest.mark.rule("PM-11", "PM-39")

@@ -158,21 +158,22 @@ def test_of_what_was_not_read_nobody_says_that_it_stands_still(
     assert max((row["still_s"] for row in found.stalls), default=0) == still
     (line,) = found.partitions
     assert (line.lag, line.finished) == (90, 10)
-    known = [point.time_s - BASE_S for point in line.points if point.lag is not None]
-    assert known == list(range(0, max(known_until // 60, 2) * 60, 60))
+    known = list(range(0, max(known_until // 60, 2) * 60, 60))
+    assert [point.time_s - BASE_S for point in line.points if point.lag is not None] == known
+    assert [point.time_s - BASE_S for point in line.points if point.finished is not None] == known
 
 
 @pytest.mark.rule("PM-31", "PM-37", "PM-61")
-@pytest.mark.parametrize(("known_until", "light"), [(7_190, "red"), (400, "amber")])
-def test_a_page_behind_all_that_was_read_shows_what_was_last_known(
-    spark: SparkSession, known_until: int, light: str
-) -> None:
-    found = collect(
-        states(spark, told(BEHIND)), groups(spark, []), time(7_200), time(10_800), known=read_to(known_until, 10_800)
-    )
-    assert (found.light, found.found.standing) == (light, int(light == "red"))
-    assert [(line.lag, line.finished, line.spso) for line in found.partitions] == [(90, 0, 10)]
-    assert {point.lag for line in found.partitions for point in line.points} == {None}
+def test_a_page_behind_all_that_was_read_judges_nobody_and_shows_what_was_last_known(spark: SparkSession) -> None:
+    """What was read of the time since is shown: not everything was."""
+    rows = states(spark, told(BEHIND, moving(0, 8_000)))
+    found = collect(rows, groups(spark, []), time(7_200), time(10_800), known=read_to(7_200, 10_800))
+    assert (found.light, found.stalls, found.behind_s) == ("amber", [], 3_600)
+    shown = {line.name.partition(" ")[0]: (line.lag, line.finished, line.spso) for line in found.partitions}
+    assert shown == {"G1": (90, 0, 10), "M": (0, 8_000, 8_000)}
+    drawn = {(line.name[0], point.time_s - BASE_S) for line in found.partitions for point in line.points
+             if point.finished is not None}  # fmt: skip
+    assert drawn == {("M", 7_980)}
 
 
 @pytest.mark.rule("PM-37", "PM-61")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from contextlib import nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from py4j.protocol import Py4JError
 
 from share_metrics import job
 from share_metrics.commands import query_failure
-from share_metrics.folders import FolderError
-from share_metrics.ingest import Running, Source
+from share_metrics.folders import FolderError, checkpoints
+from share_metrics.ingest import KINDS, Running, Source
 from share_metrics.job import Cluster, Job, QueryError
-from share_metrics.read_up_to import read_up_to
+from share_metrics.read_up_to import Note, read_up_to
 from share_metrics.reader import Kind
+from share_metrics.stopping import Stop
 
+from .test_read_up_to import NOON, progress
 from .test_running import Begin, Query
 
 LOST = "\npkg.DataLossError: s lost 7 entries"
@@ -46,9 +49,10 @@ def nothing(*_: object) -> Any:
 class Ending:
     """A job of one query; its text file's directory goes away meanwhile."""
 
-    def __init__(self, patched: pytest.MonkeyPatch, folder: Path, query: Query) -> None:
+    def __init__(self, patched: pytest.MonkeyPatch, folder: Path, query: Query, *more: Query) -> None:
         self.told: list[str] = []
-        self._query = query
+        self.begun: datetime | None = None
+        self._queries = dict(zip(KINDS, (query, *more), strict=False))
         self._folder = folder
         self._gauges = folder / "gauges"
         self._gauges.mkdir()
@@ -61,11 +65,14 @@ class Ending:
 
     def _start(self, *_: object, **__: object) -> Running:
         shutil.rmtree(self._gauges)
-        return Running([Kind.SHARE_STATE], Begin(self._query), lambda kind, pause_s, why: None)
+        self.begun = datetime.now(UTC)
+        return Running([*self._queries], Begin(*self._queries.values()), lambda kind, pause_s, why: None)
 
-    def run(self) -> None:
-        asked = Job(Source("redis://h:1", reader_name=""), self._folder / "data")
-        job.run(asked, job.Exposition(textfile=self._gauges / "gauges.prom"), Cluster(), self.told.append)
+    def run(self, *, once: bool = True, stopped: bool = False) -> None:
+        asked = Job(Source("redis://h:1", reader_name="", max_rows_per_trigger=100), self._folder / "data", once)
+        stop = Stop()
+        stop.signal = signal.SIGTERM if stopped else None
+        job.run(asked, job.Exposition(textfile=self._gauges / "gauges.prom"), Cluster(), self.told.append, stop)
 
 
 @pytest.mark.rule("PM-39")
@@ -91,16 +98,70 @@ def test_what_ended_a_query_is_not_hidden_by_what_fails_behind_it(
         assert words in line
 
 
+class Endless(Query):
+    """Goes on; its last batch was planned so long after noon, and was small."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(progress=progress(seconds, (7, 9)))
+
+    def awaitTermination(self, _seconds: int) -> bool:  # noqa: N802 - Spark's name
+        return False
+
+
+def noted(folder: Path) -> datetime | None:
+    return read_up_to(folder / "data", datetime.now(UTC))
+
+
 @pytest.mark.rule("PM-37")
-@pytest.mark.parametrize("lost", [False, True], ids=["all", "not all"])
-def test_a_job_that_ended_with_all_there_was_notes_up_to_when(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+def test_a_job_that_ended_with_all_there_was_notes_the_time_before_its_queries_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = datetime.now(UTC)
-    with pytest.raises(QueryError if lost else FolderError):  # of the text file, behind everything else
-        Ending(monkeypatch, tmp_path, Query(LOST if lost else "")).run()
-    at = read_up_to(tmp_path / "data", datetime.now(UTC))
-    assert at is None if lost else at is not None and begun <= at
+    before = datetime.now(UTC)
+    ending = Ending(monkeypatch, tmp_path, Query(progress=progress(60, (7, 9))), Query(progress=progress(60)))
+    with pytest.raises(FolderError):  # of the text file, behind everything else
+        ending.run()
+    at = noted(tmp_path)
+    assert at is not None
+    assert ending.begun is not None
+    assert before <= at <= ending.begun
+
+
+@pytest.mark.rule("PM-37")
+@pytest.mark.parametrize(
+    ("queries", "stopped", "error"),
+    [([Query(LOST)], False, QueryError), ([Endless(60), Endless(50)], True, FolderError)],
+    ids=["lost", "stopped"],
+)
+def test_a_job_that_was_to_end_and_did_not_notes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queries: list[Query], stopped: bool, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        Ending(monkeypatch, tmp_path, *queries).run(stopped=stopped)
+    assert noted(tmp_path) is None
+
+
+@pytest.mark.rule("PM-37")
+def test_a_job_that_goes_on_notes_what_its_slowest_query_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FolderError):
+        Ending(monkeypatch, tmp_path, Endless(60), Endless(50)).run(once=False, stopped=True)
+    assert noted(tmp_path) == NOON + timedelta(seconds=50)
+
+
+@pytest.mark.rule("PM-36", "PM-37")
+@pytest.mark.parametrize("done", [KINDS, KINDS[:1]], ids=["all there", "one removed"])
+def test_what_was_noted_of_rows_that_somebody_has_removed_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: tuple[Kind, ...]
+) -> None:
+    for kind in done:
+        commits = checkpoints(tmp_path / "data", kind) / "commits"
+        commits.mkdir(parents=True)
+        (commits / "0").touch()
+    Note(tmp_path / "data", 100, print).move(NOON)
+    with pytest.raises(QueryError):
+        Ending(monkeypatch, tmp_path, Query(LOST)).run()
+    assert noted(tmp_path) == (NOON if done == KINDS else None)
 
 
 @pytest.mark.rule("PM-38", "PM-39")
