@@ -3,6 +3,7 @@
 raw/<kind>/batch=<number>/dt=…/hour=…            one micro-batch
 raw/<kind>/batch=<first>-<last>/dt=…/hour=…      many, put together; it stands for all of them
 checkpoints/<kind>                               Spark's positions
+read-up-to                                       up to when everything is there, see `read_up_to`
 metrics/<table>/window=1m|1h/dt=…/hour=…         windows
 """
 

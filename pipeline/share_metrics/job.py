@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _POLL_S: Final = 1
 _TEXTFILE: Final = "--textfile"
 _HOUR: Final = timedelta(hours=1)
+_NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 class QueryError(Exception):
@@ -144,6 +145,7 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
     upkeep = _upkeep(spark, job, tell)
     begun = datetime.now(UTC)
     note = Note(job.data, job.source.max_rows_per_trigger, tell)
+    moving = None if job.once else note  # what is to end has read everything when it has ended
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
         note.move(None)  # it speaks of rows that somebody has removed, to ingest anew
     try:
@@ -152,9 +154,9 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
         raise QueryError(str(error)) from error
     try:
         while not (ended := running.wait(_POLL_S)) and not stop.asked:
-            _look(running, gauges, None if job.once else note)
+            _look(running, gauges, moving)
             upkeep.look()
-        _look(running, gauges, None if job.once else note)
+        _look(running, gauges, moving)
         if ended and job.once:
             note.move(begun)  # before its queries noted where they were to end
     except Exception as error:
@@ -262,7 +264,7 @@ def collected(  # noqa: PLR0917 - what a report is made of
     spark = cluster.session("sharegroups metrics report")
     states, groups = (stored(spark, data, kind) for kind in KINDS)
     asked = times[1] or _newest(states.unionByName(groups, allowMissingColumns=True))
-    end = times[1] or _behind(asked, window_s)
+    end = times[1] or _window_end(asked, window_s)
     begin = times[0] or end - _HOUR
     if begin >= end:
         raise ValueError(f"--from {begin.isoformat()} is not before the end, {end.isoformat()}")
@@ -275,10 +277,11 @@ def collected(  # noqa: PLR0917 - what a report is made of
 
 
 def _known(data: Path, begin: datetime, asked: datetime) -> Known:
-    """How far was read; where nobody has noted that yet, not as far as to the begin."""
+    """How far was read; where nobody has noted that yet, nothing of all that time."""
     now = datetime.now(UTC)
-    at = read_up_to(data, now) or begin
-    return Known(at, max(0, int((min(asked, now) - at).total_seconds())))
+    at = read_up_to(data, now)
+    behind = min(asked, now) - (begin if at is None else at)
+    return Known(at or _NEVER, max(0, int(behind.total_seconds())))
 
 
 def _newest(rows: DataFrame) -> datetime:
@@ -287,6 +290,6 @@ def _newest(rows: DataFrame) -> datetime:
     return datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
 
 
-def _behind(at: datetime, window_s: int) -> datetime:
+def _window_end(at: datetime, window_s: int) -> datetime:
     """The end of the window in which something happened."""
     return datetime.fromtimestamp((at.timestamp() // window_s + 1) * window_s, UTC)

@@ -12,7 +12,7 @@ def collector_paused() -> Iterator[None]:
     """Inside, no cycles are looked for. For what makes thousands of small objects at once, and no cycle among them.
 
     The collector starts for every 700 new lists and tuples, and a page has 15,000: to look through them again and again
-    took half of a reader's CPU (PM-81). It may run all the same where another thread leaves such a place.
+    took half of a reader's CPU (PM-79). It may run all the same where another thread leaves such a place.
     """
     if not gc.isenabled():
         yield

@@ -213,6 +213,22 @@ def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_sin
     assert report(tmp_path, "--from", (now - timedelta(hours=3)).isoformat(), *to_come)[0]["behind_s"] // 60 == 180
 
 
+@pytest.mark.rule("PM-37", "PM-61")
+@pytest.mark.usefixtures("spark")
+def test_where_nobody_has_noted_how_far_was_read_nobody_stands_still(world: World, tmp_path: Path) -> None:
+    """Also in an hour of which the page takes a part only."""
+    world.make_cluster(state_shards=1)
+    Log(world, S0).state(snapshot(0, stats=WriteStats(hwm=100)))
+    assert ingest(world, tmp_path).exit_code == 0
+    page = ("--window", "3600", "--from", "1970-01-01T02:30", "--to", "1970-01-01T05:00")
+    known, _ = report(tmp_path, *page)
+    assert (known["light"], known["lag"], known["behind_s"]) == ("red", 100, 0)
+    (tmp_path / "read-up-to").unlink()
+    unknown, _ = report(tmp_path, *page)
+    assert (unknown["light"], unknown["stalls"], unknown["lag"]) == ("amber", 0, 100)
+    assert unknown["behind_s"] == 2.5 * 3_600
+
+
 @pytest.mark.rule("PM-11", "PM-39")
 @pytest.mark.usefixtures("spark")
 def test_an_ingest_says_what_was_lost(world: World, tmp_path: Path) -> None:
