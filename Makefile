@@ -11,9 +11,13 @@ PY := $(BIN)/python
 INSTALLED := $(VENV)/.installed
 GENERATED := $(VENV)/.generated
 RUNNABLE := $(VENV)/.runnable
+BUILDABLE := $(VENV)/.buildable
 PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
 # What a person who tries the project needs: a tenth of the whole, unless that is there already.
 READY := $(if $(wildcard $(INSTALLED)),$(GENERATED),$(RUNNABLE))
+
+# What builds an image needs: less still.
+IMAGE_READY := $(if $(wildcard $(INSTALLED)),$(GENERATED),$(BUILDABLE))
 
 # What is typed and linted, as far as it exists.
 TYPED := $(wildcard protos client services pipeline tools benchmarks tests conftest.py hatch_build.py)
@@ -24,7 +28,7 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 .NOTPARALLEL:
 .PHONY: help setup protos style types test sim mutants up demo bench report screenshot ingest-kills docs format
 .PHONY: release-protos clean
-.PHONY: image-base image image-pipeline image-pipeline-check image-check chaos manifests
+.PHONY: image-base image image-pipeline image-pipeline-check image-check chaos attack manifests
 
 help: ## Say what the words mean.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -113,12 +117,19 @@ $(CHAOS_READY): $(INSTALLED)
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[chaos]'
 	@touch $@
 
+# What makes the wheel, and no more: the image brings the rest itself.
+$(BUILDABLE): pyproject.toml
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >$@.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --requirement $@.txt
+	@touch $@
+
 IMAGE ?= sharegroups:dev
-image: setup ## Build the image of all roles: IMAGE=name:tag, IMAGE_BASE=base, UPGRADE=1 for the newest wheels.
+image: $(IMAGE_READY) ## Build the image of all roles: IMAGE=name:tag, IMAGE_BASE=base, UPGRADE=1 for the newest wheels.
 	PYTHON=$(PY) deploy/docker/image.sh $(IMAGE) services
 
 PIPELINE_IMAGE ?= sharegroups-pipeline:dev
-image-pipeline: setup ## Build the image of the Spark job: PIPELINE_IMAGE=name:tag, IMAGE_BASE=base, UPGRADE=1.
+image-pipeline: $(IMAGE_READY) ## Build the image of the Spark job: PIPELINE_IMAGE=name:tag, IMAGE_BASE=base, UPGRADE=1.
 	PYTHON=$(PY) deploy/docker/image.sh $(PIPELINE_IMAGE) pipeline
 
 image-pipeline-check: image-pipeline ## Try that image beside a store: it ingests each entry once, and reports.
@@ -129,6 +140,10 @@ image-check: image $(CHAOS_READY) ## Try that image in containers: health, read-
 
 chaos: image $(CHAOS_READY) ## Kill, pause and cut clusters in containers, and judge: CHAOS_ARGS='--only recovery --seed 1'.
 	CHAOS_IMAGE=$(IMAGE) $(PY) -m tests.chaos $(CHAOS_ARGS)
+
+attack: setup ## Attack a cluster beside a canary and workers with books: every attack once, or by chance for SECONDS=3600.
+	$(if $(SECONDS),,$(PY) -m pytest -q -m attack tests/attack)
+	@$(PY) -m tests.attack $(if $(SECONDS),--seconds $(SECONDS)) $(ATTACK_ARGS)
 
 manifests: setup ## Check the Kubernetes overlays and render them into build/manifests; IMAGE=name@sha256:… for production.
 	$(PY) -m pytest -q tests/packaging/test_manifests*.py

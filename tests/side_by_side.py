@@ -9,7 +9,7 @@ import pytest
 
 HERE: Final = Path(__file__).parent
 #: Tests that wait, for leases and locks to end, more than they compute.
-WAITING: Final = ("chaos", "integration/scenarios", "upgrade")
+WAITING: Final = ("attack", "chaos", "integration/scenarios", "upgrade")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

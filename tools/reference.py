@@ -1,6 +1,7 @@
 """Writes docs/reference from the declarations, the only place where a setting is described.
 
-`settings.md` has the services' settings, `client-settings.md` the clients', `api.md` the Python API.
+`settings.md` has the services' settings, `client-settings.md` the clients', `api.md` the Python API, `columns.md` what
+the columns of the tables mean that the command line prints.
 `python -m tools.reference --write` writes the pages, `--check` says whether they are up to date.
 """
 
@@ -15,6 +16,7 @@ from shard_runtime.configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from shard_runtime.declared import Setting
 from shard_runtime.settings import NODE_SETTINGS
 from sharegroups import config as client
+from sharegroups.cli import columns
 from tools.api_page import api_page
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -61,6 +63,7 @@ PAGES: Final[dict[Path, Callable[[], str]]] = {
     FOLDER / "settings.md": settings_page,
     FOLDER / "client-settings.md": client_settings_page,
     FOLDER / "api.md": api_page,
+    FOLDER / "columns.md": columns.page,
 }
 
 

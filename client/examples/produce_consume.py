@@ -2,7 +2,7 @@
 
 import sys
 
-from sharegroups import Producer, ShareConsumer
+from sharegroups import KafkaError, Producer, ShareConsumer, TopicIdPartition
 
 bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7932"
 
@@ -10,7 +10,16 @@ with Producer(bootstrap_servers=bootstrap) as producer:
     for number in range(10):
         producer.produce("orders", f"order {number}")
 
-with ShareConsumer(bootstrap_servers=bootstrap, group_id="workers") as consumer:
+
+def acknowledged(offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
+    """Called by a later poll or commit_sync, for each partition."""
+    if error:
+        print(f"REFUSED, so they come again: {offsets}: {error}")
+
+
+jobs = {"share.acquire.mode": "record_limit", "max.poll.records": 1}  # one at a time; see docs/howto/jobs.md
+with ShareConsumer(jobs, bootstrap_servers=bootstrap, group_id="workers") as consumer:
+    consumer.set_acknowledgement_commit_callback(acknowledged)
     consumer.subscribe(["orders"])
     seen = 0
     while seen < 10:

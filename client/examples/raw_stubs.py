@@ -1,22 +1,27 @@
-"""A member of a share group with nothing but the generated stubs: join, fetch, decode, acknowledge, leave.
+"""A producer and a member of a share group with nothing but the generated stubs: produce, join, fetch, decode,
+acknowledge, leave.
 
     python raw_stubs.py [host:port] [topic] [group]
 
-It shows the protocol, not how to write a client: it asks one node for everything and repeats nothing. The member
-makes its own id, heartbeats until it has an assignment, opens a share session at each partition's leader (epoch 0),
-fetches with the next epoch, accepts what it acquired, and closes the session (epoch -1).
+It shows the protocol, not how to write a client: it asks one node for everything and repeats nothing. It produces one
+batch without an idempotent producer: the fields of one are left unset (all three, or none: docs/reference/protocol.md).
+Who repeats a Produce whose answer did not come should set them, or the batch may be stored twice. The member makes its
+own id, heartbeats until it has an assignment, opens a share session at each partition's leader (epoch 0), fetches with
+the next epoch, accepts what it acquired, and closes the session (epoch -1).
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 import uuid
 
 from grpc import aio
 
 from kip932.api.v1 import find_coordinator_pb2 as coordinators
 from kip932.api.v1 import metadata_pb2 as metadata
+from kip932.api.v1 import produce_pb2 as produce
 from kip932.api.v1 import share_acknowledge_pb2 as acknowledge
 from kip932.api.v1 import share_fetch_pb2 as fetch
 from kip932.api.v1 import share_group_heartbeat_pb2 as heartbeat
@@ -24,15 +29,31 @@ from kip932.api.v1.cluster_service_pb2_grpc import ClusterServiceStub
 from kip932.api.v1.common_pb2 import AcknowledgementBatch, StringList
 from kip932.api.v1.group_coordinator_service_pb2_grpc import GroupCoordinatorServiceStub
 from kip932.api.v1.partition_leader_service_pb2_grpc import PartitionLeaderServiceStub
-from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 
 ACCEPT = 1
+ACKS_ALL = -1
 
 
 def check(answer: object, code: int, message: str) -> None:
     """Stop on an in-band Kafka error."""
     if code:
         sys.exit(f"{type(answer).__name__}: error {code}: {message}")
+
+
+async def store(stub: PartitionLeaderServiceStub, topic_id: bytes, partition: int, values: list[bytes]) -> int:
+    """Produce one batch to the partition's leader; the offset of its first record."""
+    now_ms = int(time.time() * 1000)
+    records = RecordBatch(base_timestamp_ms=now_ms, records=[Record(value=value) for value in values])
+    request = produce.ProduceRequest(acks=ACKS_ALL, timeout_ms=10_000)
+    part = request.topic_data.add(topic_id=topic_id).partition_data.add(index=partition)
+    part.batches.add(record_batch=records.SerializeToString(), record_count=len(values), max_timestamp_ms=now_ms)
+    answer = await stub.Produce(request, timeout=30)
+    for topic in answer.responses:
+        for result in topic.partition_responses:
+            check(result, result.error_code, result.error_message)
+            return result.base_offset
+    sys.exit("the answer to the Produce names no partition")
 
 
 async def join(stub: GroupCoordinatorServiceStub, group: str, member: str, topic: str) -> dict[bytes, list[int]]:
@@ -117,7 +138,7 @@ def show(part: fetch.ShareFetchResponse.PartitionResult) -> int:
 
 
 async def main(bootstrap: str = "127.0.0.1:7932", topic: str = "orders", group: str = "raw") -> None:
-    """Join, consume from every leader, leave."""
+    """Produce, join, consume from every leader, leave."""
     member = uuid.uuid4().hex
     async with aio.insecure_channel(bootstrap) as channel:
         cluster = ClusterServiceStub(channel)
@@ -127,7 +148,17 @@ async def main(bootstrap: str = "127.0.0.1:7932", topic: str = "orders", group: 
         names = metadata.MetadataRequest.TopicList(values=[metadata.MetadataRequest.Topic(name=topic)])
         known = await cluster.Metadata(metadata.MetadataRequest(topics=names), timeout=10)
     nodes = {node.node_id: f"{node.host}:{node.port}" for node in known.brokers}
+    for described in known.topics:
+        check(described, described.error_code, described.error_message)
+    if not nodes or not known.topics:
+        sys.exit(f"{bootstrap} names no node that serves topic {topic!r}; is that a cluster's client port?")
     leaders = {part.partition_index: part.leader_id for found in known.topics for part in found.partitions}
+    if led_by_nobody := [number for number, leader in leaders.items() if leader not in nodes]:
+        sys.exit(f"partitions {led_by_nobody} of topic {topic!r} have no live leader; try again in some seconds")
+    async with aio.insecure_channel(nodes[leaders[0]]) as channel:
+        values = [b"raw order 1", b"raw order 2"]
+        offset = await store(PartitionLeaderServiceStub(channel), known.topics[0].topic_id, 0, values)
+        print(f"stored {len(values)} records in partition 0 from offset {offset}")
     async with aio.insecure_channel(f"{coordinator.host}:{coordinator.port}") as channel:
         groups = GroupCoordinatorServiceStub(channel)
         for topic_id, partitions in (await join(groups, group, member, topic)).items():
@@ -142,4 +173,10 @@ async def main(bootstrap: str = "127.0.0.1:7932", topic: str = "orders", group: 
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    if len(sys.argv) > 4:
+        sys.exit("usage: python raw_stubs.py [host:port] [topic] [group]")
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except aio.AioRpcError as error:  # there is no answer; the details name the address, when it was tried
+        said = f"{error.code().name}: {error.details()}".replace("\n", " ")
+        sys.exit(f"no answer: {said}. Is a cluster up (sharegroups up), and is the host:port right?")

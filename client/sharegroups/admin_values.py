@@ -125,11 +125,24 @@ class ShareGroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupOffset:
-    """Start offset of a share-partition; lag and leader epoch are None when they are not known (CL-46)."""
+    """Start offset of a share-partition; what is not known is None (CL-46).
+
+    `archived_by_limit` and `archived_by_reject` count the records that will not be delivered again though nobody
+    accepted them: at the delivery limit, and rejected. They begin at 0 with the group, and when its offset is reset.
+    """
 
     start_offset: int
     leader_epoch: int | None
     lag: int | None
+    archived_by_limit: int | None = None
+    archived_by_reject: int | None = None
+
+    @property
+    def archived(self) -> int | None:
+        """Both together; None when they are not known."""
+        if self.archived_by_limit is None or self.archived_by_reject is None:
+            return None
+        return self.archived_by_limit + self.archived_by_reject
 
 
 @dataclass(frozen=True, slots=True)

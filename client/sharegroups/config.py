@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kip932.ids import BATCH_RECORDS_MAX
+from sharegroups import arguments
 from sharegroups.errors import ConfigError, InvalidGroupIdError
 
 _INT32_MAX: Final = 2**31 - 1
@@ -94,7 +96,8 @@ def _parse_bool(setting: Setting, value: Any) -> bool:
 def _parse_str(setting: Setting, value: Any) -> str:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str):
-        raise setting.refuse(value, "text")
+        several = isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value)
+        raise setting.refuse(value, f"text, {', '.join(value)!r}" if several else "text")
     if setting.choices and text not in setting.choices:
         raise setting.refuse(value, f"one of {', '.join(setting.choices)}")
     return text
@@ -144,11 +147,13 @@ CONSUMER: Final = (
     ),
     Setting(
         "share.acquire.mode",
-        "batch_optimized",
-        "batch_optimized: whole batches, more than max.poll.records at times; record_limit: never more.",
-        choices=("batch_optimized", "record_limit"),
+        "adaptive",
+        "adaptive: as many records as the application works through in 2 s, from 1 up to max.poll.records (CL-85); "
+        "record_limit: up to max.poll.records, nothing ahead; batch_optimized, Kafka's default: whole batches, more "
+        "than max.poll.records at times, ahead from several leaders.",
+        choices=("adaptive", "record_limit", "batch_optimized"),
     ),
-    Setting("max.poll.records", 500, "Records that one poll aims at.", int, 1),
+    Setting("max.poll.records", 500, "Records that one poll aims at; 1 is right for jobs of a second or more.", int, 1),
     Setting("max.poll.interval.ms", 300_000, "Without a poll for so long the member leaves (CL-7), in ms.", int, 1),
     Setting("fetch.min.bytes", 1, "Bytes a leader waits for.", int),
     Setting("fetch.max.bytes", 52_428_800, "Bytes of one answer.", int),
@@ -172,7 +177,7 @@ PRODUCER: Final = (
     Setting("buffer.memory", 33_554_432, "Bytes of records that may wait for delivery.", int, 1),
     Setting("max.block.ms", 60_000, "How long produce() waits for metadata, and for room in the buffer, in ms.", int),
     Setting("batch.size", 65_536, "Bytes of records in one batch, about; a larger record travels alone.", int, 1),
-    Setting("batch.num.records", 1000, "Records in one batch at most.", int, 1),
+    Setting("batch.num.records", 1000, "Records in one batch at most.", int, 1, BATCH_RECORDS_MAX),
     Setting("max.request.size", 1_048_576, "Largest record, in bytes.", int, 1),
     Setting("delivery.timeout.ms", 120_000, "How long a record may wait for its delivery, in ms.", int, 1),
     Setting("compression.type", "none", "Compression of batches.", choices=("none", "gzip")),
@@ -182,7 +187,11 @@ PRODUCER: Final = (
         "default: hash of the key, without key one partition per batch in turn; random ignores keys.",
         choices=("default", "random"),
     ),
-    Setting("transactional.id", "", "Name under which transactions are fenced (CM-44); empty for none."),
+    Setting(
+        "transactional.id",
+        "",
+        "Name under which transactions are fenced (CM-44); empty for none. No service has transactions yet.",
+    ),
     Setting("transaction.timeout.ms", 60_000, "After so long an idle transaction is aborted, in ms.", int, 1),
     Setting("key.serializer", None, "Function from the key given to bytes.", Callable),  # type: ignore[arg-type]
     Setting("value.serializer", None, "Function from the value given to bytes.", Callable),  # type: ignore[arg-type]
@@ -232,14 +241,23 @@ class Config:
         return addresses
 
 
-def given_settings(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """A dict, or keywords with `_` for `.`, or both, as one mapping (CL-44: dict or kwargs)."""
-    return dict(settings or {}) | {name.replace("_", "."): value for name, value in keywords.items()}
+def given_settings(
+    settings: Mapping[str, Any] | None, keywords: Mapping[str, Any], client: str = "Admin"
+) -> dict[str, Any]:
+    """A dict, or keywords with `_` for `.`, or both, as one mapping (CL-44: dict or kwargs). `client`: whose.
+
+    Raises ConfigError for anything else, such as the address alone.
+    """
+    try:
+        given = arguments.settings(client, settings)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return given | {name.replace("_", "."): value for name, value in keywords.items()}
 
 
 def consumer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Config:
     """Settings of a share consumer. Raises ConfigError, or InvalidGroupIdError without a group (CL-20, CL-40)."""
-    given = given_settings(settings, keywords)
+    given = given_settings(settings, keywords, "ShareConsumer")
     for name in given:
         if name in REFUSED:
             raise ConfigError(f"{name} cannot be set when using a share group.")

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kip932.rpc.transport import Transport
+from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckCallback, CommitResult
 from sharegroups.aio.engine import ConsumerEngine
 from sharegroups.errors import ConcurrentModificationError, IllegalStateError
@@ -72,6 +73,7 @@ class ShareConsumer:
         In implicit mode it accepts what the poll before returned. Raises WakeupError; IllegalStateError without a
         subscription, and in explicit mode while a record has no acknowledgement; KafkaError that ended the membership.
         """
+        arguments.seconds("poll", timeout)
         with self._exclusive():
             deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
             self._engine.raise_background()
@@ -100,6 +102,7 @@ class ShareConsumer:
         In implicit mode it accepts what the last poll returned. `timeout` is in seconds, default.api.timeout.ms by
         default, below 0 without end. Raises WakeupError.
         """
+        arguments.seconds("commit_sync", timeout)
         with self._exclusive():
             results = self._thread.call(self._engine.commit(timeout))
             self._engine.ledger.run_callbacks()
@@ -134,6 +137,7 @@ class ShareConsumer:
 
         In implicit mode the records of the last poll are not accepted: they are released.
         """
+        arguments.seconds("close", timeout)
         if self._closed:
             return
         with self._exclusive():

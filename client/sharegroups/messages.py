@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from kip932.errors import KafkaError
 from kip932.ids import TopicIdPartition as IdPartition
+from sharegroups import arguments
 from sharegroups.core.acknowledgements import Delivery
 from sharegroups.core.record_batch import Slice
 from sharegroups.errors import KeyDeserializationError, ValueDeserializationError
@@ -33,6 +34,12 @@ class AcknowledgeType(IntEnum):
     REJECT = 3
     RENEW = 4
 
+    @classmethod
+    def _missing_(cls, value: object) -> AcknowledgeType | None:
+        """Raises ValueError with the names that there are."""
+        names = ", ".join(f"AcknowledgeType.{kind.name}" for kind in cls)
+        raise arguments.refusal("acknowledge", "type", value, f"one of {names}")
+
 
 class TopicIdPartition(NamedTuple):
     """A partition by its topic's name and id: the key of commit results and callbacks (CL-45)."""
@@ -40,6 +47,9 @@ class TopicIdPartition(NamedTuple):
     topic: str
     partition: int
     topic_id: bytes
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.partition}"  # what a person asks for; the id is there for programs
 
 
 class DecodedBatch(NamedTuple):
@@ -79,6 +89,34 @@ class Delivered:
     slices: list[Slice]
     #: How many records the slices hold.
     records: int
+    #: The application has had them before and asked for more time (CL-27).
+    was_renewed: bool = False
+    #: When the request that locked it was sent, in ms of the loop's clock, and for how long; 0 while that is not known.
+    acquired_ms: int = 0
+    lock_ms: int = 0
+    #: Whether it has been said that half of the lock is used.
+    is_told: bool = False
+
+    @property
+    def place(self) -> str:
+        """The partition for people."""
+        return f"{self.topic}-{self.id_partition.partition}"
+
+    def is_lost(self, now_ms: int) -> bool:
+        """Whether the lock is over at the leader, or will be within the time that the request took."""
+        return bool(self.lock_ms) and now_ms - self.acquired_ms >= self.lock_ms
+
+    def has_lain(self, now_ms: int, need_ms: int) -> bool:
+        """Whether so much of the lock went by before anybody had the records, a quarter or more, that less than
+        `need_ms` is left."""
+        age_ms = now_ms - self.acquired_ms
+        return bool(self.lock_ms) and age_ms * 4 >= self.lock_ms and age_ms + need_ms >= self.lock_ms
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last acquired offset."""
+        ranges = self.delivery.ranges
+        return ranges[0][0], ranges[-1][1]
 
     @property
     def key(self) -> TopicIdPartition:
@@ -161,7 +199,11 @@ class Message:
         return TIMESTAMP_CREATE_TIME, self._source.batch.base_timestamp_ms + delta
 
     def delivery_count(self) -> int:
-        """How often the record has been delivered, this time included (CL-22)."""
+        """How often the record has been delivered, this time included (CL-22).
+
+        At least so often: a delivery of which nothing was stored before its leader went away is not counted, so a count
+        may come again after a restart.
+        """
         return self._source.delivery_count
 
     def error(self) -> KafkaError | None:
@@ -238,6 +280,9 @@ class Messages(Sequence[Message]):
                     records = repeat(None) if batch.error is not None else batch.records[start:stop]
                     offsets = range(batch.base_offset + start, batch.base_offset + stop)
                     made.extend(map(Message, repeat(source), offsets, records))
+            if not _ascending(self._delivered):
+                place = {part.id_partition: number for number, part in enumerate(self._delivered)}
+                made.sort(key=lambda message: (place[delivered_of(message).id_partition], message.offset()))
             if self._decode != (None, None):
                 for message in made:
                     _deserialize(message, *self._decode)
@@ -246,8 +291,23 @@ class Messages(Sequence[Message]):
 
 
 def delivered_of(message: Message) -> Delivered:
-    """Where a message came from."""
-    return message._source.delivered
+    """Where a message came from. Raises ValueError for what poll() did not return."""
+    try:
+        return message._source.delivered
+    except AttributeError:
+        expected, instead = "one message that poll() returned", "for message in messages: consumer.acknowledge(message)"
+        raise arguments.refusal("acknowledge", "message", message, expected, instead) from None
+
+
+def _ascending(delivered: Iterable[Delivered]) -> bool:
+    """Whether no partition's offsets go back; they do where renewals of one partition were confirmed apart (CL-22)."""
+    ends: dict[IdPartition, int] = {}
+    for part in delivered:
+        first, last = part.span
+        if first < ends.get(part.id_partition, -1):
+            return False
+        ends[part.id_partition] = last
+    return True
 
 
 def _deserialize(message: Message, for_key: Deserializer | None, for_value: Deserializer | None) -> None:

@@ -44,6 +44,7 @@ class ConsumerMetrics:
     throttle_ms: Sample = field(default_factory=Sample)
     acknowledgements: int = 0
     acknowledgement_errors: int = 0
+    expired_records: int = 0
     heartbeats: int = 0
     heartbeat_ms: Sample = field(default_factory=Sample)
     last_heartbeat_s: float | None = None
@@ -69,6 +70,7 @@ class ConsumerMetrics:
             "records-per-request-max": self.records.maximum,
             "records-consumed-rate": self.records.total / elapsed,
             "records-consumed-total": self.records.total,
+            "records-expired-total": float(self.expired_records),
             "acknowledgements-send-rate": self.acknowledgements / elapsed,
             "acknowledgements-send-total": float(self.acknowledgements),
             "acknowledgements-error-rate": self.acknowledgement_errors / elapsed,

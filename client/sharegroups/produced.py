@@ -10,6 +10,7 @@ import gzip
 from collections.abc import Iterable, Mapping, Sequence
 
 from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
+from sharegroups import arguments
 
 #: Key, value, headers, and milliseconds since 1970. A plain tuple: one is made for every record.
 ProducedRecord = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]
@@ -107,8 +108,18 @@ _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 def header_pairs(
     headers: Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None,
 ) -> list[tuple[str, bytes | None]]:
-    """Headers of a mapping or of pairs, values as bytes."""
+    """Headers of a mapping or of pairs, values as bytes. Raises ValueError for anything else."""
     if not headers:
         return []
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
+    expected, instead = "a dict of text to bytes or text, or pairs of them", 'headers={"trace": "7"}'
+    if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
+        raise arguments.refusal("produce", "headers", headers, expected, instead)
+    found: list[tuple[str, bytes | None]] = []
+    for pair in headers.items() if isinstance(headers, Mapping) else headers:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise arguments.refusal("produce", "a header", pair, expected, instead)
+        name, value = pair
+        if not isinstance(value, str | bytes | None):
+            raise arguments.refusal("produce", f"the value of header {name!r}", value, "bytes, text or None")
+        found.append((name, value.encode() if isinstance(value, str) else value))
+    return found

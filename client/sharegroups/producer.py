@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 from kip932.errors import KafkaError
 from kip932.rpc.transport import Transport
+from sharegroups import arguments
 from sharegroups.aio.producer import Headers
 from sharegroups.aio.producer import Producer as AsyncProducer
 from sharegroups.aio.sender import OnDelivery
@@ -78,7 +79,7 @@ class Producer:
         if len(self._callbacks) > _CALLBACKS_MAX:
             self.poll(0)
         inner = self._inner
-        if topic not in inner.cluster.topics:
+        if not inner.knows(topic):
             self._thread.call(inner.ensure_topic(topic))
         done = None if on_delivery is None else self._queueing(on_delivery)
         record = inner.record(value, key, headers, timestamp)
@@ -90,6 +91,7 @@ class Producer:
 
     def poll(self, timeout: float = 0.0) -> int:
         """Run delivery callbacks; wait up to `timeout` seconds for one. Returns how many ran."""
+        arguments.seconds("poll", timeout)
         if timeout > 0 and not self._callbacks:
             with self._progress:
                 self._progress.wait_for(lambda: bool(self._callbacks), timeout)
@@ -105,6 +107,7 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> int:
         """Wait until everything is delivered or failed, running callbacks; returns how many records still wait."""
+        arguments.seconds("flush", timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         buffer = self._inner.sender.buffer
         while True:
@@ -119,6 +122,7 @@ class Producer:
 
     def close(self, timeout: float | None = None) -> None:
         """Flush for at most `timeout` seconds (delivery.timeout.ms by default), then stop. Again is a no-op."""
+        arguments.seconds("close", timeout)
         if self._closed:
             return
         try:
@@ -140,7 +144,8 @@ class Producer:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Records produced inside are delivered together or not at all (CM-44); needs transactional.id."""
+        """Records produced inside are delivered together or not at all (CM-44); needs transactional.id. No service has
+        transactions yet: UnsupportedVersionError."""
         self._check_open()
         self._thread.call(self._inner.begin_transaction())
         try:
@@ -164,6 +169,7 @@ class Producer:
         return wake
 
     def _queueing(self, callback: OnDelivery) -> Callable[[KafkaError | None, DeliveryReport], None]:
+        arguments.callback("produce", "on_delivery", callback, "error, report")
         return lambda error, report: self._callbacks.append((callback, error, report))
 
     def _notify(self) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from kip932.api.v1 import (
     alter_share_group_offsets_pb2 as alter_offsets,
@@ -34,9 +33,10 @@ from kip932.api.v1 import (
     write_txn_markers_pb2,
 )
 from kip932.api.v1.common_pb2 import NodeEndpoint
-from kip932.api.v1.record_batch_pb2 import FetchedBatch, RecordBatch
+from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.errors import CorruptMessageError
 from kip932.ids import TopicIdPartition
+from kip932.record_batches import open_batch
 from kip932.rpc.transport import Method
 from sharegroups.messages import DecodedBatch
 
@@ -46,8 +46,6 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 _CLUSTER: Final = "ClusterService"
 _GROUP: Final = "GroupCoordinatorService"
 _LEADER: Final = "PartitionLeaderService"
-_GZIP: Final = 1
-_DECOMPRESSED_MAX: Final = 64 * 1024 * 1024
 
 
 def _method(
@@ -169,26 +167,9 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
 def decode(fetched: FetchedBatch) -> DecodedBatch:
     """Read one batch with a single parse; an unreadable one keeps its extent and carries the error."""
     try:
-        batch = RecordBatch.FromString(fetched.batch)
-        records = batch.records
-        if batch.compression:
-            records = _decompress(batch).records
-        if len(records) != fetched.count:
-            raise DecodeError(f"it holds {len(records)} records where {fetched.count} were announced")
-    except (DecodeError, OSError, EOFError) as error:
+        base_timestamp_ms, records = open_batch(fetched.batch, fetched.count)
+    except CorruptMessageError as error:
         last = fetched.base_offset + fetched.count - 1
         problem = CorruptMessageError(f"the batch with offsets {fetched.base_offset} to {last} cannot be read: {error}")
         return DecodedBatch(fetched.base_offset, fetched.count, 0, (), problem)
-    return DecodedBatch(fetched.base_offset, fetched.count, batch.base_timestamp_ms, records, None)
-
-
-def _decompress(batch: RecordBatch) -> RecordBatch:
-    if batch.compression != _GZIP:
-        raise DecodeError(f"compression {batch.compression} is not known; this client reads 0 (none) and 1 (gzip)")
-    import io  # noqa: PLC0415 - only compressed batches need it
-
-    with gzip.GzipFile(fileobj=io.BytesIO(batch.compressed_records)) as stream:
-        plain = stream.read(_DECOMPRESSED_MAX + 1)
-    if len(plain) > _DECOMPRESSED_MAX:
-        raise DecodeError(f"it is larger than {_DECOMPRESSED_MAX} bytes when decompressed")
-    return RecordBatch.FromString(plain)
+    return DecodedBatch(fetched.base_offset, fetched.count, base_timestamp_ms, records, None)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Renders every overlay into the folder $1 as one file each, for a look, a diff, or `kubectl apply --filename`.
+# Renders every overlay, production's namespace and what watches it into the folder $1 as one file each, for a look, a diff, or `kubectl apply --filename`.
 # $2: the image by its digest, name@sha256:…, for production; dev runs sharegroups:dev.
 set -eu
 out=$1
@@ -9,10 +9,12 @@ command -v kubectl >/dev/null || { echo "kubectl is missing; it renders the over
 mkdir -p "$out"
 kubectl kustomize "$here/overlays/dev" >"$out/dev.yaml"
 kubectl kustomize "$here/overlays/production" >"$out/production.yaml"
+kubectl kustomize "$here/namespace" >"$out/namespace.yaml"
+kubectl kustomize "$here/monitoring" >"$out/monitoring.yaml"
 name='[^@[:space:]]\{1,\}' digest='@sha256:[0-9a-f]\{64\}'
 if printf '%s\n' "$image" | grep -qx "$name$digest"; then
   sed -i "s|registry\.invalid/sharegroups$digest|$image|" "$out/production.yaml"
 else
   echo "production.yaml still needs its image: make manifests IMAGE=registry/name@sha256:…" >&2
 fi
-echo "rendered $out/dev.yaml and $out/production.yaml; try: kubectl apply --filename $out/dev.yaml"
+echo "rendered dev, namespace, production and monitoring into $out; try: kubectl apply --filename $out/dev.yaml"

@@ -1,7 +1,7 @@
 """`sharegroups metrics`: ingest, report and replay (PM-39). Nothing but click is imported until a command runs.
 
 Exit status: 0 done, 2 usage, 3 entries were lost and the command was told to fail then, 4 the store cannot be used,
-130 after Ctrl-C.
+130 after Ctrl-C, 143 after SIGTERM.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ EXIT_FOLDER: Final = 1
 EXIT_DATA_LOSS: Final = 3
 EXIT_STORE: Final = 4
 _INTERRUPTED: Final = 130
+_TERMINATED: Final = 143
 _STACKS: Final = "(--conf spark.log.level=ERROR shows its stacks)"
 #: What ends a query and says by itself what to do.
 _STATUSES: Final = {LOSS: EXIT_DATA_LOSS, **dict.fromkeys(STORE, EXIT_STORE), FOLDER: EXIT_FOLDER}
@@ -90,7 +91,7 @@ def spark_failures() -> Iterator[None]:
 def _missing(error: ModuleNotFoundError) -> Exception:
     if error.name is None or error.name.split(".")[0] not in _EXTRA:
         return error
-    return click.ClickException(f"'metrics' needs the package {error.name!r}: pip install 'sharegroups[metrics]'")
+    return click.ClickException(f"'metrics' needs the package {error.name!r}: in a clone, pip install '.[metrics]'")
 
 
 class _Metrics(click.Group):
@@ -190,7 +191,7 @@ def ingest(  # noqa: PLR0917 - click passes options by name
             click.echo(f"{kind}: {rows} rows in {data}")
     if stop.asked:
         _tell("Stopped; run it again to go on.")
-        sys.exit(_INTERRUPTED if stop.signal == signal.SIGINT else 0)
+        sys.exit(_INTERRUPTED if stop.signal == signal.SIGINT else _TERMINATED)
 
 
 def settings_of(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

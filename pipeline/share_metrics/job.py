@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,6 +24,7 @@ from share_metrics.reader import Kind, Reader, Store
 from share_metrics.reader.streams import cluster_id
 from share_metrics.reader_name import reader_name
 from share_metrics.report import Known, Logs, Report, collect
+from share_metrics.scrape_port import scrape_port
 from share_metrics.spark import build_session
 from share_metrics.stopping import Stop
 from share_metrics.tables import write_tables
@@ -224,24 +225,19 @@ def _served(gauges: Gauges, exposition: Exposition, tell: Tell) -> Iterator[None
 
 @contextmanager
 def _at_port(registry: CollectorRegistry, exposition: Exposition, tell: Tell) -> Iterator[None]:
-    from prometheus_client import start_http_server  # noqa: PLC0415
-
     if exposition.port is None:
         yield
         return
-    try:
-        server, _ = start_http_server(exposition.port, exposition.host, registry)
-    except OSError as error:
-        raise ExpositionError(
-            f"gauges cannot be served at {exposition.host}:{exposition.port}: {error.strerror or error}; give another "
-            "port with --metrics-port, 0 for any free one, or another address with --metrics-host"
-        ) from error
-    tell(f"Gauges for Prometheus are at http://{exposition.host}:{server.server_port}/metrics")
-    try:
+    with ExitStack() as held:
+        try:
+            port = held.enter_context(scrape_port(registry, exposition.host, exposition.port))
+        except OSError as error:
+            raise ExpositionError(
+                f"gauges cannot be served at {exposition.host}:{exposition.port}: {error.strerror or error}; give "
+                "another port with --metrics-port, 0 for any free one, or another address with --metrics-host"
+            ) from error
+        tell(f"Gauges for Prometheus are at http://{exposition.host}:{port}/metrics")
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def collected(  # noqa: PLR0917 - what a report is made of

@@ -148,6 +148,13 @@ class NotEnoughReplicasAfterAppendError(RetriableError):
     name = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
 
 
+class InvalidRequiredAcksError(KafkaError):
+    """The acks of a Produce are none of those that are served."""
+
+    code = 21
+    name = "INVALID_REQUIRED_ACKS"
+
+
 class InvalidGroupIdError(KafkaError):
     """The group id is not valid."""
 
@@ -225,6 +232,13 @@ class OutOfOrderSequenceNumberError(KafkaError):
     name = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
+class DuplicateSequenceNumberError(KafkaError):
+    """The producer's sequence was used before, and the batch does not say that it is a repetition."""
+
+    code = 46
+    name = "DUPLICATE_SEQUENCE_NUMBER"
+
+
 class InvalidProducerEpochError(FencedError):
     """A newer producer epoch exists."""
 
@@ -279,6 +293,13 @@ class InvalidRecordError(KafkaError):
 
     code = 87
     name = "INVALID_RECORD"
+
+
+class ThrottlingQuotaExceededError(RetriableError):
+    """The server has no room for the call at present; try again after throttle_time_ms."""
+
+    code = 89
+    name = "THROTTLING_QUOTA_EXCEEDED"
 
 
 class UnknownTopicIdError(RetriableError):
@@ -355,6 +376,7 @@ _BY_CODE: Final[dict[int, type[KafkaError]]] = {
         InvalidTopicError,
         NotEnoughReplicasError,
         NotEnoughReplicasAfterAppendError,
+        InvalidRequiredAcksError,
         InvalidGroupIdError,
         UnknownMemberIdError,
         TopicAuthorizationFailedError,
@@ -366,6 +388,7 @@ _BY_CODE: Final[dict[int, type[KafkaError]]] = {
         InvalidConfigError,
         InvalidRequestError,
         OutOfOrderSequenceNumberError,
+        DuplicateSequenceNumberError,
         InvalidProducerEpochError,
         KafkaStorageError,
         NonEmptyGroupError,
@@ -374,6 +397,7 @@ _BY_CODE: Final[dict[int, type[KafkaError]]] = {
         OffsetNotAvailableError,
         GroupMaxSizeReachedError,
         InvalidRecordError,
+        ThrottlingQuotaExceededError,
         UnknownTopicIdError,
         FencedMemberEpochError,
         InvalidRecordStateError,

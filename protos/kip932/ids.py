@@ -51,13 +51,35 @@ OFFSET_MAX_TIMESTAMP: Final = -3
 EPOCH_JOIN: Final = 0
 EPOCH_LEAVE: Final = -1
 
-# What one request may hold (CM-62): servers refuse more, the client splits. As many partitions as a topic may have; the
-# records of twenty share-partitions, each acknowledged for itself; as many batches as the client's 4 MiB could hold.
+# What one request may hold (CM-62): servers refuse more, the client splits. As many partitions as a topic may have;
+# acknowledged ranges that are worked off in 50 ms; a batch for each of so many partitions.
 REQUEST_PARTITIONS_MAX: Final = 10_000
-ACKNOWLEDGED_RANGES_MAX: Final = 200_000
-PRODUCED_BATCHES_MAX: Final = 200_000
-#: Characters of a group id.
+ACKNOWLEDGED_RANGES_MAX: Final = 5_000
+PRODUCED_BATCHES_MAX: Final = 10_000
+#: Batches of one partition in one Produce (CM-113): one flush takes them, which is confirmed well within a lease.
+PARTITION_BATCHES_MAX: Final = 512
+# What one record batch may hold (CM-112): a leader takes no more, a client opens no more. The bytes are those of its
+# records when they are decompressed, of one batch and of all compressed batches of one Produce.
+BATCH_RECORDS_MAX: Final = 100_000
+#: Fields of all its records: keys, values, headers, timestamps.
+BATCH_FIELDS_MAX: Final = 1_000_000
+BATCH_PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
+#: State batches of one write: as many as a share-partition may have records in flight, and those of several.
+SHARE_PARTITION_BATCHES_MAX: Final = 10_000
+STATE_BATCHES_MAX: Final = 50_000
+#: Topics that one request creates, grows or deletes: they are decided in one step.
+CHANGED_TOPICS_MAX: Final = 1_000
+#: Groups that one request describes, and partitions that a share session fetches from one leader.
+REQUEST_GROUPS_MAX: Final = 1_000
+SESSION_PARTITIONS_MAX: Final = 50_000
+#: Configs that all resources, or all topics, of one request bring together.
+REQUEST_CONFIGS_MAX: Final = 10_000
+#: Characters of a group id, and of a coordinator key: `<group>:<topic id>:<partition>`.
 GROUP_ID_MAX: Final = 255
+COORDINATOR_KEY_MAX: Final = GROUP_ID_MAX + 1 + 22 + 1 + 11
+
+#: No log ends behind it; it leaves room above, since offsets are int64.
+OFFSET_MAX: Final = 2**62
 
 NULL_TOPIC_ID: Final = bytes(16)
 TOPIC_ID_BYTES: Final = 16

@@ -1,4 +1,5 @@
-"""Log ends from the partition leaders, by ListOffsets: one call per leader, a few retries, an error per partition.
+"""Log ends from the partition leaders, by ListOffsets: one call per leader, a few retries, an error per partition. With
+each the offsets on the way there that hold no record, which an older leader does not tell (CM-105).
 
 `leader_of` answers from the node's metadata; a wrong answer costs one of the retries (GC-115, GC-117, CM-14).
 """
@@ -6,8 +7,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final, NamedTuple
 
 from kip932 import errors
 from kip932.api.v1 import list_offsets_pb2 as pb
@@ -26,7 +27,15 @@ _LIST_OFFSETS: Final[Method[pb.ListOffsetsRequest, pb.ListOffsetsResponse]] = Me
 )
 _MOVED: Final = (errors.NotLeaderOrFollowerError, errors.LeaderNotAvailableError, errors.NetworkError)
 
-EndOffset = int | errors.KafkaError
+
+class LogEnd(NamedTuple):
+    """The next offset to be written, and how many from the start asked for up to it are known to hold no record."""
+
+    offset: int
+    holes: int
+
+
+EndOffset = LogEnd | errors.KafkaError
 
 
 class EndOffsets:
@@ -42,20 +51,22 @@ class EndOffsets:
         self._leader_of = leader_of
         self._pause = pause
 
-    async def latest(self, partitions: Collection[TopicIdPartition]) -> dict[TopicIdPartition, EndOffset]:
-        """The next offset to be written of each partition, read uncommitted, or why it is not to be had."""
+    async def latest(self, starts: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, EndOffset]:
+        """Where each partition ends, read uncommitted, with its holes from its start on; or why it is not to be had."""
         found: dict[TopicIdPartition, EndOffset] = {}
-        left = list(partitions)
+        left = list(starts)
         for attempt in range(1 + RETRIES_MAX):
             if attempt and left:
                 await self._pause(RETRY_PAUSE_S)
-            found.update(await self._ask_leaders(left))
+            found.update(await self._ask_leaders(left, starts))
             left = [partition for partition in left if isinstance(found[partition], _MOVED)]
             if not left:
                 break
         return found
 
-    async def _ask_leaders(self, partitions: Collection[TopicIdPartition]) -> dict[TopicIdPartition, EndOffset]:
+    async def _ask_leaders(
+        self, partitions: Collection[TopicIdPartition], starts: Mapping[TopicIdPartition, int]
+    ) -> dict[TopicIdPartition, EndOffset]:
         found: dict[TopicIdPartition, EndOffset] = {}
         by_leader: dict[str, list[TopicIdPartition]] = {}
         for partition in partitions:
@@ -65,7 +76,7 @@ class EndOffsets:
             else:
                 by_leader.setdefault(address, []).append(partition)
         calls = [
-            self._ask(address, asked[first : first + REQUEST_PARTITIONS_MAX])
+            self._ask(address, {key: starts[key] for key in asked[first : first + REQUEST_PARTITIONS_MAX]})
             for address, asked in by_leader.items()
             for first in range(0, len(asked), REQUEST_PARTITIONS_MAX)
         ]
@@ -73,29 +84,31 @@ class EndOffsets:
             found.update(answers)
         return found
 
-    async def _ask(self, address: str, partitions: list[TopicIdPartition]) -> dict[TopicIdPartition, EndOffset]:
+    async def _ask(self, address: str, starts: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, EndOffset]:
         try:
-            response = await self._transport.call(address, _LIST_OFFSETS, _request(partitions), CALL_TIMEOUT_S)
+            response = await self._transport.call(address, _LIST_OFFSETS, _request(starts), CALL_TIMEOUT_S)
         except TransportError as error:
             failure: errors.KafkaError = (
                 errors.NetworkError(str(error)) if error.retriable else errors.UnknownServerError(str(error))
             )
-            return dict.fromkeys(partitions, failure)
+            return dict.fromkeys(starts, failure)
         found: dict[TopicIdPartition, EndOffset] = {
             TopicIdPartition(topic.topic_id, result.partition_index): errors.error_for(
                 result.error_code, result.error_message
             )
-            or result.offset
+            or LogEnd(result.offset, result.holes)
             for topic in response.topics
             for result in topic.partitions
         }
         missing = errors.UnknownServerError(f"the leader at {address} answered nothing for this partition")
-        return {partition: found.get(partition, missing) for partition in partitions}
+        return {partition: found.get(partition, missing) for partition in starts}
 
 
-def _request(partitions: list[TopicIdPartition]) -> pb.ListOffsetsRequest:
+def _request(starts: Mapping[TopicIdPartition, int]) -> pb.ListOffsetsRequest:
     topics: dict[bytes, pb.ListOffsetsRequest.Topic] = {}
-    for topic_id, index in partitions:
+    for (topic_id, index), start in starts.items():
         topic = topics.setdefault(topic_id, pb.ListOffsetsRequest.Topic(topic_id=topic_id))
-        topic.partitions.add(partition_index=index, current_leader_epoch=_ANY_EPOCH, timestamp=OFFSET_LATEST)
+        topic.partitions.add(
+            partition_index=index, current_leader_epoch=_ANY_EPOCH, timestamp=OFFSET_LATEST, holes_from=start
+        )
     return pb.ListOffsetsRequest(topics=list(topics.values()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -39,12 +39,16 @@ from kip932.api.v1 import share_group_heartbeat_pb2 as heartbeat_pb
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import shard_index
 from shard_runtime.failures import coordinator_failure
+from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rpc.bounds import check_groups
 
 log = structlog.get_logger(__name__)
 
 SHARE: Final = "share"
 NO_OPERATIONS: Final = -(1 << 31)
-GROUPS_MAX: Final = 1_000
+#: Groups that are described at the same time, and bytes of the description of several; of one they may be more.
+DESCRIBED_TOGETHER: Final = 16
+DESCRIPTIONS_BYTES_MAX: Final = 16 * 1024 * 1024
 _OPERATIONS: Final = (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
 
 
@@ -53,6 +57,7 @@ class Surroundings:
     """What the edge needs of its node. `owner_of` answers a shard's owner for hints, None when unknown (CM-14).
 
     `enabled`: the feature gate (GC-8). `client_id_of`: what a caller calls itself, "" when it does not say.
+    `faults`: where what nobody foresaw is logged.
     """
 
     shards: Shards
@@ -61,6 +66,7 @@ class Surroundings:
     owner_of: Callable[[int], Endpoint | None]
     enabled: Callable[[], bool] = lambda: True
     client_id_of: Callable[[Caller], str] = lambda _: ""
+    faults: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(log))
 
     def shard_of(self, group_id: str) -> int:
         """GC-1."""
@@ -84,21 +90,20 @@ class Surroundings:
         """DESCRIBE on the topic."""
         return self.access.allowed(caller, DESCRIBE, TOPIC, name)
 
+    def failure(self, error: Exception) -> tuple[errors.KafkaError, str | None]:
+        """The error to answer and its text; an unexpected one has none, the log has it (GC-5)."""
+        if not isinstance(error, errors.KafkaError):
+            self.faults.error("request failed", key=type(error).__name__, exc_info=error)
+        answer = coordinator_failure(error)
+        hidden = isinstance(answer, errors.UnknownServerError) and answer.message == type(answer).__doc__
+        return answer, None if hidden else answer.message
+
     def coordinator_hint(self, error: errors.KafkaError, group_id: str) -> common.NodeEndpoint | None:
         """The owner to go to, with NOT_COORDINATOR only (CM-14)."""
         if not isinstance(error, errors.NotCoordinatorError):
             return None
         owner = self.owner_of(self.shard_of(group_id))
         return None if owner is None else common.NodeEndpoint(node_id=owner.node_id, host=owner.host, port=owner.port)
-
-
-def failure(error: Exception) -> tuple[errors.KafkaError, str | None]:
-    """The error to answer and its text; an unexpected one has none, the log has it (GC-5)."""
-    if not isinstance(error, errors.KafkaError):
-        log.error("request failed", exc_info=error)
-    answer = coordinator_failure(error)
-    hidden = isinstance(answer, errors.UnknownServerError) and answer.message == type(answer).__doc__
-    return answer, None if hidden else answer.message
 
 
 def error_code(error: errors.KafkaError) -> ErrorCode.ValueType:
@@ -127,7 +132,7 @@ class GroupCoordinator:
             reply = await self._around.ask(request.group_id, command)
             assert isinstance(reply, c.HeartbeatReply)
         except Exception as error:
-            answer, text = failure(error)
+            answer, text = self._around.failure(error)
             return heartbeat_pb.ShareGroupHeartbeatResponse(
                 error_code=error_code(answer),
                 error_message=text,
@@ -145,26 +150,33 @@ class GroupCoordinator:
     async def share_group_describe(
         self, request: describe_pb.ShareGroupDescribeRequest, context: Caller
     ) -> describe_pb.ShareGroupDescribeResponse:
-        """Describe groups, each by its own shard (GC-7, GC-125…GC-129)."""
-        group_ids = list(request.group_ids)
-        groups = await asyncio.gather(
-            *(
-                self._describe(group_id, request.include_authorized_operations, context)
-                for group_id in group_ids[:GROUPS_MAX]
+        """Describe groups, each by its own shard (GC-7, GC-125…GC-129), each once. InvalidRequestError: too many, or
+        too large an answer (CM-91)."""
+        check_groups(len(request.group_ids), request.group_ids)
+        group_ids = list(dict.fromkeys(request.group_ids))
+        response, size = describe_pb.ShareGroupDescribeResponse(), 0
+        for begin in range(0, len(group_ids), DESCRIBED_TOGETHER):
+            groups = await asyncio.gather(
+                *(
+                    self._describe(group_id, request.include_authorized_operations, context)
+                    for group_id in group_ids[begin : begin + DESCRIBED_TOGETHER]
+                )
             )
-        )
-        if len(group_ids) > GROUPS_MAX:
-            text = f"{len(group_ids)} groups were asked for; at most {GROUPS_MAX} are described by one request."
-            too_many = errors.InvalidRequestError(text)
-            groups += [self._undescribed(group_id, too_many) for group_id in group_ids[GROUPS_MAX:]]
-        return describe_pb.ShareGroupDescribeResponse(groups=groups)
+            size += sum(group.ByteSize() for group in groups)
+            if size > DESCRIPTIONS_BYTES_MAX and len(group_ids) > 1:
+                raise errors.InvalidRequestError(
+                    f"the descriptions of {len(group_ids)} groups have more than {DESCRIPTIONS_BYTES_MAX} bytes; "
+                    "describe fewer groups by one request"
+                )
+            response.groups.extend(groups)
+        return response
 
     async def list_groups(self, request: list_pb.ListGroupsRequest, context: Caller) -> list_pb.ListGroupsResponse:
         """List this node's groups (GC-120…GC-123)."""
         try:
             groups = await self._list()
         except Exception as error:
-            answer, text = failure(error)
+            answer, text = self._around.failure(error)
             return list_pb.ListGroupsResponse(error_code=error_code(answer), error_message=text)
         states = {value.strip().lower() for value in request.states_filter.values}
         types = {value.lower() for value in request.types_filter.values}
@@ -227,7 +239,7 @@ class GroupCoordinator:
         return _described(group, operations)
 
     def _undescribed(self, group_id: str, error: Exception) -> describe_pb.ShareGroupDescribeResponse.DescribedGroup:
-        answer, text = failure(error)
+        answer, text = self._around.failure(error)
         return describe_pb.ShareGroupDescribeResponse.DescribedGroup(
             group_id=group_id,
             error_code=error_code(answer),

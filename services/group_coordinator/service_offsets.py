@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeGuard
 
 from group_coordinator.core.commands import OffsetsQuery
 from group_coordinator.core.views import Topic
 from group_coordinator.doors import DESCRIBE, Caller
-from group_coordinator.end_offsets_service import EndOffsets
-from group_coordinator.service import GROUPS_MAX, Surroundings, error_code, failure
+from group_coordinator.end_offsets_service import EndOffset, EndOffsets, LogEnd
+from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
 from shard_runtime.persister.values import Persister, PersisterError, StateSummary
-from shard_runtime.rpc.bounds import check_partitions
+from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
 
 NO_OFFSET: Final = -1
 CONCURRENT_GROUPS: Final = 16
+#: Partitions that are answered without letting go of the event loop.
+SLICE: Final = 500
+#: Partitions that all groups of one answer have together; as many as a cluster may have (CM-91).
+DESCRIBED_PARTITIONS_MAX: Final = 200_000
 
 Response = pb.DescribeShareGroupOffsetsResponse
-EndOffset = int | errors.KafkaError
 
 
 class _Wanted(NamedTuple):
@@ -43,6 +47,13 @@ class _Wanted(NamedTuple):
         return [TopicIdPartition(self.topic.topic_id, index) for index in self.partitions if 0 <= index < count]
 
 
+@dataclass(slots=True)
+class _Room:
+    """How many partitions the answer to one request may still have."""
+
+    left: int
+
+
 class ShareGroupOffsets:
     """The handler."""
 
@@ -55,38 +66,50 @@ class ShareGroupOffsets:
     async def describe_share_group_offsets(
         self, request: pb.DescribeShareGroupOffsetsRequest, context: Caller
     ) -> pb.DescribeShareGroupOffsetsResponse:
-        """Describe the offsets of groups, each by its own shard (GC-7). InvalidRequestError: too many (CM-62)."""
+        """Describe the offsets of groups, each by its own shard (GC-7). InvalidRequestError: too many, or too large an
+        answer (CM-62, CM-91)."""
+        check_groups(len(request.groups), (group.group_id for group in request.groups))
         asked = list(request.groups)
         check_partitions(*((group.topics.values, "partitions") for group in asked))
-        groups = await asyncio.gather(*(self._group(group, context) for group in asked[:GROUPS_MAX]))
-        if len(asked) > GROUPS_MAX:
-            text = f"{len(asked)} groups were asked for; at most {GROUPS_MAX} are described by one request."
-            groups += [self._failed(group.group_id, errors.InvalidRequestError(text)) for group in asked[GROUPS_MAX:]]
+        room = _Room(DESCRIBED_PARTITIONS_MAX)
+        groups = await asyncio.gather(*(self._group(group, context, room) for group in asked))
+        if room.left < 0:
+            raise errors.InvalidRequestError(
+                f"the {len(asked)} groups have more than {DESCRIBED_PARTITIONS_MAX} partitions together; ask for fewer "
+                "groups by one request"
+            )
         return Response(groups=groups)
 
-    async def _group(self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: Caller) -> Response.GroupResult:
+    async def _group(
+        self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: Caller, room: _Room
+    ) -> Response.GroupResult:
         try:
             self._around.require_enabled()
             self._around.require_group(context, DESCRIBE, group.group_id)
             if not group.group_id:
                 raise errors.InvalidGroupIdError("The group id must not be empty.")
             async with self._slots:
-                return await self._describe(group, context)
+                return await self._describe(group, context, room)
         except Exception as error:
             return self._failed(group.group_id, error)
 
     async def _describe(
-        self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: Caller
+        self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: Caller, room: _Room
     ) -> Response.GroupResult:
         initialized = await self._around.ask(group.group_id, OffsetsQuery(group.group_id))
         assert isinstance(initialized, Mapping)
         wanted = self._named(group, context) if group.HasField("topics") else self._all(initialized, context)
+        room.left -= sum(len(topic.partitions) for topic in wanted)
+        if room.left < 0:  # the request is refused as a whole
+            return Response.GroupResult(group_id=group.group_id)
         partitions = list(dict.fromkeys(partition for topic in wanted for partition in topic.known()))
         summaries = await self._persister.summary(group.group_id, partitions) if partitions else {}
-        ends = await self._end_offsets.latest([key for key, found in summaries.items() if _has_lag(found)])
-        return Response.GroupResult(
-            group_id=group.group_id, topics=[_topic_result(topic, summaries, ends) for topic in wanted]
+        ends = await self._end_offsets.latest(
+            {key: found.start_offset for key, found in summaries.items() if _has_lag(found)}
         )
+        turns = Turns(SLICE)
+        topics = [await _topic_result(topic, summaries, ends, turns) for topic in wanted]
+        return Response.GroupResult(group_id=group.group_id, topics=topics)
 
     def _named(self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: Caller) -> list[_Wanted]:
         """The topics that were asked for (GC-111, GC-112)."""
@@ -112,7 +135,7 @@ class ShareGroupOffsets:
         return sorted(found, key=lambda wanted: wanted.name)
 
     def _failed(self, group_id: str, error: Exception) -> Response.GroupResult:
-        answer, text = failure(error)
+        answer, text = self._around.failure(error)
         return Response.GroupResult(
             group_id=group_id,
             error_code=error_code(answer),
@@ -121,7 +144,7 @@ class ShareGroupOffsets:
         )
 
 
-def _has_lag(summary: StateSummary | PersisterError) -> bool:
+def _has_lag(summary: StateSummary | PersisterError) -> TypeGuard[StateSummary]:
     """Whether a lag can be computed at all (GC-115)."""
     return isinstance(summary, StateSummary) and NO_OFFSET not in (
         summary.start_offset,
@@ -129,17 +152,21 @@ def _has_lag(summary: StateSummary | PersisterError) -> bool:
     )
 
 
-def _topic_result(
+async def _topic_result(
     wanted: _Wanted,
     summaries: Mapping[TopicIdPartition, StateSummary | PersisterError],
     ends: Mapping[TopicIdPartition, EndOffset],
+    turns: Turns,
 ) -> Response.TopicResult:
     if not wanted.visible:
         refused = errors.TopicAuthorizationFailedError(f"Not authorized to describe topic {wanted.name}.")
         results = [_refused(index, refused) for index in wanted.partitions]
         return Response.TopicResult(topic_name=wanted.name, topic_id=NULL_TOPIC_ID, partitions=results)
     topic_id = NULL_TOPIC_ID if wanted.topic is None else wanted.topic.topic_id
-    results = [_result(TopicIdPartition(topic_id, index), summaries, ends) for index in wanted.partitions]
+    results = []
+    for index in wanted.partitions:
+        await turns.step()
+        results.append(_result(TopicIdPartition(topic_id, index), summaries, ends))
     return Response.TopicResult(topic_name=wanted.name, topic_id=topic_id, partitions=results)
 
 
@@ -154,11 +181,31 @@ def _result(
     end = ends.get(key)
     if isinstance(end, errors.KafkaError):
         return _refused(key.partition, end)
-    # A log end that fell back behind what is finished (CM-47) leaves nothing to do, not less than nothing.
-    lag = NO_OFFSET if end is None else max(0, end - summary.start_offset - summary.delivery_complete_count)
+    lag = NO_OFFSET if end is None else _lag(summary, end)
     return Response.PartitionResult(
-        partition_index=key.partition, start_offset=summary.start_offset, leader_epoch=summary.leader_epoch, lag=lag
+        partition_index=key.partition,
+        start_offset=summary.start_offset,
+        leader_epoch=summary.leader_epoch,
+        lag=lag,
+        archived_by_limit=_known(summary.archived_by_limit),
+        archived_by_reject=_known(summary.archived_by_reject),
     )
+
+
+def _lag(summary: StateSummary, end: LogEnd) -> int:
+    """Records to be completed (GC-115), without offsets that hold none (CM-105).
+
+    The finished ones may be such offsets, as those that a member answered with GAP: none is taken off twice, since a
+    lag that is too small would hide work. So it may be too large by the finished ones, which a lock limit bounds. A log
+    end that fell back behind what is finished (CM-47) leaves nothing to do, not less than nothing.
+    """
+    finished = max(summary.delivery_complete_count, end.holes)
+    return max(0, end.offset - summary.start_offset - finished)
+
+
+def _known(count: int) -> int | None:
+    """A count that may be −1, unknown: then it stays out of the message (PL-811)."""
+    return count if count >= 0 else None
 
 
 def _refused(index: int, error: errors.KafkaError) -> Response.PartitionResult:

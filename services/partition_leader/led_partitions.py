@@ -23,11 +23,14 @@ from partition_leader.core import events as ev
 from partition_leader.log_directory import Leader
 from partition_leader.share_partition_host import LedPartition
 from partition_leader.share_partitions import SharePartitions
-from partition_leader.topic_log import TailMemory, TopicLog, TopicLogMeter
+from partition_leader.topic_log import TailMemory, TopicLog
+from partition_leader.topic_log_meter import TopicLogMeter
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.clock import Clock
 from shard_runtime.lease import Lease
+from shard_runtime.rate_log import RateLimitedLog
 from shard_runtime.record_log import AppendRefusedError, Claimed, LogError, RecordLog, ShardId, ShardKind
+from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +38,8 @@ log = structlog.get_logger(__name__)
 HAND_OVER_S: Final = 2.0
 DRAIN_S: Final = 5.0
 _LOAD_ATTEMPTS: Final = 3
+#: Partitions that a sweep looks at before others have their turn: some 3 ms.
+SWEEP_SLICE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class TailCaches:
     """Memory, in bytes, for the tail caches of all led partitions, and the least that each gets (CM-46, P-8)."""
 
     total_bytes: int = 256 * 1024 * 1024
-    least_bytes: int = 1024 * 1024
+    least_bytes: int = 8 * 1024
 
 
 class TopicFacts(Protocol):
@@ -50,6 +55,10 @@ class TopicFacts(Protocol):
 
     def partitions(self, topic_id: bytes) -> int | None:
         """Number of partitions; None when the topic is not known."""
+        ...
+
+    def name(self, topic_id: bytes) -> str:
+        """The topic's name; "" when it is not known."""
         ...
 
     def max_message_bytes(self, topic_id: bytes) -> int:
@@ -99,6 +108,7 @@ class LedPartitions:
         self.settings = settings or TopicLogSettings()
         self.meter = meter
         self.share_partitions: SharePartitions | None = None
+        self.refusals = RateLimitedLog(log)
         self._caches = caches or TailCaches()
         self._cache_share = self.settings.tail_cache_bytes
         self._led: dict[TopicIdPartition, LedPartition] = {}
@@ -202,8 +212,13 @@ class LedPartitions:
                 led.log.set_cache_bytes(share)
 
     async def retain(self) -> None:
-        """One sweep of retention over every led partition (CM-45); failures are logged and left to the next sweep."""
+        """One sweep of retention over every led partition (CM-45); failures are logged and left to the next sweep.
+        Others have their turn in between (CM-96), so a partition may go, or come back with another log, meanwhile."""
+        turns = Turns(SWEEP_SLICE)
         for partition, led in list(self._led.items()):
+            await turns.step()
+            if self._led.get(partition) is not led:
+                continue
             retention_ms, retention_bytes = self.facts.retention(partition.topic_id)
             try:
                 await led.log.retain(self.clock.wall_ms(), retention_ms, retention_bytes)
@@ -299,6 +314,7 @@ class PartitionOwner:
                     memory=self._memory,
                     suspect=suspect,
                     meter=leader.meter,
+                    refusals=leader.refusals,
                 )
             except AppendRefusedError:
                 if attempt == _LOAD_ATTEMPTS:

@@ -52,12 +52,12 @@ def checked_topic_id(topic_id: bytes) -> bytes:
     return topic_id
 
 
-def check_leader_epoch(topic_log: TopicLog, partition: TopicIdPartition, known: int) -> None:
-    """Compare the caller's leader epoch (−1: unchecked) with the log's.
+def check_leader_epoch(topic_log: TopicLog, partition: TopicIdPartition, known: int | None) -> None:
+    """Compare the caller's leader epoch (None or −1: unchecked) with the log's.
 
     Raises FencedLeaderEpochError when the caller is behind, NotLeaderOrFollowerError when it knows a newer leader.
     """
-    if known in {-1, topic_log.epoch}:
+    if known is None or known in {-1, topic_log.epoch}:
         return
     name = f"{topic_id_text(partition.topic_id)}-{partition.partition}"
     if known < topic_log.epoch:

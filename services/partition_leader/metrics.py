@@ -10,11 +10,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kip932.ids import TopicIdPartition, topic_id_text
+from partition_leader.archived_records import CAUSES
 from partition_leader.core.session import SessionCache
 from partition_leader.core.status import DropReason
 from partition_leader.share_partition_host import LedPartition
 from partition_leader.share_partitions import SharePartitions
 from partition_leader.topic_log_load import LoadReport
+from shard_runtime.host_options import HostMeter, NoMeter
 
 
 class Led(Protocol):
@@ -28,8 +30,10 @@ class Led(Protocol):
 class PartitionLeaderMetrics:
     """What topic logs report, and gauges over sessions and share-partitions."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, host: HostMeter | None = None) -> None:
+        """`host`: takes what all services of a process report under the same names."""
         self._registry = registry
+        self._host = host or NoMeter()
         self._batches = Counter("topic_log_batches", "Record batches appended.", registry=registry)
         self._records = Counter("topic_log_records", "Records appended.", registry=registry)
         self._bytes = Counter("topic_log_bytes", "Bytes of record batches appended.", registry=registry)
@@ -42,9 +46,27 @@ class PartitionLeaderMetrics:
             "Offsets a log end was raised by for share-partition state.",
             registry=registry,
         )
+        self._not_raised = Counter(
+            "topic_log_end_not_raised",
+            "Loads of share-partitions refused because their state lies further beyond the log than a lost tail.",
+            registry=registry,
+        )
+        self._unreadable = Counter(
+            "topic_log_unreadable_offsets",
+            "Offsets whose records cannot be read, because their entries in the store are damaged or missing.",
+            registry=registry,
+        )
         self._drops = Counter(
             "share_partition_drops", "Share-partitions let go, by reason.", ["reason"], registry=registry
         )
+        self._archived = Counter(
+            "share_partition_archived_records",
+            "Records that will not be delivered again though nobody accepted them, by cause.",
+            ["cause"],
+            registry=registry,
+        )
+        for cause in CAUSES:
+            self._archived.labels(cause)
         for reason in DropReason:  # all from the beginning: a rate over a series that begins with 1 misses the first
             self._drops.labels(reason.value)
 
@@ -64,9 +86,25 @@ class PartitionLeaderMetrics:
         """The log end was moved up for a share-partition's sake (CM-47)."""
         self._raised.inc(offsets)
 
+    def refused(self, records: int) -> None:
+        """Writes of topics were refused; they count as those of the other services do."""
+        self._host.refused(records)
+
+    def end_not_raised(self) -> None:
+        """State beyond the log's end was not believed (CM-83)."""
+        self._not_raised.inc()
+
+    def unreadable(self, offsets: int) -> None:
+        """Records are lost to damage in the store (CM-102)."""
+        self._unreadable.inc(offsets)
+
     def share_partition_dropped(self, reason: DropReason) -> None:
         """One share-partition's object was let go (PL-604, PL-631)."""
         self._drops.labels(reason.value).inc()
+
+    def records_archived(self, cause: str, records: int) -> None:
+        """Records were archived (PL-810)."""
+        self._archived.labels(cause).inc(records)
 
     def watch(self, sessions: SessionCache, partitions: SharePartitions, led: Led) -> None:
         """Compute the gauges when they are asked for."""

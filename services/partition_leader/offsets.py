@@ -10,7 +10,7 @@ from typing import Final
 
 from kip932.api.v1 import delete_records_pb2, fetch_pb2, list_offsets_pb2
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
-from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError
+from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError, ThrottlingQuotaExceededError
 from kip932.ids import OFFSET_MAX_TIMESTAMP, TopicIdPartition
 from partition_leader.leader_codec import LeaderNames, wire_code
 from partition_leader.log_core.batch import NO_PRODUCER, LogBatch
@@ -23,9 +23,15 @@ from partition_leader.log_directory import (
     checked_topic_id,
 )
 from partition_leader.topic_log import TopicLog
-from shard_runtime.rpc.bounds import check_partitions
+from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.bounds import Turns, check_partitions
+from shard_runtime.rpc.budget import UNBOUNDED, WAIT_S
 
 FETCH_MAX_BYTES: Final = 8 << 20
+#: What a fetch may read though there is little room; it waits for that.
+FETCH_MIN_BYTES: Final = 64 << 10
+#: Partitions that are answered without letting go of the event loop.
+SLICE: Final = 250
 FETCH_WAIT_MAX_MS: Final = 30_000
 DELETE_TIMEOUT_MS: Final = 30_000
 DELETE_TIMEOUT_MAX_MS: Final = 300_000
@@ -44,11 +50,12 @@ class OffsetsService:
         """Offsets by time; −1 and −1 where no record is that late. InvalidRequestError: a bad topic id, or too much."""
         check_partitions((request.topics, "partitions"))
         response = list_offsets_pb2.ListOffsetsResponse()
-        names = LeaderNames(self._directory)
+        names, turns = LeaderNames(self._directory), Turns(SLICE)
         for topic in request.topics:
             topic_id = checked_topic_id(topic.topic_id)
             results = response.topics.add(topic_id=topic_id).partitions
             for asked in topic.partitions:
+                await turns.step()
                 partition = TopicIdPartition(topic_id, asked.partition_index)
                 one = results.add(partition_index=asked.partition_index, timestamp=-1, offset=-1, leader_epoch=-1)
                 try:
@@ -67,7 +74,7 @@ class OffsetsService:
         context: object,
     ) -> None:
         topic_log = self._log(partition, DESCRIBE, context)
-        check_leader_epoch(topic_log, partition, asked.current_leader_epoch)
+        check_leader_epoch(topic_log, partition, _known_epoch(asked))
         if asked.timestamp < OFFSET_MAX_TIMESTAMP:
             raise InvalidRequestError(
                 f"timestamp {asked.timestamp} has no meaning; expected −1 latest, −2 earliest, −3 largest, or from 0 on"
@@ -75,6 +82,8 @@ class OffsetsService:
         found = await topic_log.offset_for(asked.timestamp)
         if found is not None:
             into.offset, into.timestamp, into.leader_epoch = found.offset, found.timestamp_ms, found.epoch
+        if asked.HasField("holes_from"):
+            into.holes = topic_log.holes_from(max(asked.holes_from, 0))
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
         """Read; with too little, wait for `min_bytes` up to `max_wait_ms`. InvalidRequestError as in `list_offsets`."""
@@ -85,9 +94,7 @@ class OffsetsService:
         try:
             while True:
                 growth.changed.clear()
-                attempt = _FetchAttempt(self._directory, min(request.max_bytes, self._fetch_max_bytes), growth)
-                for topic in request.topics:
-                    await self._fetch_topic(attempt, topic, context)
+                attempt = await self._attempt(request, growth, context)
                 remaining = deadline - loop.time()
                 if attempt.failed or attempt.size >= request.min_bytes or remaining <= 0:
                     return attempt.finish()
@@ -99,15 +106,30 @@ class OffsetsService:
         finally:
             growth.forget()
 
+    async def _attempt(self, request: fetch_pb2.FetchRequest, growth: _Growth, context: object) -> _FetchAttempt:
+        """One look at all partitions, with room for what it may find (CM-92). Raises ThrottlingQuotaExceededError."""
+        share = context.share if isinstance(context, CallContext) else UNBOUNDED
+        max_bytes = max(1, min(request.max_bytes, self._fetch_max_bytes, max(share.room_bytes, FETCH_MIN_BYTES)))
+        if not await share.wait(max_bytes, WAIT_S):
+            raise ThrottlingQuotaExceededError("this node has no memory left for a Fetch at present; try again later")
+        try:
+            attempt = _FetchAttempt(self._directory, max_bytes, growth)
+            for topic in request.topics:
+                await self._fetch_topic(attempt, topic, context)
+            return attempt
+        finally:
+            share.give(max_bytes)
+
     async def _fetch_topic(self, attempt: _FetchAttempt, topic: fetch_pb2.FetchRequest.Topic, context: object) -> None:
         topic_id = checked_topic_id(topic.topic_id)
         results = attempt.response.responses.add(topic_id=topic_id).partitions
         for asked in topic.partitions:
+            await attempt.turns.step()
             partition = TopicIdPartition(topic_id, asked.partition)
             one = results.add(partition_index=asked.partition)
             try:
                 topic_log = self._log(partition, READ, context)
-                check_leader_epoch(topic_log, partition, asked.current_leader_epoch)
+                check_leader_epoch(topic_log, partition, _known_epoch(asked))
                 await attempt.read(topic_log, asked, one)
             except KafkaError as error:
                 attempt.fail(one, partition, error)
@@ -118,7 +140,7 @@ class OffsetsService:
         """Move log starts; answered once they are durable. InvalidRequestError as in `list_offsets`."""
         check_partitions((request.topics, "partitions"))
         response = delete_records_pb2.DeleteRecordsResponse()
-        names = LeaderNames(self._directory)
+        names, turns = LeaderNames(self._directory), Turns(SLICE)
         timeout_ms = min(request.timeout_ms, DELETE_TIMEOUT_MAX_MS) if request.timeout_ms > 0 else DELETE_TIMEOUT_MS
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         for topic in request.topics:
@@ -126,6 +148,7 @@ class OffsetsService:
             results = response.topics.add(topic_id=topic_id).partitions
             for asked in topic.partitions:
                 partition = TopicIdPartition(topic_id, asked.partition_index)
+                await turns.step()
                 one = results.add(partition_index=asked.partition_index, low_watermark=-1)
                 try:
                     topic_log = self._log(partition, DELETE, context)
@@ -143,6 +166,12 @@ class OffsetsService:
     def _log(self, partition: TopicIdPartition, operation: str, context: object) -> TopicLog:
         self._directory.check_access(context, operation, partition.topic_id)
         return self._directory.log(partition)
+
+
+def _known_epoch(
+    asked: list_offsets_pb2.ListOffsetsRequest.Partition | fetch_pb2.FetchRequest.Partition,
+) -> int | None:
+    return asked.current_leader_epoch if asked.HasField("current_leader_epoch") else None
 
 
 class _Growth:
@@ -181,6 +210,7 @@ class _FetchAttempt:
 
     def __init__(self, directory: LogDirectory, max_bytes: int, growth: _Growth) -> None:
         self.response = fetch_pb2.FetchResponse()
+        self.turns = Turns(SLICE)
         self.size = 0
         self.failed = False
         self._names = LeaderNames(directory)

@@ -1,8 +1,9 @@
 """Produce, unary and as a stream (CM-42, CM-43, P-1, P-4): proto ⇄ values around `TopicLog.submit`.
 
-A request is put into all its partitions' queues in one step, without waiting, so requests of one stream are appended in
-the order of their arrival; answers go out as partitions are confirmed and may overtake each other. It opens a batch
-once, to see that it is what its header says (15 µs for 500 records); nobody opens it again on its way to a consumer.
+A request is checked, then put into its partitions' queues; the next one of its stream is looked at after that, so
+requests of one stream are appended in the order of their arrival. Answers go out as partitions are confirmed and may
+overtake each other. A batch is opened once, to see that it is what its header says; where that takes long it is done in
+a thread, and a request of many batches is taken in steps (CM-112, CM-113): no request holds the event loop.
 """
 
 from __future__ import annotations
@@ -10,35 +11,34 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from kip932.api.v1 import produce_pb2 as pb
-from kip932.api.v1.record_batch_pb2 import RecordBatch
-from kip932.errors import (
-    CorruptMessageError,
-    InvalidRecordError,
-    InvalidRequestError,
-    KafkaError,
-    MessageTooLargeError,
-)
+from kip932.errors import InvalidRequestError, InvalidRequiredAcksError, KafkaError
 from kip932.ids import TopicIdPartition
 from partition_leader.leader_codec import LeaderNames, wire_code
-from partition_leader.log_core.batch import NO_PRODUCER, NewBatch
 from partition_leader.log_directory import WRITE, LogDirectory, checked_topic_id
+from partition_leader.produce_batches import ProducedPart, check_rest
 from partition_leader.topic_log_state import AppendOutcome
-from shard_runtime.rpc.bounds import check_batches, check_partitions
+from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.bounds import Turns, check_batches, check_partitions
+from shard_runtime.rpc.budget import UNBOUNDED, Reserved, Share
 
 Write = Callable[[pb.ProduceStreamResponse], Awaitable[None]]
 
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
-GZIP: Final = 1
 TIMEOUT_MS: Final = 30_000
 TIMEOUT_MAX_MS: Final = 300_000
 IN_FLIGHT_PER_STREAM: Final = 64
-_SEQUENCE_MAX: Final = 2**31 - 1
+#: Bytes of batches that are opened at once; a request with more to look at has the rest looked at in a thread.
+_CHECKED_AT_ONCE: Final = 1 << 20
+#: Partitions and batches that are taken before others have their turn: some 5 ms.
+_STEP: Final = 256
+#: Batches of one request that may be on their way to the store; all partitions of a process share one way there.
+_WAVE: Final = 1024
 
 _Result = tuple[TopicIdPartition, "asyncio.Future[AppendOutcome] | AppendOutcome"]
 
@@ -76,12 +76,14 @@ class PendingProduce:
             if isinstance(result, asyncio.Future):
                 await result
 
-    def response(self) -> pb.ProduceResponse:
-        """The answer, topics and partitions in the order of the request."""
-        response = pb.ProduceResponse()
+    async def response(self) -> pb.ProduceResponse:
+        """The answer, topics and partitions in the order of the request, written a part at a time (CM-98): all of it is
+        settled, nothing changes it any more."""
+        response, turns = pb.ProduceResponse(), Turns(_STEP)
         names = LeaderNames(self._directory)
         topic: pb.ProduceResponse.TopicResult | None = None
         for partition, result in self._results:
+            await turns.step()
             if topic is None or topic.topic_id != partition.topic_id:
                 topic = response.responses.add(topic_id=partition.topic_id)
             outcome = result.result() if isinstance(result, asyncio.Future) else result
@@ -106,13 +108,15 @@ class ProduceService:
     def __init__(self, directory: LogDirectory, in_flight_per_stream: int = IN_FLIGHT_PER_STREAM) -> None:
         self._directory = directory
         self._in_flight = in_flight_per_stream
+        # One thread: a stream waits for its own check, so nobody has more than one request there per stream or call.
+        self._checks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check-batches")
 
     async def produce(self, request: pb.ProduceRequest, context: object = None) -> pb.ProduceResponse:
         """Append and answer once every partition is confirmed or refused. InvalidRequestError: a bad topic id, or
         more partitions or batches than a request may hold (CM-62)."""
-        pending = self.begin(request, context)
+        pending = await self._take(request, context)
         await pending.wait()
-        return pending.response()
+        return await pending.response()
 
     async def produce_stream(
         self, requests: AsyncIterator[pb.ProduceStreamRequest], write: Write, context: object = None
@@ -121,7 +125,8 @@ class ProduceService:
 
         At most `in_flight_per_stream` requests are in flight; further ones are not read until one is answered.
         """
-        answers = _Answers(write, self._in_flight)
+        share = context.share if isinstance(context, CallContext) else UNBOUNDED
+        answers = _Answers(write, self._in_flight, share)
         loop = asyncio.get_running_loop()
         reader = loop.create_task(self._read_stream(requests, answers, context), name="produce-stream-requests")
         writer = loop.create_task(answers.run(), name="produce-stream-answers")
@@ -139,29 +144,84 @@ class ProduceService:
         self, requests: AsyncIterator[pb.ProduceStreamRequest], answers: _Answers, context: object
     ) -> None:
         async for message in requests:
-            await answers.expect(self.begin(message.request, context, message.correlation_id))
+            size = context.message_bytes if isinstance(context, CallContext) else 0
+            answers.came(size)
+            try:
+                pending = await self._take(message.request, context, message.correlation_id)
+            except BaseException:
+                answers.gone(size)
+                raise
+            del message  # up to `rpc.request.max.bytes`, not to be kept while the stream waits
+            await answers.expect(pending, size)
+            del pending
         answers.close()
 
-    def begin(self, request: pb.ProduceRequest, context: object = None, correlation_id: int = 0) -> PendingProduce:
-        """Validate, and put everything into its partition's queue; never waits. InvalidRequestError as in `produce`."""
+    async def _take(self, request: pb.ProduceRequest, context: object, correlation_id: int = 0) -> PendingProduce:
+        """Validate, and put everything into its partition's queue. InvalidRequestError as in `produce`."""
         check_partitions((request.topic_data, "partition_data"))
         check_batches(sum(len(data.batches) for topic in request.topic_data for data in topic.partition_data))
         ids = [checked_topic_id(topic.topic_id) for topic in request.topic_data]
         timeout_ms = min(request.timeout_ms, TIMEOUT_MAX_MS) if request.timeout_ms > 0 else TIMEOUT_MS
-        results: list[_Result] = []
+        parts: list[ProducedPart] = []
+        room, taken = _CHECKED_AT_ONCE, 0
         for topic_id, topic in zip(ids, request.topic_data, strict=True):
             refusal = self._refusal(request, topic_id, context)
             for data in topic.partition_data:
-                partition = TopicIdPartition(topic_id, data.index)
-                if refusal is None:
-                    results.append((partition, self._submit(partition, data.batches, timeout_ms)))
-                else:
-                    results.append((partition, AppendOutcome((), -1, -1, refusal)))
-        return PendingProduce(results, self._directory, correlation_id)
+                part = ProducedPart(TopicIdPartition(topic_id, data.index))
+                parts.append(part)
+                taken += 1 + len(data.batches)
+                if taken > _STEP:
+                    taken = await _step()
+                room = self._read(part, data.batches, refusal, room)
+        if any(part.unchecked for part in parts):
+            await asyncio.get_running_loop().run_in_executor(self._checks, check_rest, parts)
+        return PendingProduce(await self._submitted(parts, timeout_ms), self._directory, correlation_id)
+
+    def _read(
+        self,
+        part: ProducedPart,
+        batches: Sequence[pb.ProduceRequest.Batch],
+        refusal: KafkaError | None,
+        room_bytes: int,
+    ) -> int:
+        """Validate what came for one partition; what is left of the room for looking into batches."""
+        part.error = refusal
+        if refusal is None:
+            try:
+                self._directory.log(part.partition).check_leader()
+                return part.read(batches, self._directory.max_message_bytes(part.partition.topic_id), room_bytes)
+            except KafkaError as error:
+                part.error = error
+        return room_bytes
+
+    async def _submitted(self, parts: Sequence[ProducedPart], timeout_ms: int) -> list[_Result]:
+        """Put all that is good into its partition's queue; what is more than a wave waits for what went before it."""
+        results: list[_Result] = []
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_ms / 1000
+        wave: list[asyncio.Future[AppendOutcome]] = []
+        taken = sent = 0
+        for part in parts:
+            taken += 1 + len(part.batches)
+            if taken > _STEP:
+                taken = await _step()
+            if wave and sent + len(part.batches) > _WAVE:
+                await asyncio.wait(wave)
+                wave, sent = [], 0
+                timeout_ms = max(int((deadline - clock()) * 1000), 1)
+            result = self._submit(part, timeout_ms)
+            if isinstance(result, asyncio.Future):
+                wave.append(result)
+                sent += len(part.batches)
+            results.append((part.partition, result))
+        return results
 
     def _refusal(self, request: pb.ProduceRequest, topic_id: bytes, context: object) -> KafkaError | None:
         if request.acks not in {ACKS_ALL, ACKS_LEADER}:
-            return InvalidRequestError(f"acks is {request.acks}; expected 1 or -1 (all)")
+            return InvalidRequiredAcksError(
+                f"acks is {request.acks}, as it is when nobody sets it; expected -1 (all) or 1: a Produce is always "
+                "answered once its batches are stored"
+            )
         if request.HasField("transactional_id"):
             return InvalidRequestError("this cluster does not serve transactions yet; produce without transactional_id")
         try:
@@ -170,40 +230,62 @@ class ProduceService:
             return error
         return None
 
-    def _submit(
-        self, partition: TopicIdPartition, batches: Sequence[pb.ProduceRequest.Batch], timeout_ms: int
-    ) -> asyncio.Future[AppendOutcome] | AppendOutcome:
-        try:
-            topic_log = self._directory.log(partition)
-            limit = self._directory.max_message_bytes(partition.topic_id)
-            return topic_log.submit(new_batches(batches, limit), timeout_ms)
-        except KafkaError as error:
-            return AppendOutcome((), -1, -1, error)
+    def _submit(self, part: ProducedPart, timeout_ms: int) -> asyncio.Future[AppendOutcome] | AppendOutcome:
+        if part.error is None:
+            try:
+                return self._directory.log(part.partition).submit(part.batches, timeout_ms)
+            except KafkaError as error:
+                part.error = error
+        # An error's trace would keep the request, of any size, until the answer is read.
+        return AppendOutcome((), -1, -1, part.error.with_traceback(None))
+
+
+async def _step() -> int:
+    """Let others have their turn; 0."""
+    await asyncio.sleep(0)
+    return 0
 
 
 class _Answers:
     """The answers of one stream: written one at a time by one task, in the order in which they become ready."""
 
-    def __init__(self, write: Write, limit: int) -> None:
+    def __init__(self, write: Write, limit: int, share: Share = UNBOUNDED) -> None:
         self._write = write
+        self._share = share
+        self._next = Reserved(share)
         self._slots = asyncio.Semaphore(limit)
         self._ready: deque[PendingProduce] = deque()
         self._wake = asyncio.Event()
         self._expected = 0
         self._closed = False
 
-    async def expect(self, pending: PendingProduce) -> None:
-        """One more answer will be due; waits for room, so that the next request is not read before."""
+    def came(self, size: int) -> None:
+        """A request of so many bytes was read. They are held from now on, while it is checked too (CM-92)."""
+        self._next.came()
+        self._share.add(size)
+
+    def gone(self, size: int) -> None:
+        """That request was refused as a whole, or its stream has ended."""
+        self._share.give(size)
+
+    async def expect(self, pending: PendingProduce, size: int = 0) -> None:
+        """One more answer will be due; waits for room, so that the next request is not read before.
+
+        `size`: what `came`. It is held until the request is settled, also when the stream has ended (CM-92).
+        """
         self._expected += 1
-        pending.when_done(self._done)
+        pending.when_done(partial(self._done, size))
         await self._slots.acquire()
+        if not self._share.room_bytes:
+            await self._next.until_room(size)
 
     def close(self) -> None:
         """Nothing more will be expected."""
         self._closed = True
         self._wake.set()
 
-    def _done(self, pending: PendingProduce) -> None:
+    def _done(self, size: int, pending: PendingProduce) -> None:
+        self._share.give(size)
         self._ready.append(pending)
         self._wake.set()
 
@@ -214,58 +296,7 @@ class _Answers:
             self._wake.clear()
             while self._ready:
                 pending = self._ready.popleft()
-                response = pending.response()
+                response = await pending.response()
                 await self._write(pb.ProduceStreamResponse(correlation_id=pending.correlation_id, response=response))
                 self._expected -= 1
                 self._slots.release()
-
-
-def new_batches(batches: Sequence[pb.ProduceRequest.Batch], max_message_bytes: int) -> list[NewBatch]:
-    """Validate what a producer sent for one partition (CM-42). Raises InvalidRecordError, CorruptMessageError,
-    MessageTooLargeError, InvalidRequestError."""
-    if not batches:
-        raise InvalidRecordError("no record batch was sent for this partition; expected at least one")
-    return [_new_batch(batch, max_message_bytes) for batch in batches]
-
-
-def _new_batch(batch: pb.ProduceRequest.Batch, max_message_bytes: int) -> NewBatch:
-    data = batch.record_batch
-    if len(data) > max_message_bytes:
-        raise MessageTooLargeError(
-            f"the record batch has {len(data)} bytes; max.message.bytes of the topic is {max_message_bytes}"
-        )
-    if batch.record_count < 1 or not data:
-        raise InvalidRecordError(
-            f"the record batch says {batch.record_count} records in {len(data)} bytes; expected some"
-        )
-    if batch.is_transactional:
-        raise InvalidRequestError("this cluster does not serve transactions yet; send is_transactional = false")
-    _check_count(data, batch.record_count)
-    producer_id = batch.producer_id if batch.producer_id >= 0 else NO_PRODUCER
-    if producer_id != NO_PRODUCER and (batch.producer_epoch < 0 or not 0 <= batch.base_sequence <= _SEQUENCE_MAX):
-        raise InvalidRecordError(
-            f"producer {producer_id} sent epoch {batch.producer_epoch} and sequence {batch.base_sequence}; "
-            "expected both from 0 on"
-        )
-    if producer_id == NO_PRODUCER:
-        return NewBatch(data, batch.record_count, batch.max_timestamp_ms)
-    return NewBatch(
-        data, batch.record_count, batch.max_timestamp_ms, producer_id, batch.producer_epoch, batch.base_sequence
-    )
-
-
-def _check_count(data: bytes, record_count: int) -> None:
-    """The bytes are a RecordBatch of that many records. A compressed one is not unpacked: its count is the producer's
-    word, and consumers meet a lie as gaps."""
-    try:
-        value = RecordBatch.FromString(data)
-    except DecodeError as error:
-        raise CorruptMessageError(f"the {len(data)} bytes of the record batch cannot be decoded: {error}") from error
-    if value.compression == 0:
-        found = len(value.records)
-        if found != record_count:
-            raise InvalidRecordError(f"the record batch holds {found} records; its header says {record_count}")
-    elif value.compression != GZIP:
-        raise InvalidRecordError(f"the record batch has compression {value.compression}; expected 0 (none) or 1 (gzip)")
-    elif not value.compressed_records:
-        raise InvalidRecordError("the record batch is marked compressed and holds no compressed records")

@@ -15,8 +15,10 @@ from typing import Final
 
 import structlog
 
+from partition_leader.archived_records import ArchivedRecords
 from partition_leader.core import events as ev
 from partition_leader.core.session import SessionCache
+from partition_leader.core.share_partition import OPERATION_TIMEOUT_MS
 from partition_leader.deadlines import Deadlines
 from partition_leader.group_view import Effective, GroupViews
 from partition_leader.led_partitions import LedPartitions, TailCaches, TopicFacts
@@ -25,6 +27,7 @@ from partition_leader.service import PartitionLeaderService
 from partition_leader.share_partition_host import LeaderParts
 from partition_leader.share_partitions import SharePartitions
 from partition_leader.share_requests import ShareRequests
+from partition_leader.share_values import FETCH_MAX_BYTES
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.clock import Clock
 from shard_runtime.persister.values import Persister
@@ -39,7 +42,8 @@ IDLE_INTERVAL_S: Final = 5.0
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the role is given. `group`: a group's effective settings; `version`: the metadata they were computed from;
-    `idle_ms`: after how long a group's silent session without a stream ends (PL-524)."""
+    `idle_ms`: after how long a group's silent session without a stream ends (PL-524); `operation_timeout_ms`: how long
+    a share-partition may take to retire (PL-631); `enabled`: share.version ≥ 1 (GC-8)."""
 
     record_log: RecordLog
     clock: Clock
@@ -53,6 +57,9 @@ class Surroundings:
     metrics: PartitionLeaderMetrics
     topic_log: TopicLogSettings
     caches: TailCaches = field(default_factory=TailCaches)
+    operation_timeout_ms: int = OPERATION_TIMEOUT_MS
+    fetch_max_bytes: int = FETCH_MAX_BYTES
+    enabled: Callable[[], bool] = lambda: True
 
 
 class PartitionLeader:
@@ -69,6 +76,7 @@ class PartitionLeader:
             meter=around.metrics,
             caches=around.caches,
         )
+        self._archived = ArchivedRecords(around.facts.name, around.metrics.records_archived)
         parts = LeaderParts(
             persister=around.persister,
             deadlines=self._deadlines,
@@ -76,12 +84,22 @@ class PartitionLeader:
             groups=GroupViews(around.group, around.version),
             lead=self.led.lead,
             dropped=around.metrics.share_partition_dropped,
+            archived=self._archived,
+            operation_timeout_ms=around.operation_timeout_ms,
         )
         self.share_partitions: Final = SharePartitions(parts)
         self.led.share_partitions = self.share_partitions
         sessions = SessionCache(around.sessions_max)
-        self.requests: Final = ShareRequests(self.led, self.share_partitions, sessions, around.clock, around.rng)
-        self.service: Final = PartitionLeaderService(self.led, self.requests)
+        self.requests: Final = ShareRequests(
+            self.led,
+            self.share_partitions,
+            sessions,
+            around.clock,
+            around.rng,
+            fetch_max_bytes=around.fetch_max_bytes,
+            enabled=around.enabled,
+        )
+        self.service: Final = PartitionLeaderService(self.led, self.requests, around.fetch_max_bytes)
         self.owner: Final = self.led.owner
         self._tasks: list[asyncio.Task[None]] = []
         around.metrics.watch(sessions, self.share_partitions, self.led)
@@ -93,8 +111,8 @@ class PartitionLeader:
 
     def groups_changed(self) -> None:
         """Group configs may have changed: parked fetches look again (PL-214)."""
-        for host in list(self.share_partitions.hosts()):
-            host.feed(ev.SettingsChanged(host.group.settings))
+        cached = [host.key for host in self.share_partitions.hosts()]
+        self.share_partitions.later(cached, lambda host: host.feed(ev.SettingsChanged(host.group.settings)))
 
     def start(self) -> None:
         """Begin the sweeps; needs a running loop."""
@@ -117,6 +135,8 @@ class PartitionLeader:
                 await task
         await self.share_partitions.close()
         self._deadlines.close()
+        self._archived.close()
+        self.led.refusals.close()
 
     async def _sweep_retention(self) -> None:
         while True:

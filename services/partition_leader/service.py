@@ -6,10 +6,9 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import structlog
-from google.protobuf.message import Message
 
 from kip932.api.v1 import (
     delete_records_pb2,
@@ -22,6 +21,7 @@ from kip932.api.v1 import (
 )
 from kip932.errors import InvalidRequestError
 from partition_leader.led_partitions import LedPartitions
+from partition_leader.offsets import FETCH_MAX_BYTES as OFFSET_FETCH_MAX_BYTES
 from partition_leader.offsets import OffsetsService
 from partition_leader.produce import ProduceService
 from partition_leader.share_codec import (
@@ -31,7 +31,8 @@ from partition_leader.share_codec import (
     fill_acknowledge_response,
     fill_fetch_response,
 )
-from partition_leader.share_requests import FETCH_MAX_BYTES, ShareAnswer, ShareRequest, ShareRequests
+from partition_leader.share_requests import ShareRequests
+from partition_leader.share_values import FETCH_MAX_BYTES, ShareAnswer, ShareRequest
 from shard_runtime.rpc.binding import CallContext, ServerStream
 
 log = structlog.get_logger(__name__)
@@ -43,9 +44,6 @@ IN_FLIGHT_PER_STREAM: Final = 64
 #: One whole answer and a little more, for fetches that follow each other; a client that does not read gets no more.
 ANSWER_BYTES_PER_STREAM: Final = FETCH_MAX_BYTES + 8 * 1024 * 1024
 
-#: Bytes of one request without record batches. Its lists are bounded by number (`rpc.bounds`), and need less.
-REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
-
 #: How long a stream whose client sends no more is kept for the last answers; a state write takes no longer (PL-723).
 HALF_CLOSED_S: Final = 20.0
 
@@ -53,15 +51,17 @@ HALF_CLOSED_S: Final = 20.0
 class PartitionLeaderService:
     """The RPCs of a partition leader; those it has no method for are not served."""
 
-    request_bytes_max: ClassVar[Mapping[str, int]] = dict.fromkeys(
-        ("Fetch", "ListOffsets", "DeleteRecords", "ShareFetch", "ShareAcknowledge", "ShareStream"), REQUEST_BYTES_MAX
-    )
+    #: Record batches are bounded by the server's limit for requests and by each topic's.
+    request_bytes_max: ClassVar[Mapping[str, int | None]] = {
+        "Produce": None,
+        "ProduceStream": None,
+    }
 
-    def __init__(self, led: LedPartitions, requests: ShareRequests) -> None:
+    def __init__(self, led: LedPartitions, requests: ShareRequests, fetch_max_bytes: int = FETCH_MAX_BYTES) -> None:
         self._led = led
         self._requests = requests
         self._produce = ProduceService(led)
-        self._offsets = OffsetsService(led)
+        self._offsets = OffsetsService(led, min(fetch_max_bytes, OFFSET_FETCH_MAX_BYTES))
 
     async def produce(self, request: produce_pb2.ProduceRequest, context: CallContext) -> produce_pb2.ProduceResponse:
         """Append batches; answered once they are in the store."""
@@ -92,7 +92,8 @@ class PartitionLeaderService:
     ) -> share_fetch_pb2.ShareFetchResponse:
         """Acquire records; without a stream the session ends only by epoch −1 or idleness (PL-524)."""
         response = share_fetch_pb2.ShareFetchResponse()
-        fill_fetch_response(response, await self._call(fetch_request(request, None)), self._led)
+        answer = await self._call(fetch_request(request, None, share=context.share))
+        await fill_fetch_response(response, answer, self._led)
         return response
 
     async def share_acknowledge(
@@ -100,7 +101,7 @@ class PartitionLeaderService:
     ) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
         """Acknowledge records; answered once the outcome is in the store."""
         response = share_acknowledge_pb2.ShareAcknowledgeResponse()
-        fill_acknowledge_response(response, await self._call(acknowledge_request(request, None)), self._led)
+        await fill_acknowledge_response(response, await self._call(acknowledge_request(request, None)), self._led)
         return response
 
     async def share_stream(self, stream: ServerStream) -> None:
@@ -122,6 +123,15 @@ class PartitionLeaderService:
             raise
 
 
+class _Answered(NamedTuple):
+    """An answer that is to be written, with the bytes of batches in it."""
+
+    correlation_id: int
+    is_fetch: bool
+    answer: ShareAnswer
+    size_bytes: int
+
+
 class _ShareStream:
     """One share stream: requests are begun in the order of arrival, answers are written as they become ready.
 
@@ -135,10 +145,11 @@ class _ShareStream:
         self._requests = requests
         self._connection_id = requests.connection_made()
         self._running: dict[int, object] = {}
-        self._ready: deque[tuple[Message, int]] = deque()
+        self._ready: deque[_Answered] = deque()
         self._slots = asyncio.Semaphore(IN_FLIGHT_PER_STREAM)
         self._promised_bytes = 0
         self._unread_bytes = 0
+        self._share = stream.context.share
         self._taken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
         self._half_closed_by_client = False
@@ -163,6 +174,7 @@ class _ShareStream:
             for task in (reader, writer):
                 task.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
+            self._share.give(self._unread_bytes)
 
     async def _read(self) -> None:
         for sequence in itertools.count():
@@ -170,10 +182,11 @@ class _ShareStream:
             if message is None:
                 return
             await self._slots.acquire()
-            while self._unread_bytes >= ANSWER_BYTES_PER_STREAM:
+            while self._unread_bytes >= ANSWER_BYTES_PER_STREAM or (self._unread_bytes and not self._share.room_bytes):
                 self._taken.clear()
                 await self._taken.wait()
             self._begin(sequence, message)
+            del message
 
     async def _half_closed(self, writer: asyncio.Task[None]) -> None:
         """The client sends no more but still reads: what is under way is answered, parked fetches empty and at once."""
@@ -187,7 +200,7 @@ class _ShareStream:
         kind, promised = message.WhichOneof("request"), 0
         if kind == "fetch":
             room = max(1, ANSWER_BYTES_PER_STREAM - self._promised_bytes - self._unread_bytes)
-            request = fetch_request(message.fetch, self._connection_id, room)
+            request = fetch_request(message.fetch, self._connection_id, room, self._share)
             promised = min(max(message.fetch.max_bytes, 0), room)
         elif kind == "acknowledge":
             request = acknowledge_request(message.acknowledge, self._connection_id)
@@ -202,12 +215,8 @@ class _ShareStream:
             size = batch_bytes(answer) if is_fetch else 0
             self._promised_bytes -= promised
             self._unread_bytes += size
-            response = share_stream_pb2.ShareStreamResponse(correlation_id=correlation_id)
-            if is_fetch:
-                fill_fetch_response(response.fetch, answer, self._led)
-            else:
-                fill_acknowledge_response(response.acknowledge, answer, self._led)
-            self._ready.append((response, size))
+            self._share.add(size)
+            self._ready.append(_Answered(correlation_id, is_fetch, answer, size))
             self._wake()
 
         self._running[sequence] = None
@@ -228,13 +237,23 @@ class _ShareStream:
                 self._idle = loop.create_future()
                 await self._idle
                 continue
-            response, size = self._ready.popleft()
-            await self._stream.write(response)
-            self._unread_bytes -= size
+            answered = self._ready.popleft()
+            await self._stream.write(await self._response(answered))
+            self._unread_bytes -= answered.size_bytes
+            self._share.give(answered.size_bytes)
             self._taken.set()
             self._slots.release()
+
+    async def _response(self, answered: _Answered) -> share_stream_pb2.ShareStreamResponse:
+        response = share_stream_pb2.ShareStreamResponse(correlation_id=answered.correlation_id)
+        if answered.is_fetch:
+            await fill_fetch_response(response.fetch, answered.answer, self._led)
+        else:
+            await fill_acknowledge_response(response.acknowledge, answered.answer, self._led)
+        return response
 
 
 async def _messages(stream: ServerStream) -> AsyncIterator[produce_pb2.ProduceStreamRequest]:
     while (message := await stream.read()) is not None:
         yield message
+        del message  # it is not kept while the next one is waited for

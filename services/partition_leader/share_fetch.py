@@ -21,6 +21,7 @@ from partition_leader.share_partition_host import SharePartitionHost
 from partition_leader.share_partitions import SharePartitions
 from partition_leader.topic_log import LogBatch, ReadResult
 from shard_runtime.record_log import LogError
+from shard_runtime.rpc.budget import UNBOUNDED, Share
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +42,7 @@ class FetchParameters(NamedTuple):
     batch_size: int
     mode: int
     room_bytes: int
+    share: Share = UNBOUNDED
 
 
 @dataclass(slots=True)
@@ -67,6 +69,14 @@ class _Read:
     host: SharePartitionHost
     offset: int
     result: ReadResult | KafkaError | None = None
+
+
+@dataclass(slots=True)
+class Budget:
+    """What is left to acquire of a request's records, and the bytes that its answer has so far."""
+
+    left: int
+    held_bytes: int = 0
 
 
 class ShareFetchOperation:
@@ -102,16 +112,14 @@ class ShareFetchOperation:
 
     def start(self) -> None:
         """Try at once; park until the deadline when that does not complete it (PL-210)."""
-        parameters = self._parameters
-        if not self._keys or parameters.max_records == 0 or parameters.max_bytes == 0:
+        if self._asks_for_nothing():
             self._complete()
             return
         self.attempt()
         if not self._done:
             self._parked = True
             self._partitions.wait(self, self._keys)
-            delay_s = parameters.max_wait_ms / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
+            self._arm()
 
     def expire(self) -> None:
         """End the wait now, as if max_wait_ms were over."""
@@ -133,12 +141,14 @@ class ShareFetchOperation:
         """One attempt to complete (PL-206 … PL-212)."""
         if self._done or self._reading is not None:
             return
-        locked = self._lock()
+        locked = self._lock(self._keys)
         if len(self._results) == len(self._keys):
             self._complete()
         elif not locked:
             if self._expired:
                 self._complete()
+        elif not self._parameters.share.room_bytes:
+            self._no_room(locked)
         elif self._expired or self._enough(locked):
             self._read(self._affordable(locked))
         else:
@@ -155,19 +165,36 @@ class ShareFetchOperation:
 
     # --- steps of an attempt
 
-    def _lock(self) -> list[SharePartitionHost]:
+    def _asks_for_nothing(self) -> bool:
+        return not self._keys or self._parameters.max_records == 0 or self._parameters.max_bytes == 0
+
+    def _arm(self) -> None:
+        delay_s = self._parameters.max_wait_ms / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
+
+    def _obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
+        """The share-partition, if it is there; why it is not served goes into the results."""
+        try:
+            return self._partitions.obtain(key)
+        except KafkaError as error:
+            self._results[key] = FetchedPartition(key, error)
+            return None
+
+    def _lock(self, keys: Sequence[SharePartitionKey]) -> list[SharePartitionHost]:
         locked: list[SharePartitionHost] = []
-        for key in self._keys:
+        for key in keys:
             if key in self._results:
                 continue
-            try:
-                host = self._partitions.obtain(key)
-            except KafkaError as error:
-                self._results[key] = FetchedPartition(key, error)
-                continue
+            host = self._obtain(key)
             if host is not None and host.core.take_fetch_lock(self._parameters.fetch_id, host.group.settings):
                 locked.append(host)
         return locked
+
+    def _no_room(self, locked: Sequence[SharePartitionHost]) -> None:
+        """Nothing more can be answered at present (CM-92): wait for the deadline, and then acquire nothing."""
+        self._unlock(locked)
+        if self._expired:
+            self._complete()
 
     def _unlock(self, locked: Sequence[SharePartitionHost]) -> None:
         for host in locked:
@@ -175,7 +202,7 @@ class ShareFetchOperation:
 
     def _byte_budget(self, count: int) -> int:
         """Equal shares, and at least one byte each, so that every partition read yields a batch (PL-207)."""
-        return max(1, self._parameters.max_bytes // count)
+        return max(1, min(self._parameters.max_bytes, self._parameters.share.room_bytes) // count)
 
     def _affordable(self, locked: list[SharePartitionHost]) -> list[SharePartitionHost]:
         """No more partitions than bytes; the order of the session turns with each fetch, so none is left out for ever
@@ -198,17 +225,24 @@ class ShareFetchOperation:
 
     def _read(self, locked: Sequence[SharePartitionHost]) -> None:
         budget = self._byte_budget(len(locked))
-        reads = [_Read(host, host.core.next_fetch_offset()) for host in locked]
-        for read in reads:
-            self._read_cached(read, budget)
+        reads = self._cached_reads(locked, budget)
         if all(read.result is not None for read in reads):
             self._take(reads)
         else:
             self._reading = asyncio.get_running_loop().create_task(self._read_cold(reads, budget))
 
+    def _cached_reads(self, locked: Sequence[SharePartitionHost], budget: int) -> list[_Read]:
+        reads = [_Read(host, host.core.next_fetch_offset()) for host in locked]
+        for read in reads:
+            self._read_cached(read, budget)
+        return reads
+
+    async def _read_missing(self, reads: Sequence[_Read], budget: int) -> None:
+        await asyncio.gather(*(self._read_from_store(read, budget) for read in reads if read.result is None))
+
     async def _read_cold(self, reads: Sequence[_Read], budget: int) -> None:
         try:
-            await asyncio.gather(*(self._read_from_store(read, budget) for read in reads if read.result is None))
+            await self._read_missing(reads, budget)
         finally:
             self._reading = None
             if self._done:
@@ -240,22 +274,26 @@ class ShareFetchOperation:
             read.result = UnknownServerError()
 
     def _take(self, reads: Sequence[_Read]) -> None:
-        """Acquire from the reads, in order, within the budgets of records (PL-204) and bytes. The results are in place
-        before others may acquire; waiters are woken at the end of this turn."""
-        budget, held = self._parameters.max_records, 0
+        """Acquire and answer. The results are in place before others may acquire; waiters are woken at the end of this
+        turn."""
         try:
-            for read in reads:
-                if isinstance(read.result, KafkaError):
-                    self._read_failed(read.host, read.result)
-                elif read.result is not None:
-                    size = sum([batch.size for batch in read.result.batches])
-                    fits = not held or held + size <= self._parameters.room_bytes
-                    taken = self._acquire(read.host, read.offset, read.result, budget if fits else 0)
-                    budget -= taken
-                    held += size if taken else 0
+            self._acquire_from(reads, Budget(self._parameters.max_records))
         finally:
             self._complete()
             self._unlock([read.host for read in reads])
+
+    def _acquire_from(self, reads: Sequence[_Read], budget: Budget) -> None:
+        """Acquire from the reads, in order, within the budgets of records (PL-204) and bytes."""
+        room = min(self._parameters.room_bytes, self._parameters.share.room_bytes)
+        for read in reads:
+            if isinstance(read.result, KafkaError):
+                self._read_failed(read.host, read.result)
+            elif read.result is not None:
+                size = sum([batch.size for batch in read.result.batches])
+                fits = not budget.held_bytes or budget.held_bytes + size <= room
+                taken = self._acquire(read.host, read.offset, read.result, budget.left if fits else 0)
+                budget.left -= taken
+                budget.held_bytes += size if taken else 0
 
     def _acquire(self, host: SharePartitionHost, offset: int, read: ReadResult, budget: int) -> int:
         result = self._results[host.key] = FetchedPartition(host.key, host=host)
@@ -322,4 +360,7 @@ class ShareFetchOperation:
             self._timer.cancel()
             self._timer = None
         if self._parked:
-            self._partitions.stop_waiting(self, self._keys)
+            self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        self._partitions.stop_waiting(self, self._keys)

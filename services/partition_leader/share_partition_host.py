@@ -21,7 +21,7 @@ from kip932.ids import SharePartitionKey, TopicIdPartition, topic_id_text
 from kip932.state_batches import WriteStats
 from partition_leader.core import effects as fx
 from partition_leader.core import events as ev
-from partition_leader.core.share_partition import SharePartition
+from partition_leader.core.share_partition import OPERATION_TIMEOUT_MS, SharePartition
 from partition_leader.core.status import DropReason, Status
 from partition_leader.deadlines import Deadlines
 from partition_leader.group_view import GroupViews
@@ -59,6 +59,8 @@ class LeaderParts:
     groups: GroupViews
     lead: Callable[[TopicIdPartition], LedPartition]
     dropped: Callable[[DropReason], None]
+    archived: Callable[[SharePartitionKey, fx.Archived], None]
+    operation_timeout_ms: int = OPERATION_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +105,14 @@ class SharePartitionHost:
         self.key = key
         self.log = led.log
         self.group = parts.groups.view(key.group_id)
-        self.core = SharePartition(generation, key.text)
+        self.core = SharePartition(generation, key.text, parts.operation_timeout_ms)
         self._lease = led.lease
         self._owner = owner
         self._persister = parts.persister
         self._deadlines = parts.deadlines
         self._clock = parts.clock
         self._dropped = parts.dropped
+        self._archived = parts.archived
         self._inbox: deque[ev.Event] = deque()
         self._running = False
         self._next_op = 0
@@ -123,6 +126,7 @@ class SharePartitionHost:
             fx.Wake: self._on_wake,
             fx.ReadBackWanted: self._on_read_back,
             fx.DeadLetter: self._on_dead_letter,
+            fx.Archived: self._on_archived,
             fx.Activated: self._on_activated,
             fx.Fenced: self._on_fenced,
             fx.Dropped: self._on_dropped,
@@ -231,6 +235,9 @@ class SharePartitionHost:
         # (GroupSettings.dlq_enabled is false), so it only finishes it (PL-611, PL-907).
         log.error("dead-letter records archived without a dead-letter queue", **self._names(), ranges=effect.ranges)
         self.feed(ev.DlqDone(effect.dead_letter_id))
+
+    def _on_archived(self, effect: fx.Archived) -> None:
+        self._archived(self.key, effect)
 
     def _on_fenced(self, effect: fx.Fenced) -> None:
         self._dropped(effect.reason)

@@ -8,8 +8,9 @@ arrival order, to as many waiters as the share-partition can still serve (P-5).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
@@ -17,10 +18,14 @@ from kip932.errors import KafkaError, NotLeaderOrFollowerError
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.core import events as ev
 from partition_leader.group_view import GroupView
+from partition_leader.later import Later, Work
 from partition_leader.share_partition_host import LeaderParts, SharePartitionHost
 from partition_leader.topic_log import TopicLog
 
 log = structlog.get_logger(__name__)
+
+#: Share-partitions whose waiters look, and waiters that are forgotten, without letting go of the event loop.
+_SLICE: Final = 500
 
 
 class Waiter(Protocol):
@@ -57,6 +62,8 @@ class SharePartitions:
         self._woken: dict[SharePartitionKey, None] = {}
         self._drain_due = False
         self._handing_over: dict[asyncio.Future[None], set[SharePartitionHost]] = {}
+        self._later = Later(lambda host: self._hosts.get(host.key) is host)
+        self._forgetting: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -75,11 +82,23 @@ class SharePartitions:
 
     def cached(self, key: SharePartitionKey) -> SharePartitionHost | None:
         """The host, if there is one (acknowledgements never create it, PL-402)."""
-        return self._hosts.get(key)
+        host = self._hosts.get(key)
+        if host is not None and self._later:
+            self._later.settle(host)
+            host = self._hosts.get(key)
+        return host
+
+    def has(self, key: SharePartitionKey) -> bool:
+        """Whether there is a host, without reaching for it."""
+        return key in self._hosts
+
+    def later(self, keys: Iterable[SharePartitionKey], work: Work) -> None:
+        """Do `work` on those of these that are cached: at once, or before anybody else reaches for one (CM-97)."""
+        self._later.add([host for key in keys if (host := self._hosts.get(key)) is not None], work)
 
     def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
         """The host, made if needed; None while its predecessor retires (PL-631). Raises KafkaError when not leader."""
-        host = self._hosts.get(key)
+        host = self.cached(key)
         if host is not None:
             return host
         led = self._parts.lead(key.topic_partition)
@@ -112,6 +131,17 @@ class SharePartitions:
                     if not waiters:
                         del table[key]
 
+    def stop_waiting_in_turns(self, waiter: Waiter, keys: Sequence[SharePartitionKey]) -> None:
+        """As `stop_waiting`, of many a part at a time: until then the waiter may be called, and does nothing."""
+        task = asyncio.get_running_loop().create_task(self._forget(waiter, keys), name="waiter-forgotten")
+        self._forgetting.add(task)
+        task.add_done_callback(self._forgetting.discard)
+
+    async def _forget(self, waiter: Waiter, keys: Sequence[SharePartitionKey]) -> None:
+        for first in range(0, len(keys), _SLICE):
+            self.stop_waiting(waiter, keys[first : first + _SLICE])
+            await asyncio.sleep(0)
+
     @property
     def parked(self) -> int:
         """How many fetches wait."""
@@ -135,8 +165,12 @@ class SharePartitions:
             asyncio.get_running_loop().call_soon(self._drain)
 
     def _drain(self) -> None:
-        self._drain_due = False
-        woken, self._woken = self._woken, {}
+        woken = list(islice(self._woken, _SLICE))
+        for key in woken:
+            del self._woken[key]
+        self._drain_due = bool(self._woken)
+        if self._drain_due:
+            asyncio.get_running_loop().call_soon(self._drain)
         for key in woken:
             try:
                 self._serve(key)
@@ -207,6 +241,7 @@ class SharePartitions:
         """Retire every share-partition on this log and wait until their writes are done, then drop what is left: the
         outgoing calls of a leader end before it gives its shard back (CM-4, CM-12)."""
         for host in self._on_log(partition, topic_log):
+            self._later.settle(host)
             host.feed(ev.Retire(error))
         left = set(self._on_log(partition, topic_log))
         if left:
@@ -229,12 +264,15 @@ class SharePartitions:
         """Every group's cached share-partition of a topic-partition."""
         return list(self._by_partition.get(partition, {}).values())
 
-    def group_hosts(self, group_id: str) -> list[SharePartitionHost]:
+    def of_group(self, group_id: str) -> list[SharePartitionKey]:
         """Every cached share-partition of a group."""
-        return list(self._by_group.get(group_id, {}).values())
+        return list(self._by_group.get(group_id, {}))
 
     async def close(self) -> None:
         """Drop everything and end the hosts' tasks."""
+        await self._later.close()
+        for task in self._forgetting:
+            task.cancel()
         hosts = [*self._hosts.values(), *self._retiring.values()]
         for host in hosts:
             host.drop(NotLeaderOrFollowerError())

@@ -9,11 +9,11 @@ fetch (P-5). An answer that no write backs is given only while the lease holds (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
@@ -23,71 +23,33 @@ from kip932.errors import (
     NotLeaderOrFollowerError,
     ShareSessionLimitReachedError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.core import events as ev
-from partition_leader.core.session import ClosedSession, Outcome, SessionCache, SessionKey, SessionRequest, SessionStep
+from partition_leader.core.session import (
+    CLEAN,
+    ClosedSession,
+    Outcome,
+    SessionCache,
+    SessionKey,
+    SessionRequest,
+    SessionStep,
+)
 from partition_leader.core.validate import FetchLimits, check_acknowledgements, check_identity, check_limits
 from partition_leader.led_partitions import LedPartitions
 from partition_leader.share_fetch import FetchedPartition, FetchParameters, ShareFetchOperation
 from partition_leader.share_partition_host import OperationResult, SharePartitionHost
 from partition_leader.share_partitions import SharePartitions
+from partition_leader.share_values import FETCH_MAX_BYTES, OnAnswer, PartitionAnswer, ShareAnswer, ShareRequest
+from partition_leader.wide_fetch import WIDE, WideShareFetch
 from shard_runtime.clock import Clock
+from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: Service-wide cap of a fetch's max_bytes and of its answer (`fetch.max.bytes`), and of its max_wait_ms.
-FETCH_MAX_BYTES: Final = 57_671_680
+#: Service-wide cap of a fetch's max_wait_ms.
 MAX_WAIT_MS: Final = 300_000
-
-Acknowledgements = Mapping[TopicIdPartition, tuple[ev.AckBatch, ...]]
-
-
-class ShareRequest(NamedTuple):
-    """A ShareFetch, or with `limits` None a ShareAcknowledge. `room_bytes`: see FetchParameters."""
-
-    group_id: str
-    member_id: str
-    epoch: int
-    session_id: int | None
-    connection_id: int | None
-    topics: tuple[TopicIdPartition, ...]
-    acknowledgements: Acknowledgements
-    is_renew_ack: bool
-    limits: FetchLimits | None = None
-    batch_size: int = 1
-    mode: int = 0
-    forgotten: tuple[TopicIdPartition, ...] = ()
-    room_bytes: int = FETCH_MAX_BYTES
-
-
-@dataclass(slots=True)
-class PartitionAnswer:
-    """One partition of an answer. `acknowledged` tells whether `acknowledge_error` is an outcome at all."""
-
-    partition: TopicIdPartition
-    error: KafkaError | None = None
-    fetched: FetchedPartition | None = None
-    acknowledged: bool = False
-    acknowledge_error: KafkaError | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of its record batches."""
-        return 0 if self.fetched is None else sum([batch.size for batch in self.fetched.batches])
-
-
-@dataclass(slots=True)
-class ShareAnswer:
-    """The answer to a ShareRequest; with `error`, nothing else counts (PL-421)."""
-
-    error: KafkaError | None = None
-    lock_ms: int = 0
-    session_id: int | None = None
-    partitions: Sequence[PartitionAnswer] = ()
-
-
-OnAnswer = Callable[[ShareAnswer], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +63,10 @@ class _Run:
     unbacked: list[tuple[PartitionAnswer, SharePartitionHost]] = field(default_factory=list)
     waiting: int = 1
     fetch: ShareFetchOperation | None = None
+
+    def fetched(self, one: FetchedPartition) -> None:
+        result = self.result(one.key.topic_partition)
+        result.fetched, result.error = one, one.error
 
     def result(self, partition: TopicIdPartition) -> PartitionAnswer:
         found = self.results.get(partition)
@@ -121,9 +87,20 @@ class ShareRequests:
     """All share sessions of this leader, and the requests under way."""
 
     def __init__(
-        self, led: LedPartitions, partitions: SharePartitions, sessions: SessionCache, clock: Clock, rng: Random
+        self,
+        led: LedPartitions,
+        partitions: SharePartitions,
+        sessions: SessionCache,
+        clock: Clock,
+        rng: Random,
+        *,
+        fetch_max_bytes: int = FETCH_MAX_BYTES,
+        enabled: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`fetch_max_bytes`: cap of an answer's batches; `enabled`: the feature gate (GC-8)."""
         self.sessions = sessions
+        self._fetch_max_bytes = fetch_max_bytes
+        self._enabled = enabled
         self._led = led
         self._partitions = partitions
         self._clock = clock
@@ -133,6 +110,7 @@ class ShareRequests:
         self._runs: dict[_Run, None] = {}
         self._by_session: dict[SessionKey, dict[_Run, None]] = {}
         self._delayed: dict[_Delayed, None] = {}
+        self._gathering: set[asyncio.Task[None]] = set()
         self._draining = False
 
     @property
@@ -226,6 +204,8 @@ class ShareRequests:
             delayed.answer()
 
     def _session_step(self, request: ShareRequest) -> SessionStep:
+        if not self._enabled():
+            raise UnsupportedVersionError("share groups are switched off here (share.version=0)")
         check_identity(request.group_id, request.member_id)
         if request.limits is not None:
             check_limits(request.limits, request.mode, request.is_renew_ack)
@@ -274,7 +254,8 @@ class ShareRequests:
 
     def _fetch(self, run: _Run, limits: FetchLimits) -> None:
         self._fetch_ids += 1
-        max_bytes = min(limits.max_bytes, run.request.room_bytes, FETCH_MAX_BYTES)
+        room_bytes = min(run.request.room_bytes, self._fetch_max_bytes)
+        max_bytes = min(limits.max_bytes, room_bytes)
         parameters = FetchParameters(
             fetch_id=self._fetch_ids,
             member_id=run.request.member_id,
@@ -284,17 +265,32 @@ class ShareRequests:
             max_records=limits.max_records,
             batch_size=max(1, run.request.batch_size),
             mode=run.request.mode,
-            room_bytes=min(run.request.room_bytes, FETCH_MAX_BYTES),
+            room_bytes=room_bytes,
+            share=run.request.share,
         )
         keys = [SharePartitionKey(run.request.group_id, *partition) for partition in run.step.fetch]
         run.waiting += 1
-        run.fetch = ShareFetchOperation(parameters, keys, self._partitions, partial(self._fetched, run))
+        operation = WideShareFetch if len(keys) > WIDE else ShareFetchOperation
+        run.fetch = operation(parameters, keys, self._partitions, partial(self._fetched, run))
         run.fetch.start()
 
     def _fetched(self, run: _Run, fetched: list[FetchedPartition]) -> None:
+        if len(fetched) <= WIDE:
+            for one in fetched:
+                run.fetched(one)
+            self._one_done(run)
+            return
+        task = asyncio.get_running_loop().create_task(self._fetched_in_turns(run, fetched), name="share-fetch-answer")
+        self._gathering.add(task)
+        task.add_done_callback(self._gathering.discard)
+
+    async def _fetched_in_turns(self, run: _Run, fetched: list[FetchedPartition]) -> None:
+        """The request may be abandoned meanwhile, or its session end. Whether it is answered is decided at the end, in
+        one step as ever (PL-505); what is given back then is what it acquired itself, by delivery count."""
+        turns = Turns(WIDE)
         for one in fetched:
-            result = run.result(one.key.topic_partition)
-            result.fetched, result.error = one, one.error
+            run.fetched(one)
+            await turns.step()
         self._one_done(run)
 
     def _one_done(self, run: _Run) -> None:
@@ -331,7 +327,10 @@ class ShareRequests:
         outcomes: dict[TopicIdPartition, Outcome] = {}
         for partition, result in run.results.items():
             has_records = result.fetched is not None and bool(result.fetched.ranges)
-            outcomes[partition] = Outcome(has_records, result.error is not None, result.acknowledged)
+            if has_records or result.error is not None or result.acknowledged:
+                outcomes[partition] = Outcome(has_records, result.error is not None, result.acknowledged)
+            else:
+                outcomes[partition] = CLEAN
         if run.request.limits is None:
             reported: Iterable[TopicIdPartition] = outcomes
         else:
@@ -362,11 +361,9 @@ class ShareRequests:
         for run in tuple(self._by_session.get(closed.key, ())):
             if run.fetch is not None:
                 run.fetch.conclude()
-        for partition in closed.partitions:
-            host = self._partitions.cached(SharePartitionKey(closed.key.group_id, *partition))
-            if host is not None:
-                host.release(closed.key.member_id)
+        group_id, member_id = closed.key
+        keys = [SharePartitionKey(group_id, *partition) for partition in closed.partitions]
+        self._partitions.later(keys, lambda host: host.release(member_id))
         if closed.group_is_empty:
-            reason = GroupIdNotFoundError(f"group {closed.key.group_id!r} has no share session left on this leader")
-            for host in self._partitions.group_hosts(closed.key.group_id):
-                host.feed(ev.Retire(reason))
+            reason = GroupIdNotFoundError(f"group {group_id!r} has no share session left on this leader")
+            self._partitions.later(self._partitions.of_group(group_id), lambda host: host.feed(ev.Retire(reason)))

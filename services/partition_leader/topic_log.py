@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
 
 import structlog
 
 from kip932.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
+from kip932.ids import OFFSET_MAX
 from partition_leader.log_core.batch import LogBatch, NewBatch
 from partition_leader.log_core.recovery import TailMemory
-from partition_leader.topic_log_load import LoadReport, apply_draft, load_state
+from partition_leader.topic_log_load import apply_draft, load_state
+from partition_leader.topic_log_meter import NoTopicLogMeter, TopicLogMeter
 from partition_leader.topic_log_operations import (
     Draft,
     MoveStartOperation,
@@ -32,6 +33,7 @@ from partition_leader.topic_log_trim import LogTrimmer
 from partition_leader.topic_log_writer import GroupCommit, again
 from shard_runtime.clock import Clock
 from shard_runtime.lease import Lease
+from shard_runtime.rate_log import RateLimitedLog
 from shard_runtime.record_log import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
 
 __all__ = [
@@ -47,36 +49,9 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-OFFSET_MAX: Final = 2**62  # leaves room above it: offsets are int64
 
-
-class TopicLogMeter(Protocol):
-    """Counts what a person should see; called per flush, per load, never per record."""
-
-    def appended(self, batches: int, records: int, size: int) -> None:
-        """One flush was confirmed."""
-        ...
-
-    def loaded(self, report: LoadReport) -> None:
-        """A log was rebuilt; `report.jumped` is the counter of CM-47."""
-        ...
-
-    def end_raised(self, offsets: int) -> None:
-        """The log end was moved up over `offsets` offsets for a share-partition's sake (CM-47)."""
-        ...
-
-
-class NoTopicLogMeter:
-    """Counts nothing."""
-
-    def appended(self, batches: int, records: int, size: int) -> None:
-        """Nothing."""
-
-    def loaded(self, report: LoadReport) -> None:
-        """Nothing."""
-
-    def end_raised(self, offsets: int) -> None:
-        """Nothing."""
+class BeyondLogError(KafkaStorageError):
+    """State is stored for offsets that this log cannot have had; it is not believed."""
 
 
 class TopicLog:
@@ -91,19 +66,28 @@ class TopicLog:
         *,
         settings: TopicLogSettings,
         meter: TopicLogMeter,
+        refusals: RateLimitedLog,
     ) -> None:
         self._state = state
         self._lease = lease
         self._clock = clock
         self._settings = settings
         self._meter = meter
+        self._refusals = refusals
         self._listeners: list[LogListener] = []
-        self._reader = LogReader(record_log, state, settings)
+        self._reader = LogReader(record_log, state, settings, meter.unreadable)
         self._trimmer = LogTrimmer(record_log, state, lease, self._reader)
         self._trimming: asyncio.Task[None] | None = None
         self._closed: KafkaError | None = None
         self._commit = GroupCommit(
-            record_log, state, lease, clock, settings=settings, committed=self._committed, lost=self._lost
+            record_log,
+            state,
+            lease,
+            clock,
+            settings=settings,
+            committed=self._committed,
+            lost=self._lost,
+            refused=self._refused,
         )
 
     @classmethod
@@ -118,16 +102,26 @@ class TopicLog:
         memory: TailMemory | None = None,
         suspect: bool = False,
         meter: TopicLogMeter | None = None,
+        refusals: RateLimitedLog | None = None,
     ) -> TopicLog:
         """Rebuild the log after a claim. Its end is durable when this returns, so the owner may then send `tail_ok`.
 
         `memory`: what this process's former TopicLog of the partition knew (`former.memory()`), if it had one.
+        `refusals`: where refused writes are logged, for all logs of a process.
         `suspect`: the topic is older than the store's history and had no owner record (CM-47).
         Raises LogError: drop the shard and claim again. AppendRefusedError: nothing landed, `load` may be repeated.
         """
         settings = settings or TopicLogSettings()
         state, report = await load_state(record_log, lease, claimed, clock, settings, memory=memory, suspect=suspect)
-        made = cls(record_log, state, lease, clock, settings=settings, meter=meter or NoTopicLogMeter())
+        made = cls(
+            record_log,
+            state,
+            lease,
+            clock,
+            settings=settings,
+            meter=meter or NoTopicLogMeter(),
+            refusals=refusals or RateLimitedLog(log),
+        )
         made._meter.loaded(report)
         if report.compact_from is not None:
             await made._trimmer.trim_control(report.compact_from)
@@ -224,6 +218,10 @@ class TopicLog:
         """Bytes between `offset` and the high watermark, for min_bytes; an estimate below the tail cache."""
         return self._state.bytes_available(offset)
 
+    def holes_from(self, offset: int) -> int:
+        """How many offsets from `offset` up to the high watermark are known to hold no record (CM-105)."""
+        return self._state.holes.count(offset, self._state.high_watermark)
+
     async def offset_for(self, timestamp_ms: int) -> FoundOffset | None:
         """The first offset at or after a time, or −1 latest, −2 earliest, −3 largest timestamp; None: no such record.
 
@@ -237,15 +235,25 @@ class TopicLog:
 
     async def raise_log_end(self, min_end: int) -> int:
         """Make the log end at least at `min_end`; the high watermark after it. Only for values that a leader wrote: a
-        share-partition's start offset, its last stored batch + 1 (CM-47). Raises KafkaError."""
+        share-partition's start offset, its last stored batch + 1 (CM-47).
+
+        Raises KafkaError; BeyondLogError when no lost tail explains the value (CM-83): nothing is raised then.
+        """
         before = self._state.high_watermark
         if min_end <= before:
             self._commit.check_open()
             return before
-        if min_end > OFFSET_MAX:
-            raise OffsetOutOfRangeError(
-                f"{self.shard.name}: log end {min_end} is beyond the largest offset {OFFSET_MAX}"
+        if min_end > min(before + self._settings.jump_offsets, OFFSET_MAX):
+            self._meter.end_not_raised()
+            error = BeyondLogError(
+                f"{self.shard.name}: the log ends at {before}, but state is stored up to {min_end}; at most "
+                f"{self._settings.jump_offsets} offsets can be of a tail that the store lost, so the stored state is "
+                "damaged or forged. Nothing was changed. If the log did lose as much, start the leader with a larger "
+                "log.lost.tail.jump.offsets; else set the group's offset anew"
             )
+            key = (self.shard.name, BeyondLogError)
+            self._refusals.error("state beyond the log's end is not believed", key=key, why=error.message)
+            raise error
         await self._do(RaiseEndOperation(self._future(), min_end))
         return self._state.high_watermark
 
@@ -329,6 +337,16 @@ class TopicLog:
             self._tell("log_start_advanced", state.log_start)
         if state.high_watermark > high_watermark:
             self._tell("high_watermark_advanced", state.high_watermark)
+
+    def _refused(self, records: int, error: KafkaError) -> None:
+        self._meter.refused(records)
+        self._refusals.warning(
+            "topic writes refused",
+            key=(self.shard, error.code),
+            sums={"records": records},
+            shard=self.shard.name,
+            why=error.message,
+        )
 
     def _lost(self, answer: KafkaError, cause: BaseException) -> None:
         log.warning("topic log given up", shard=self.shard.name, epoch=self.epoch, cause=repr(cause))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from kip932.record_batches import plausible_count
 from kip932.records.v1 import topic_log_pb2 as pb
 from partition_leader.log_core.batch import LogBatch
 from partition_leader.log_core.producers import ProducerState, ProducerTable, SequencedBatch
@@ -25,6 +26,13 @@ class ProducersSnapshot(NamedTuple):
 
     log_end: int
     producers: tuple[tuple[int, ProducerState], ...]
+
+
+class Hole(NamedTuple):
+    """Offsets `start`…`end` − 1 were never given to a record (CM-47); none when both are equal."""
+
+    start: int
+    end: int
 
 
 def batch_entry(epoch: int, batch: LogBatch) -> Entry:
@@ -46,8 +54,12 @@ def batch_entry(epoch: int, batch: LogBatch) -> Entry:
 
 
 def read_batch(entry: Entry) -> LogBatch | None:
-    """The batch of an entry; None for claims, markers and what this build does not know."""
-    if entry.kind != BATCH_TYPE:
+    """The batch of an entry; None for claims, markers what this build does not know, and damaged entries (CM-101).
+
+    Of one that says more records than its bytes could hold, as leaders before CM-112 took them, only so many are
+    believed; the offsets after them are a hole.
+    """
+    if entry.kind != BATCH_TYPE or entry.damage:
         return None
     record = pb.TopicLogRecord.FromString(entry.record)
     if record.record_version != _VERSION:
@@ -55,7 +67,7 @@ def read_batch(entry: Entry) -> LogBatch | None:
     value = record.batch
     return LogBatch(
         value.base_offset,
-        value.base_offset + value.count - 1,
+        value.base_offset + plausible_count(value.count, value.size_bytes) - 1,
         value.size_bytes,
         entry.batch,
         record.append_time_ms,
@@ -76,6 +88,14 @@ def marker_entry(epoch: int, log_end: int, append_time_ms: int, jump_from: int |
     return Entry(StreamId(epoch, log_end), MARKER_TYPE, record.SerializeToString())
 
 
+def read_marker(entry: Entry) -> Hole | None:
+    """Up to where a marker says the log reaches, and the offsets that it leaves out; None for any other entry."""
+    if entry.kind != MARKER_TYPE or entry.damage:
+        return None
+    marker = pb.TopicLogRecord.FromString(entry.record).marker
+    return Hole(marker.jump_from if marker.jump else marker.log_end_offset, marker.log_end_offset)
+
+
 def log_start_entry(at: StreamId, log_start: int, append_time_ms: int, cold: bool = False) -> Entry:
     """A log start, for the control log; `cold`: a copy, no event (CM-18)."""
     record = pb.ControlLogRecord(
@@ -87,7 +107,7 @@ def log_start_entry(at: StreamId, log_start: int, append_time_ms: int, cold: boo
 
 
 def read_log_start(entry: Entry) -> int | None:
-    """The log start of an entry of type L."""
+    """The log start of an intact entry of type L."""
     record = pb.ControlLogRecord.FromString(entry.record)
     return record.log_start.log_start_offset if record.record_version == _VERSION else None
 

@@ -14,6 +14,7 @@ import structlog
 
 from partition_leader.log_core.batch_run import BatchRun
 from partition_leader.log_core.epochs import EpochStarts, rebuild
+from partition_leader.log_core.holes import HOLES_MAX, Holes
 from partition_leader.log_core.producers import ProducerTable
 from partition_leader.log_core.recovery import Found, Recovery, TailMemory, recover
 from partition_leader.topic_log_codec import (
@@ -23,6 +24,7 @@ from partition_leader.topic_log_codec import (
     ProducersSnapshot,
     read_batch,
     read_log_start,
+    read_marker,
     read_producers,
 )
 from partition_leader.topic_log_operations import Draft
@@ -30,7 +32,7 @@ from partition_leader.topic_log_settings import TopicLogSettings
 from partition_leader.topic_log_state import LogState
 from shard_runtime.clock import Clock
 from shard_runtime.lease import Lease
-from shard_runtime.record_log import CLAIM_TYPE, Claimed, Entry, RecordLog, ShardId, StreamId
+from shard_runtime.record_log import STREAM_START, Claimed, Entry, RecordLog, ShardId, StreamId
 
 log = structlog.get_logger(__name__)
 
@@ -46,14 +48,19 @@ class _Main:
     epochs: EpochStarts
     log_end: int
     data_end: int
+    unsure: bool
+    """Where the log ends is known from a damaged entry only."""
+    holes: Holes
+    """What markers left out, as far as they were read: those of jumps by at least the present setting (CM-105)."""
 
 
 @dataclass(slots=True)
 class _Control:
-    """What the control log says below our claim."""
+    """What the control log says below our claim. `damaged`: an entry that may have said it later cannot be believed."""
 
     log_start: int | None = None
     snapshot: ProducersSnapshot | None = None
+    damaged: bool = False
 
 
 @dataclass(slots=True)
@@ -81,38 +88,47 @@ async def load_state(
     """The log as it stands, its end durable. Raises LogError (claim again) or AppendRefusedError (may be repeated)."""
     shard, epoch = lease.shard, claimed.epoch
     report = LoadReport()
-    main = await _read_main(record_log, shard, epoch)
+    main = await _read_main(record_log, shard, epoch, settings.jump_offsets)
     control = await _read_control(record_log, shard, epoch)
-    log_end = max(main.log_end, control.log_start or 0)
+    log_start = control.log_start or 0
+    if control.damaged:
+        log_start = max(log_start, await _first_held(record_log, shard, epoch))
+    log_end = max(main.log_end, log_start)
     previous = claimed.previous.epoch if claimed.previous is not None else 0
     torn = log_end > main.log_end  # the log is known to have reached its start once
-    found = Found(log_end, main.epochs.newest, previous, claimed.lossy or suspect or torn)
+    found = Found(log_end, main.epochs.newest, previous, claimed.lossy or suspect or torn or main.unsure)
     decision = recover(found, memory, settings.jump_offsets)
     producers = ProducerTable(settings.producers_max)
     main.epochs.begin(epoch, log_end)
     state = LogState(
         shard,
         epoch,
-        control.log_start or 0,
+        log_start,
         log_end,
         min(main.data_end, log_end),
         main.epochs,
         producers,
         BatchRun(log_end, settings.tail_cache_bytes),
+        holes=main.holes,
     )
     await _rebuild_producers(record_log, state, control.snapshot, report)
-    producers.forgot = producers.forgot or decision.jump
-    await _secure_end(record_log, state, decision, clock=clock, settings=settings, report=report)
+    producers.forgot = producers.forgot or decision.jump or control.damaged
+    await _secure_end(
+        record_log, state, decision, clock=clock, settings=settings, report=report, rewrite=control.damaged
+    )
     state.epochs.trim(state.log_start)
     state.producers.expire(clock.wall_ms() - settings.producer_expiration_ms)
     return state, report
 
 
-async def _read_main(record_log: RecordLog, shard: ShardId, epoch: int) -> _Main:
+async def _read_main(record_log: RecordLog, shard: ShardId, epoch: int, jump_offsets: int) -> _Main:
     """Hop from claim to claim, newest first: each epoch's last entry says where the log ended in it (CM-40)."""
     stream = shard.streams[0]
     ends: dict[int, int] = {}
+    newest_damaged: dict[int, bool] = {}
     data_end = -1
+    holes = Holes()
+    unseen: list[int] = []  # epochs whose first entries were not among those read
     blind = False  # an epoch was left behind in which batches may stand that were not seen
     cursor = StreamId(epoch, 0)
     while True:
@@ -120,16 +136,45 @@ async def _read_main(record_log: RecordLog, shard: ShardId, epoch: int) -> _Main
         if not page:
             break
         for entry in page:
-            ends[entry.id.epoch] = max(ends.get(entry.id.epoch, 0), 0 if entry.kind == CLAIM_TYPE else entry.id.seq)
+            ends[entry.id.epoch] = max(ends.get(entry.id.epoch, 0), entry.id.seq)  # of a claim it is 0
+            newest_damaged.setdefault(entry.id.epoch, bool(entry.damage))
+            blind = blind or bool(entry.damage)
             if data_end < 0 and not blind and entry.kind == BATCH_TYPE:
                 data_end = entry.id.seq
+            _note_hole(holes, entry)
         oldest = page[-1]
-        blind = blind or oldest.kind != CLAIM_TYPE
+        if oldest.id.seq != 0:
+            blind = True
+            unseen.append(oldest.id.epoch)
         cursor = StreamId(oldest.id.epoch, 0)
     epochs, log_end = rebuild(ends)
     if data_end < 0:
         data_end = log_end if blind else 0
-    return _Main(epochs, log_end, data_end)
+    begun = dict(epochs.as_list())
+    long = [each for each in unseen if ends[each] - begun[each] >= jump_offsets][:HOLES_MAX]
+    for each in long:  # the marker of a jump is the first entry after the claim
+        for entry in await record_log.index(stream, StreamId(each, 0), StreamId(each, ends[each]), 1):
+            _note_hole(holes, entry)
+    unsure = any(damaged and ends[epoch] >= log_end for epoch, damaged in newest_damaged.items())
+    return _Main(epochs, log_end, data_end, unsure, holes)
+
+
+def _note_hole(holes: Holes, entry: Entry) -> None:
+    hole = read_marker(entry)
+    if hole is not None:
+        holes.add(hole.start, hole.end)
+
+
+async def _first_held(record_log: RecordLog, shard: ShardId, epoch: int) -> int:
+    """Where the oldest intact batch begins that is still held: below it nothing can be read, so the log starts there at
+    the earliest. 0 without one."""
+    after, through = STREAM_START, StreamId(epoch, 0)
+    while page := await record_log.index(shard.streams[0], after, through, _HOP_ENTRIES):
+        for entry in page:
+            if (batch := read_batch(entry)) is not None:
+                return batch.base_offset
+        after = page[-1].id
+    return 0
 
 
 async def _read_control(record_log: RecordLog, shard: ShardId, epoch: int) -> _Control:
@@ -147,7 +192,9 @@ async def _read_control(record_log: RecordLog, shard: ShardId, epoch: int) -> _C
 
 
 def _note_control(control: _Control, entry: Entry) -> None:
-    if entry.kind == LOG_START_TYPE and control.log_start is None:
+    if entry.damage:
+        control.damaged = True  # it may have been either: what older entries say is the least that can be true
+    elif entry.kind == LOG_START_TYPE and control.log_start is None:
         control.log_start = read_log_start(entry)
     elif entry.kind == PRODUCERS_TYPE and control.snapshot is None:
         control.snapshot = read_producers(entry)
@@ -170,7 +217,9 @@ async def _rebuild_producers(
         for entry in page:
             batch = read_batch(entry)
             if batch is None:
-                report.unknown += entry.kind == BATCH_TYPE
+                report.unknown += entry.kind == BATCH_TYPE and not entry.damage
+                # Whoever's batch a damaged entry was goes on behind it in mid-sequence.
+                state.producers.forgot = state.producers.forgot or bool(entry.damage)
                 continue
             report.indexed += 1
             state.batches_since_snapshot += 1
@@ -191,6 +240,7 @@ async def _secure_end(
     clock: Clock,
     settings: TopicLogSettings,
     report: LoadReport,
+    rewrite: bool = False,
 ) -> None:
     """Write the marker, or the jump, or the lost batches, and wait until it is durable (CM-40, CM-47)."""
     found_end = state.high_watermark
@@ -202,7 +252,7 @@ async def _secure_end(
         draft.add_marker(decision.log_end, jump_from=found_end)
     elif found_end > 0:
         draft.add_marker(found_end)
-    if state.control_entries > settings.control_entries_max:
+    if rewrite or state.control_entries > settings.control_entries_max:
         draft.add_snapshot()
         report.compact_from = draft.compact_from
     while True:
@@ -245,6 +295,8 @@ def apply_draft(state: LogState, draft: Draft) -> None:
     state.high_watermark = draft.next_offset
     state.log_start = draft.log_start
     state.tail.append(draft.batches, draft.next_offset)
+    for start, end in draft.holes:
+        state.holes.add(start, end)
     if draft.batches:
         state.data_end = draft.batches[-1].end_offset
         records = sum(batch.record_count for batch in draft.batches)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kip932.errors import KafkaError, OffsetOutOfRangeError
+from kip932.ids import OFFSET_MAX
 from partition_leader.log_core.batch import LogBatch, NewBatch
 from partition_leader.log_core.producers import Undo
 from partition_leader.topic_log_codec import batch_entry, log_start_entry, marker_entry, producers_entry
@@ -30,6 +31,7 @@ class Draft:
         "compact_from",
         "control",
         "forgets",
+        "holes",
         "log_start",
         "main",
         "next_offset",
@@ -55,6 +57,7 @@ class Draft:
         self.raised = 0
         self.compact_from: StreamId | None = None
         self.forgets = False
+        self.holes: list[tuple[int, int]] = []
 
     @property
     def empty(self) -> bool:
@@ -73,6 +76,8 @@ class Draft:
     def add_marker(self, log_end: int, jump_from: int | None = None) -> None:
         """Keep `log_end` by a marker."""
         self.main.append(marker_entry(self.state.epoch, log_end, self.wall_ms, jump_from))
+        if jump_from is not None:
+            self.holes.append((jump_from, log_end))
         self.next_offset = log_end
 
     def next_control_id(self) -> StreamId:
@@ -146,6 +151,11 @@ class ProduceOperation(Operation):
             for batch in self.batches:
                 repeated = draft.state.producers.check(batch) if batch.idempotent else None
                 if repeated is None:
+                    if draft.next_offset + batch.record_count > OFFSET_MAX:
+                        raise OffsetOutOfRangeError(
+                            f"{draft.state.shard.name}: {batch.record_count} records behind offset "
+                            f"{draft.next_offset} would pass the largest offset {OFFSET_MAX}; use another topic"
+                        )
                     base_offsets.append(draft.next_offset)
                     draft.add_batch(batch.at(draft.next_offset, draft.wall_ms))
                 else:

@@ -7,35 +7,45 @@ One cold read at a time per partition: what several groups ask for at once is re
 from __future__ import annotations
 
 import asyncio
-import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Final
 
-from google.protobuf.message import DecodeError
+import structlog
 
-from kip932.api.v1.record_batch_pb2 import RecordBatch
-from kip932.errors import OffsetOutOfRangeError
+from kip932.errors import KafkaError, OffsetOutOfRangeError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP
+from kip932.record_batches import open_batch
 from partition_leader.log_core.batch import LogBatch
 from partition_leader.log_core.batch_run import BatchRun
+from partition_leader.log_core.coverage import Coverage
 from partition_leader.log_core.pages import PAGE_BATCHES
-from partition_leader.topic_log_codec import read_batch
+from partition_leader.topic_log_codec import read_batch, read_marker
 from partition_leader.topic_log_settings import TopicLogSettings
 from partition_leader.topic_log_state import FoundOffset, LogState, ReadResult
 from shard_runtime.record_log import RecordLog, StreamId
 
+log = structlog.get_logger(__name__)
+
 _FIRST_PAGE = 8
+_LOSSES_TOLD_MAX: Final = 1_000
 _LARGEST_PAGE = 512
+#: Bytes of a batch that is opened on the event loop: unpacked they are 16 MiB at most.
+_OPENED_AT_ONCE = 1 << 14
 
 
 class LogReader:
     """The reading side of one log."""
 
-    __slots__ = ("_cold", "_indexing", "_log", "_settings", "_state")
+    __slots__ = ("_cold", "_indexing", "_log", "_losses", "_settings", "_state", "_unreadable")
 
-    def __init__(self, record_log: RecordLog, state: LogState, settings: TopicLogSettings) -> None:
+    def __init__(
+        self, record_log: RecordLog, state: LogState, settings: TopicLogSettings, unreadable: Callable[[int], None]
+    ) -> None:
         self._log = record_log
         self._state = state
         self._settings = settings
+        self._unreadable = unreadable
+        self._losses: set[tuple[int, int]] = set()
         self._cold = asyncio.Lock()
         self._indexing = asyncio.Lock()
 
@@ -83,20 +93,47 @@ class LogReader:
         after, through = state.position(offset), StreamId(state.epoch, end)
         batches: list[LogBatch] = []
         size, page = 0, _FIRST_PAGE
+        coverage = Coverage(offset)
         while True:
             mean = max(size // len(batches), 1) if batches else state.mean_batch_bytes
             count = min(max((want - size) // mean, 1), page)
             entries = await self._log.read(state.main, after, through, count)
             for entry in entries:
                 batch = read_batch(entry)
-                if batch is not None:
+                if batch is not None and batch.last_offset >= offset:
                     batches.append(batch)
                     size += batch.size
+                    coverage.holds(batch.base_offset, max(batch.end_offset, entry.id.seq))
+                elif (hole := read_marker(entry)) is not None:
+                    coverage.holds(hole.start, hole.end)
+                    state.holes.add(hole.start, hole.end)
+                elif not entry.damage and entry.id.seq:  # a later build's: that it is no loss is all that is known
+                    coverage.holds(coverage.next, entry.id.seq)
             if len(entries) < count:
+                coverage.holds(end, end)
+                self._tell_losses(coverage)
                 return BatchRun.of(offset, end, batches, size)
             if size >= want:
+                self._tell_losses(coverage)
                 return BatchRun.of(offset, 0, batches, size)
             after, page = entries[-1].id, min(page * 8, _LARGEST_PAGE)
+
+    def _tell_losses(self, coverage: Coverage) -> None:
+        """Say once which records cannot be read: every group moves over them, as over a hole (CM-102)."""
+        state = self._state
+        for first, last in coverage.above(state.log_start):
+            state.holes.add(first, last + 1)
+            if (first, last) in self._losses or len(self._losses) >= _LOSSES_TOLD_MAX:
+                continue
+            self._losses.add((first, last))
+            self._unreadable(last - first + 1)
+            log.error(
+                "records cannot be read, their entries in the store are damaged or missing; groups move over them",
+                shard=state.shard.name,
+                stream=state.main,
+                first_offset=first,
+                last_offset=last,
+            )
 
     def _note_end(self, window: BatchRun) -> None:
         """An empty stretch up to the end tells where the data ends, unless something was appended meanwhile."""
@@ -162,7 +199,8 @@ class LogReader:
         while len(batches) < size:
             count = size - len(batches)
             entries = await self._log.index(state.main, after, through, count)
-            batches.extend(batch for batch in map(read_batch, entries) if batch is not None)
+            found = map(read_batch, entries)
+            batches.extend(batch for batch in found if batch is not None and batch.last_offset >= offset)
             if len(entries) < count:
                 break
             after = entries[-1].id
@@ -185,21 +223,23 @@ class LogReader:
         batch = read_batch(entries[0]) if entries else None
         if batch is None or batch.base_offset != header.base_offset:
             return None  # trimmed meanwhile
-        for position, found_ms in enumerate(self._timestamps(batch)):
+        for position, found_ms in enumerate(await _timestamps(batch)):
             found = batch.base_offset + position
             if found_ms >= timestamp_ms and found >= state.log_start:
                 return FoundOffset(found, found_ms, state.epochs.epoch_at(found))
         return None
 
-    def _timestamps(self, batch: LogBatch) -> list[int]:
-        try:
-            value = RecordBatch.FromString(batch.data)
-            records = value.records
-            if value.compression:
-                limit = self._settings.timestamp_search_max_bytes
-                unpacked = zlib.decompressobj(wbits=31).decompress(value.compressed_records, limit)
-                records = RecordBatch.FromString(unpacked).records
-        except (DecodeError, zlib.error):
-            return [batch.max_timestamp_ms]  # cannot be opened: its first offset stands for it
-        base_ms = value.base_timestamp_ms
-        return [base_ms + record.timestamp_delta_ms for record in records]
+
+async def _timestamps(batch: LogBatch) -> list[int]:
+    """The timestamp of each record; of a large batch looked up in a thread, since it may be compressed."""
+    if batch.size <= _OPENED_AT_ONCE:
+        return _timestamps_of(batch)
+    return await asyncio.get_running_loop().run_in_executor(None, _timestamps_of, batch)
+
+
+def _timestamps_of(batch: LogBatch) -> list[int]:
+    try:
+        base_ms, records = open_batch(batch.data, batch.record_count)
+    except KafkaError:
+        return [batch.max_timestamp_ms]  # cannot be opened: its first offset stands for it
+    return [base_ms + record.timestamp_delta_ms for record in records]

@@ -33,5 +33,3 @@ class TopicLogSettings:
     """A producer silent for so long is forgotten."""
     jump_offsets: int = 1_000_000
     """How far the log end jumps when a tail may be lost (CM-47)."""
-    timestamp_search_max_bytes: int = 64 * _MIB
-    """A compressed batch is unpacked up to this size to find a record by its timestamp."""

@@ -11,6 +11,7 @@ from kip932.errors import KafkaError
 from partition_leader.log_core.batch import LogBatch
 from partition_leader.log_core.batch_run import BatchRun
 from partition_leader.log_core.epochs import EpochStarts
+from partition_leader.log_core.holes import Holes
 from partition_leader.log_core.pages import PageIndex
 from partition_leader.log_core.producers import ProducerTable
 from shard_runtime.record_log import ShardId, StreamId
@@ -102,6 +103,7 @@ class LogState:
     mean_batch_records: int = 1
     window: BatchRun | None = None
     pages: PageIndex = field(default_factory=PageIndex)
+    holes: Holes = field(default_factory=Holes)
 
     @property
     def main(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kip932.errors import (
     KafkaError,
@@ -19,7 +19,7 @@ from kip932.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from partition_leader.topic_log_operations import NO_DEADLINE, Draft, Operation, form_draft
+from partition_leader.topic_log_operations import NO_DEADLINE, Draft, Operation, ProduceOperation, form_draft
 from partition_leader.topic_log_settings import TopicLogSettings
 from partition_leader.topic_log_state import AppendOutcome, LogState
 from shard_runtime.clock import Clock
@@ -28,6 +28,8 @@ from shard_runtime.record_log import Appended, AppendRefusedError, RecordLog, St
 
 Committed = Callable[[Draft], None]
 Lost = Callable[[KafkaError, BaseException], None]
+#: Writes of so many records were refused, and what their callers are told.
+Refused = Callable[[int, KafkaError], None]
 
 
 class GroupCommit:
@@ -42,6 +44,7 @@ class GroupCommit:
         "_lost",
         "_queue",
         "_queued_bytes",
+        "_refusal",
         "_settings",
         "_state",
         "_task",
@@ -60,6 +63,7 @@ class GroupCommit:
         settings: TopicLogSettings,
         committed: Committed,
         lost: Lost,
+        refused: Refused,
     ) -> None:
         self._log = record_log
         self._state = state
@@ -68,6 +72,7 @@ class GroupCommit:
         self._settings = settings
         self._committed = committed
         self._lost = lost
+        self._refusal = refused
         self._queue: deque[Operation] = deque()
         self._queued_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -95,13 +100,19 @@ class GroupCommit:
         self.check_open()
         name = self._state.shard.name
         if not self._log.available_for(self._state.shard):
-            raise NotEnoughReplicasError(
-                f"{name}: the store cannot confirm writes at present; nothing was written, try again"
+            raise self._told(
+                [operation],
+                NotEnoughReplicasError(
+                    f"{name}: the store cannot confirm writes at present; nothing was written, try again"
+                ),
             )
         if operation.size and self._queued_bytes + operation.size > self._settings.queue_max_bytes:
-            raise KafkaStorageError(
-                f"{name}: {self._queued_bytes} bytes of batches wait to be written and {operation.size} more would "
-                f"pass the limit of {self._settings.queue_max_bytes}; nothing was written, try again"
+            raise self._told(
+                [operation],
+                KafkaStorageError(
+                    f"{name}: {self._queued_bytes} bytes of batches wait to be written and {operation.size} more would "
+                    f"pass the limit of {self._settings.queue_max_bytes}; nothing was written, try again"
+                ),
             )
         self._queue.append(operation)
         self._queued_bytes += operation.size
@@ -184,11 +195,17 @@ class GroupCommit:
         """Nothing landed: memory goes back, and who stands behind in the queue may be tried again by its caller too;
         otherwise a producer's next batch would be judged before its first is sent again."""
         draft.roll_back()
-        answer = refusal(self._state.shard.name, error)
         waiting = [*draft.operations, *self._queue]
         self._queue.clear()
+        answer = self._told(waiting, refusal(self._state.shard.name, error))
         for operation in waiting:
             self._settle(operation, AppendOutcome((), -1, -1, answer))
+
+    def _told(self, operations: Iterable[Operation], error: KafkaError) -> KafkaError:
+        """Report that these were refused; their error."""
+        produced = [operation for operation in operations if isinstance(operation, ProduceOperation)]
+        self._refusal(sum(batch.record_count for operation in produced for batch in operation.batches), error)
+        return error
 
     def _settle(self, operation: Operation, outcome: AppendOutcome) -> None:
         self._queued_bytes = max(self._queued_bytes - operation.size, 0)

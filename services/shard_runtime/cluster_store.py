@@ -22,9 +22,18 @@ def metadata_digest(payload: bytes) -> str:
     return hashlib.sha1(payload, usedforsecurity=False).hexdigest()
 
 
+class StoredMetadata(NamedTuple):
+    """An entry of the metadata log as it lies in the store; `damage` as in `record_log.Entry`."""
+
+    version: int
+    data: bytes
+    damage: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A live node of the node list (CM-2)."""
+    """A live node of the node list (CM-2). `address` is for clients, `internal_address` for other nodes (CM-80); that
+    of a build from before there was one is empty."""
 
     node_id: int
     incarnation: int
@@ -33,6 +42,12 @@ class NodeRecord:
     roles: frozenset[str]
     rack: str
     state: str  # "live" | "leaving"
+    internal_address: str = ""
+
+    @property
+    def peer_address(self) -> str:
+        """Where other nodes call it: an older build serves everything at its only address."""
+        return self.internal_address or self.address
 
 
 class LiveNodes(NamedTuple):
@@ -44,6 +59,11 @@ class LiveNodes(NamedTuple):
 
 class ClusterStore(Protocol):
     """The store's cluster-wide keys: nodes, metadata log, hints, constants, wake channel (CM-1…4, CM-14, CM-20)."""
+
+    @property
+    def connected_replicas(self) -> int | None:
+        """Replicas of the store as last counted, about once a second; None while that is not known."""
+        ...
 
     async def cluster_id(self) -> str | None:
         """The cluster id, None while the store is not initialised."""
@@ -77,8 +97,16 @@ class ClusterStore(Protocol):
         False when the log does not end with that one (CM-20). Durable on True."""
         ...
 
-    async def read_metadata(self, after_version: int, count: int) -> list[tuple[int, bytes]]:
-        """Entries above a version, in order."""
+    async def read_metadata(self, after_version: int, count: int) -> list[StoredMetadata]:
+        """Entries above a version, in order, damaged ones included."""
+        ...
+
+    async def skipped_metadata(self) -> frozenset[int]:
+        """Versions whose entries an operator told every node to go on without (CM-103)."""
+        ...
+
+    async def skip_metadata(self, version: int) -> None:
+        """Let every node go on without an entry that is damaged, and so without its change."""
         ...
 
     async def confirm_metadata(self, version: int, payload: bytes) -> bool:

@@ -5,9 +5,20 @@ Only declarations stand here; `effective` looks values up and checks them, `sett
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from shard_runtime.declared import ConfigType, Setting, boolean, duration_ms, integer, listing, string, table
+from shard_runtime.declared import (
+    ConfigType,
+    Setting,
+    boolean,
+    duration_ms,
+    integer,
+    listing,
+    string,
+    table,
+    unserved,
+)
 
 LATEST: Final = "latest"
 EARLIEST: Final = "earliest"
@@ -49,8 +60,8 @@ MIN_ASSIGNMENT_INTERVAL_MS = integer(
 MAX_ASSIGNMENT_INTERVAL_MS = integer(
     "group.share.max.assignment.interval.ms", 15_000, "Greatest assignment interval a group may set.", low=0, unit="ms"
 )
-ASSIGNOR_OFFLOAD = boolean(
-    "group.share.assignor.offload.enable", True, "Accepted for Kafka's sake; share groups do not use it.", dynamic=True
+ASSIGNOR_OFFLOAD = unserved(
+    boolean("group.share.assignor.offload.enable", True, "Kafka has it.", dynamic=True), "share groups do not use it"
 )
 INITIALIZE_RETRY_INTERVAL_MS = integer(
     "group.share.initialize.retry.interval.ms", 30_000, "When an initialization that got no answer is tried again.",
@@ -63,27 +74,52 @@ COMMIT_TIMEOUT_MS = integer(
 GROUP_SHARDS = integer(
     "offsets.topic.num.partitions", 50, "Shards of the group log; fixed for the life of a cluster.", low=1
 )
-GROUP_LOAD_BUFFER = integer(
-    "offsets.load.buffer.size", 5_242_880, "Bytes read at a time when a group shard is loaded.", low=1, unit="bytes"
+GROUP_LOAD_BUFFER = unserved(
+    integer(
+        "offsets.load.buffer.size", 5_242_880, "Bytes read at a time when a group shard is loaded.", low=1, unit="bytes"
+    ),
+    "a shard is read by entries, not by bytes",
 )
-GROUP_THREADS = integer("group.coordinator.threads", 4, "Accepted for Kafka's sake; one event loop serves.", low=1)
-GROUP_BACKGROUND_THREADS = integer(
-    "group.coordinator.background.threads", 2, "Accepted for Kafka's sake; one event loop serves.", low=1
+GROUP_THREADS = unserved(integer("group.coordinator.threads", 4, "Kafka has it.", low=1), "one event loop serves")
+GROUP_BACKGROUND_THREADS = unserved(
+    integer("group.coordinator.background.threads", 2, "Kafka has it.", low=1), "one event loop serves"
 )
-GROUP_LINGER_MS = integer(
-    "group.coordinator.append.linger.ms", -1, "Accepted for Kafka's sake; flushes adapt to the load (SC-61).",
-    low=-1, unit="ms",
-)  # fmt: skip
-REBALANCE_PROTOCOLS = listing(
-    "group.coordinator.rebalance.protocols", ("classic", "consumer", "streams"), "Accepted for Kafka's sake."
+GROUP_LINGER_MS = unserved(
+    integer("group.coordinator.append.linger.ms", -1, "Kafka has it.", low=-1, unit="ms"),
+    "flushes adapt to the load (SC-61)",
 )
-SHARE_VERSION = integer("share.version", 2, "Features: 0 off, 1 share groups, 2 dead-letter queues too.", low=0, high=2)
-DLQ_AUTO_CREATE = boolean(
-    "errors.deadletterqueue.auto.create.topics.enable", False, "Whether a missing dead-letter topic is created.",
-    dynamic=True,
-)  # fmt: skip
-DLQ_PREFIX = string(
-    "errors.deadletterqueue.topic.name.prefix", "dlq.", "What the names of dead-letter topics begin with.", dynamic=True
+REBALANCE_PROTOCOLS = unserved(
+    listing("group.coordinator.rebalance.protocols", ("classic", "consumer", "streams"), "Kafka has it."),
+    "only share groups are served",
+)
+
+
+def _share_version(text: str) -> int:
+    if text.strip() == "2":
+        raise ValueError("2 announces dead-letter queues, which are not served yet; it must be 0 or 1")
+    return _SHARE_VERSION.parse(text)
+
+
+_SHARE_VERSION = integer("share.version", 1, "Features: 0 none, 1 share groups; not yet 2, dead-letter queues.", low=0,
+                         high=1)  # fmt: skip
+SHARE_VERSION = replace(_SHARE_VERSION, parse=_share_version)
+DLQ_AUTO_CREATE = unserved(
+    boolean(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        False,
+        "Whether a missing dead-letter topic is created.",
+        dynamic=True,
+    ),
+    "dead-letter queues are not served yet",
+)
+DLQ_PREFIX = unserved(
+    string(
+        "errors.deadletterqueue.topic.name.prefix",
+        "dlq.",
+        "What the names of dead-letter topics begin with.",
+        dynamic=True,
+    ),
+    "dead-letter queues are not served yet",
 )
 
 # ---- broker: partition leader (PL §10)
@@ -121,10 +157,13 @@ MAX_MAX_RECORD_LOCKS = integer(
     low=2_000, high=10_000,
 )  # fmt: skip
 MAX_SHARE_SESSIONS = integer("group.share.max.share.sessions", 2_000, "Share sessions of one process.", low=1)
-PURGATORY_PURGE = integer(
-    "share.fetch.purgatory.purge.interval.requests", 1_000, "Accepted for Kafka's sake; waiters are removed at once."
+PURGATORY_PURGE = unserved(
+    integer("share.fetch.purgatory.purge.interval.requests", 1_000, "Kafka has it."), "waiters are removed at once"
 )
-FETCH_MAX_BYTES = integer("fetch.max.bytes", 57_671_680, "Cap of a fetch's max_bytes.", low=1_024, unit="bytes")
+FETCH_MAX_BYTES = integer(
+    "fetch.max.bytes", 57_671_680, "Cap of what one fetch, and the answer to a share fetch, may hold.",
+    low=1_024, high=57_671_680, unit="bytes",
+)  # fmt: skip
 PERSISTER_TIMEOUT_MS = integer(
     "persister.operation.timeout.ms", 15_000,
     "Look-up, attempts and pauses of one state operation together (PL-723).", low=100, unit="ms",
@@ -150,19 +189,22 @@ STATE_SHARDS = integer(
     "share.coordinator.state.topic.num.partitions", 50, "Shards of the share state; fixed for the life of a cluster.",
     low=1,
 )  # fmt: skip
-STATE_REPLICATION = integer(
-    "share.coordinator.state.topic.replication.factor", 3, "Accepted for Kafka's sake; replication is the store's.",
-    low=1, kind=ConfigType.SHORT,
-)  # fmt: skip
-STATE_MIN_ISR = integer(
-    "share.coordinator.state.topic.min.isr", 2, "Accepted for Kafka's sake; see min.insync.replicas.",
-    low=1, kind=ConfigType.SHORT,
-)  # fmt: skip
-STATE_SEGMENT_BYTES = integer(
-    "share.coordinator.state.topic.segment.bytes", 104_857_600, "Accepted for Kafka's sake.", low=1, unit="bytes"
+STATE_REPLICATION = unserved(
+    integer("share.coordinator.state.topic.replication.factor", 3, "Kafka has it.", low=1, kind=ConfigType.SHORT),
+    "replication is the store's",
 )
-STATE_COMPRESSION = integer("share.coordinator.state.topic.compression.codec", 0, "Accepted for Kafka's sake.")
-STATE_THREADS = integer("share.coordinator.threads", 1, "Accepted for Kafka's sake; one event loop serves.", low=1)
+STATE_MIN_ISR = unserved(
+    integer("share.coordinator.state.topic.min.isr", 2, "Kafka has it.", low=1, kind=ConfigType.SHORT),
+    "see min.insync.replicas",
+)
+STATE_SEGMENT_BYTES = unserved(
+    integer("share.coordinator.state.topic.segment.bytes", 104_857_600, "Kafka has it.", low=1, unit="bytes"),
+    "streams have no segments",
+)
+STATE_COMPRESSION = unserved(
+    integer("share.coordinator.state.topic.compression.codec", 0, "Kafka has it."), "the state is stored as it is"
+)
+STATE_THREADS = unserved(integer("share.coordinator.threads", 1, "Kafka has it.", low=1), "one event loop serves")
 UPDATES_PER_SNAPSHOT = integer(
     "share.coordinator.snapshot.update.records.per.snapshot", 100,
     "Updates of a key between two snapshots; Kafka's 500 would make replays longer (SR-14).",
@@ -171,27 +213,37 @@ UPDATES_PER_SNAPSHOT = integer(
 STATE_WRITE_TIMEOUT_MS = integer(
     "share.coordinator.write.timeout.ms", 5_000, "How long a state operation may wait for its commit.", low=1, unit="ms"
 )
-STATE_LOAD_BUFFER = integer(
-    "share.coordinator.load.buffer.size", 5_242_880, "Bytes read at a time when a shard is loaded.",
-    low=1, unit="bytes",
-)  # fmt: skip
-STATE_LINGER_MS = integer(
-    "share.coordinator.append.linger.ms", -1, "Accepted for Kafka's sake; flushes adapt to the load (SC-61).",
-    low=-1, unit="ms",
-)  # fmt: skip
-STATE_PRUNE_INTERVAL_MS = integer(
-    "share.coordinator.state.topic.prune.interval.ms", 300_000, "Accepted for Kafka's sake; trims go by count (CM-18).",
-    low=1, unit="ms", internal=True,
-)  # fmt: skip
+STATE_LOAD_BUFFER = unserved(
+    integer(
+        "share.coordinator.load.buffer.size",
+        5_242_880,
+        "Bytes read at a time when a shard is loaded.",
+        low=1,
+        unit="bytes",
+    ),
+    "a shard is read by entries, not by bytes",
+)
+STATE_LINGER_MS = unserved(
+    integer("share.coordinator.append.linger.ms", -1, "Kafka has it.", low=-1, unit="ms"),
+    "flushes adapt to the load (SC-61)",
+)
+STATE_PRUNE_INTERVAL_MS = unserved(
+    integer(
+        "share.coordinator.state.topic.prune.interval.ms", 300_000, "Kafka has it.", low=1, unit="ms", internal=True
+    ),
+    "trims go by count (CM-18)",
+)
 STATE_COLD_INTERVAL_MS = integer(
     "share.coordinator.cold.partition.snapshot.interval.ms", 60_000,
     "Age at which a changed key is copied; Kafka's 300000 would make replays longer (SR-14).",
     low=1, unit="ms", internal=True,
 )  # fmt: skip
-STATE_CACHED_BUFFER = integer(
-    "share.coordinator.cached.buffer.max.bytes", 1_048_588, "Accepted for Kafka's sake; there is no such buffer.",
-    low=524_288, unit="bytes", dynamic=True,
-)  # fmt: skip
+STATE_CACHED_BUFFER = unserved(
+    integer(
+        "share.coordinator.cached.buffer.max.bytes", 1_048_588, "Kafka has it.", low=524_288, unit="bytes", dynamic=True
+    ),
+    "there is no such buffer",
+)
 
 FAST_FIRST_ASSIGNMENT = boolean(
     "group.share.fast.first.assignment", True,
@@ -216,8 +268,8 @@ AUTO_OFFSET_RESET = string(
 
 BROKER_CONFIGS: Final = table(
     value
-    for value in list(globals().values())
-    if isinstance(value, Setting)  # all that is declared above
+    for name, value in list(globals().items())
+    if isinstance(value, Setting) and name.isupper() and not name.startswith("_")  # all that is declared above
 )
 
 # ---- groups (GC-144a, PL §10)
@@ -243,10 +295,10 @@ GROUP_ASSIGNMENT_INTERVAL_MS = integer(
     low=0, unit="ms", dynamic=True, synonym=ASSIGNMENT_INTERVAL_MS.name,
     bounds=(MIN_ASSIGNMENT_INTERVAL_MS.name, MAX_ASSIGNMENT_INTERVAL_MS.name),
 )  # fmt: skip
-GROUP_ASSIGNOR_OFFLOAD = boolean(
-    "share.assignor.offload.enable", True, "Accepted for Kafka's sake; share groups do not use it.",
-    dynamic=True, synonym=ASSIGNOR_OFFLOAD.name,
-)  # fmt: skip
+GROUP_ASSIGNOR_OFFLOAD = unserved(
+    boolean("share.assignor.offload.enable", True, "Kafka has it.", dynamic=True, synonym=ASSIGNOR_OFFLOAD.name),
+    "share groups do not use it",
+)
 GROUP_LOCK_DURATION_MS = integer(
     "share.record.lock.duration.ms", 30_000, "How long a record is locked for one delivery.",
     low=1_000, unit="ms", dynamic=True, synonym=LOCK_DURATION_MS.name,
@@ -273,16 +325,25 @@ GROUP_ISOLATION_LEVEL = string(
 GROUP_RENEW_ENABLE = boolean(
     "share.renew.acknowledge.enable", True, "Whether consumers may renew their record locks.", dynamic=True
 )
-GROUP_DLQ_TOPIC = string(
-    "errors.deadletterqueue.topic.name", "", "Where records that cannot be processed go; empty for nowhere.",
-    check=_dlq_topic, dynamic=True,
-)  # fmt: skip
-GROUP_DLQ_COPY = boolean(
-    "errors.deadletterqueue.copy.record.enable", False, "Whether a dead letter carries key and value.", dynamic=True
+GROUP_DLQ_TOPIC = unserved(
+    string(
+        "errors.deadletterqueue.topic.name",
+        "",
+        "Where records that cannot be processed go; empty for nowhere.",
+        check=_dlq_topic,
+        dynamic=True,
+    ),
+    "dead-letter queues are not served yet",
+)
+GROUP_DLQ_COPY = unserved(
+    boolean(
+        "errors.deadletterqueue.copy.record.enable", False, "Whether a dead letter carries key and value.", dynamic=True
+    ),
+    "dead-letter queues are not served yet",
 )
 
 GROUP_CONFIGS: Final = table(
-    value for value in list(globals().values()) if isinstance(value, Setting) and value.name not in BROKER_CONFIGS
+    value for name, value in list(globals().items()) if isinstance(value, Setting) and value.name not in BROKER_CONFIGS
 )
 
 # ---- topics (CM-23)
@@ -298,9 +359,14 @@ RETENTION_BYTES = integer(
 MAX_MESSAGE_BYTES = integer(
     "max.message.bytes", 1_048_576, "Largest record batch that is taken.", low=0, unit="bytes", dynamic=True
 )
-TOPIC_DLQ_ENABLE = boolean(
-    "errors.deadletterqueue.group.enable", False, "Whether groups may use this topic as dead-letter queue.",
-    dynamic=True,
-)  # fmt: skip
+TOPIC_DLQ_ENABLE = unserved(
+    boolean(
+        "errors.deadletterqueue.group.enable",
+        False,
+        "Whether groups may use this topic as dead-letter queue.",
+        dynamic=True,
+    ),
+    "dead-letter queues are not served yet",
+)
 
 TOPIC_CONFIGS: Final = table((RETENTION_MS, RETENTION_BYTES, MAX_MESSAGE_BYTES, TOPIC_DLQ_ENABLE))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
@@ -40,7 +40,8 @@ _LIMITS: Final = {
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting(Generic[T]):
     """One setting or config. `dynamic`: may be altered while running; `synonym`: the broker config it falls back to;
-    `bounds`: broker configs that hold the least and the greatest value a group may set (GC-144a)."""
+    `bounds`: broker configs that hold the least and the greatest value a group may set (GC-144a); `unserved`: why no
+    value but the default may be set, for what this suite does not have (CM-120)."""
 
     name: str
     type: ConfigType
@@ -56,6 +57,7 @@ class Setting(Generic[T]):
     sensitive: bool = False
     synonym: str = ""
     bounds: tuple[str, str] | None = None
+    unserved: str = ""
 
     @property
     def environment(self) -> str:
@@ -65,6 +67,8 @@ class Setting(Generic[T]):
     @property
     def range_text(self) -> str:
         """Its range, for people."""
+        if self.unserved:
+            return f"only {self.text(self.default) or 'empty'}"
         if self.choices:
             return ", ".join(self.choices)
         if self.low is not None and self.high is not None:
@@ -76,7 +80,16 @@ class Setting(Generic[T]):
         try:
             return self.parse(text)
         except ValueError as error:
-            raise ValueError(f"Invalid value {text!r} for {self.name}: {error}") from None
+            shown = "that is not shown" if self.sensitive else repr(text)
+            raise ValueError(f"Invalid value {shown} for {self.name}: {error}") from None
+
+    def given(self, text: str) -> T:
+        """As `value`, of what somebody sets now. Also refuses what would have no effect (CM-120)."""
+        value = self.value(text)
+        if self.unserved and value != self.default:
+            allowed = f"it can only be left at its default, {self.text(self.default) or 'empty'}"
+            raise ValueError(f"Invalid value {text!r} for {self.name}: {self.unserved}; {allowed}")
+        return value
 
     def text(self, value: T) -> str:
         """A value as the metadata log, files and people write it."""
@@ -174,6 +187,11 @@ def listing(
         return words
 
     return Setting(name, ConfigType.LIST, default, doc, parse, choices=choices, dynamic=dynamic)
+
+
+def unserved(setting: Setting[T], why: str) -> Setting[T]:
+    """A setting of Kafka's that has nothing to act on here: anything but its default is refused, and `why` is said."""
+    return replace(setting, unserved=why, doc=f"{setting.doc} Only its default can be set: {why}.")
 
 
 def table(settings: Iterable[Setting[int] | Setting[bool] | Setting[str] | Setting[tuple[str, ...]]]) -> SettingTable:

@@ -17,6 +17,7 @@ from shard_runtime.configs import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
     GROUP_HEARTBEAT_INTERVAL_MS,
+    GROUP_LOCK_DURATION_MS,
     GROUP_SESSION_TIMEOUT_MS,
     TOPIC_CONFIGS,
 )
@@ -36,6 +37,12 @@ TABLES: Final[Mapping[int, SettingTable]] = {
     RESOURCE_GROUP: GROUP_CONFIGS,
 }
 _WARNED_MAX: Final = 1_000
+#: What to do in place of what is refused, where that is not plain.
+_INSTEAD: Final = {
+    GROUP_LOCK_DURATION_MS.name: (
+        " A job that takes longer renews the lock while it works: acknowledge the record with RENEW, in explicit mode."
+    ),
+}
 
 
 class EffectiveConfigs:
@@ -104,7 +111,11 @@ class EffectiveConfigs:
             if name not in declared:
                 raise InvalidConfigError(f"Unknown {kind} config name: {name}")
         try:
-            values = {name: declared[name].value(text) for name, text in overrides.items()}
+            # What was stored before it was refused stays legal, and has no more effect than it had (CM-120).
+            values = {
+                name: declared[name].given(text) if name in changed else declared[name].value(text)
+                for name, text in overrides.items()
+            }
         except ValueError as error:
             raise InvalidConfigError(str(error)) from None
         if resource_type == RESOURCE_GROUP:
@@ -112,10 +123,14 @@ class EffectiveConfigs:
 
     def _check_group(self, values: Mapping[str, object], changed: frozenset[str]) -> None:
         for name, value in values.items():
-            bounds = self.bounds(GROUP_CONFIGS[name])
+            setting = GROUP_CONFIGS[name]
+            bounds = self.bounds(setting)
             # A stored value that bounds set later left outside stays legal; only what is set now must fit (GC-137).
             if name in changed and bounds is not None and not bounds[0] <= cast(int, value) <= bounds[1]:
-                raise InvalidConfigError(f"{name} must be in the range {bounds[0]} to {bounds[1]} inclusive.")
+                raise InvalidConfigError(
+                    f"{name} must be in the range {bounds[0]} to {bounds[1]} inclusive. It was to be {value}; "
+                    f"{' and '.join(setting.bounds or ())} of the services set the range.{_INSTEAD.get(name, '')}"
+                )
         pair = (GROUP_SESSION_TIMEOUT_MS, GROUP_HEARTBEAT_INTERVAL_MS)
         if changed & {setting.name for setting in pair}:
             session, heartbeat = (

@@ -8,7 +8,7 @@ fail-over loses the newer. The owner of today is the one who knows, so it looks 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
 import structlog
@@ -29,7 +29,8 @@ _Hints = dict[ShardKind, dict[str, tuple[int, int]]]
 
 
 class OwnHints:
-    """Hints of one process. `held`: the leases that are to be said; one of them that is not valid is left out.
+    """Hints of one process. `held`: the leases that are to be said, of the shards it is given; without any, all that
+    are held, cheaply. One that is not valid is left out.
 
     `tick` gives what is to be done now, if anything; no two of them run at a time, so that an older hint of this
     process is never written behind its newer one. What could not be written follows at a later tick.
@@ -40,7 +41,7 @@ class OwnHints:
         store: ClusterStore,
         clock: Clock,
         node_id: int,
-        held: Callable[[], Collection[Lease]],
+        held: Callable[[Collection[ShardId] | None], Iterable[Lease]],
         every_ms: int,
     ) -> None:
         self._store = store
@@ -64,7 +65,7 @@ class OwnHints:
         return self._run()
 
     def _check_due(self) -> bool:
-        return self._clock.now_ms() - self._checked_ms >= self._every_ms and bool(self._held())
+        return self._clock.now_ms() - self._checked_ms >= self._every_ms and any(True for _ in self._held(None))
 
     async def _run(self) -> None:
         try:
@@ -83,12 +84,12 @@ class OwnHints:
 
     async def _check(self) -> None:
         """Compare what stands there with what is held. A claim meanwhile does not wait for the rest."""
-        for kind, hints in self._own().items():
-            said = list(hints.items())
-            for first in range(0, len(said), _AT_ONCE):
+        held = [lease.shard for lease in self._held(None)]
+        for first in range(0, len(held), _AT_ONCE):
+            for kind, hints in self._own(held[first : first + _AT_ONCE]).items():
                 if self._new:
                     await self._write_new()
-                await self._compare(kind, said[first : first + _AT_ONCE])
+                await self._compare(kind, list(hints.items()))
         self._checked_ms = self._clock.now_ms()
 
     async def _compare(self, kind: ShardKind, said: list[tuple[str, tuple[int, int]]]) -> None:
@@ -100,8 +101,8 @@ class OwnHints:
 
     def _own(self, among: Collection[ShardId] | None = None) -> _Hints:
         hints: defaultdict[ShardKind, dict[str, tuple[int, int]]] = defaultdict(dict)
-        for lease in self._held():
+        for lease in self._held(among):
             shard = lease.shard
-            if lease.valid() and (among is None or shard in among):
+            if lease.valid():
                 hints[shard.kind][shard.name] = (self._node_id, lease.epoch)
         return hints

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import structlog
+
 from shard_runtime.holding import Holding
-from shard_runtime.record_log import CLAIM_TYPE, NOOP_TYPE, Entry, LogError, RecordLog, StreamId
+from shard_runtime.record_log import CLAIM_TYPE, NOOP_TYPE, DamagedEntryError, Entry, RecordLog, ShardId, StreamId
 from shard_runtime.shard import Codec, CommandT, RecordT
 
+log = structlog.get_logger(__name__)
 
-class BrokenRecordError(LogError):
-    """An entry of the stream cannot be decoded; the shard cannot be served until it is repaired."""
+
+class BrokenRecordError(DamagedEntryError):
+    """An entry of the stream is missing, is not what was written, or cannot be decoded: the shard is not served."""
 
 
 @dataclass(slots=True)
 class ReplayedLog:
-    """How much was replayed, and how much of it was of an unknown type or version (SC-51)."""
+    """How much was replayed; how much of it was of an unknown type or version (SC-51), or was skipped (CM-103)."""
 
     entries: int = 0
     unknown: int = 0
+    skipped: int = 0
 
 
 async def replay_log(
@@ -35,14 +40,26 @@ async def replay_log(
     """Replay `replay_from`…`through` (both inclusive, CM-12) in order, yielding to the loop after every page.
 
     The claim at `through` is there already, so nothing an older owner sends can land behind it (SR-6). Raises LogError
-    when the store cannot be read, BrokenRecordError for bytes that no codec version wrote.
+    when the store cannot be read, BrokenRecordError for an entry that is missing, is damaged, or that no codec version
+    wrote, unless an operator said to go on without it (CM-102, CM-103).
     """
     result = ReplayedLog()
     after = predecessor(replay_from)
+    skips = _Skips(record_log, holding.lease.shard, result)
+    before: StreamId | None = None
     while True:
         page = await record_log.read(stream, after, through, page_entries)
         for entry in page:
-            _replay_entry(codec, holding, stream, entry, result)
+            try:
+                _require_next(stream, before, entry)
+            except BrokenRecordError as error:
+                await skips.require(entry, error)
+            try:
+                _replay_entry(codec, holding, stream, entry, result)
+            except BrokenRecordError as error:
+                await skips.require(entry, error)
+                holding.positions.note(entry.id, None)
+            before = entry.id
         if len(page) < page_entries:
             return result
         after = page[-1].id
@@ -56,23 +73,60 @@ def predecessor(entry: StreamId) -> StreamId:
     return StreamId(entry.epoch - 1, 2**64 - 1) if entry.epoch else entry
 
 
+class _Skips:
+    """What an operator said to go on without. The store is asked once, and only when something is wrong."""
+
+    def __init__(self, record_log: RecordLog, shard: ShardId, result: ReplayedLog) -> None:
+        self._log = record_log
+        self._shard = shard
+        self._result = result
+        self._ids: frozenset[StreamId] | None = None
+
+    async def require(self, entry: Entry, error: BrokenRecordError) -> None:
+        """Return when the entry may be skipped; else raise `error`."""
+        if self._ids is None:
+            self._ids = await self._log.skipped(self._shard)
+        if entry.id not in self._ids:
+            raise error
+        self._result.skipped += 1
+        log.warning("skipped, as an operator said", shard=self._shard.tag, entry=str(entry.id), why=str(error))
+
+
+def _require_next(stream: str, before: StreamId | None, entry: Entry) -> None:
+    """Sequences leave no hole inside an epoch, and each begins with its claim (SR-7): what is missing was lost."""
+    if before is None or entry.id.seq == (before.seq + 1 if before.epoch == entry.id.epoch else 0):
+        return
+    raise _broken(stream, entry, f"is not the one behind {before}: entries between them are missing")
+
+
 def _replay_entry(
     codec: Codec[RecordT], holding: Holding[CommandT, RecordT], stream: str, entry: Entry, result: ReplayedLog
 ) -> None:
     result.entries += 1
+    if entry.damage:
+        raise _broken(stream, entry, f"is damaged: {entry.damage}")
     if entry.kind in {CLAIM_TYPE, NOOP_TYPE}:
         holding.positions.note(entry.id, None)
         return
     try:
         record = codec.decode(entry.kind, entry.record)
     except ValueError as error:
-        raise BrokenRecordError(
-            f"entry {entry.id} of {stream} (type {entry.kind!r}, {len(entry.record)} bytes) cannot be read: {error}. "
-            "Look at it with `sharegroups state dump` before anything is repaired."
-        ) from error
+        raise _broken(stream, entry, f"cannot be read: {error}") from error
     if record is None:
         result.unknown += 1
         holding.positions.note_unknown(entry.id)
         return
-    holding.shard.replay(record)
+    try:
+        holding.shard.replay(record)
+    except Exception as error:
+        raise _broken(stream, entry, f"does not fit what was replayed before it: {error!r}") from error
     holding.positions.note(entry.id, holding.shard.anchor(record))
+
+
+def _broken(stream: str, entry: Entry, what: str) -> BrokenRecordError:
+    kind, name = stream[1 : stream.index("}")].split(":", 1)
+    return BrokenRecordError(
+        f"entry {entry.id} of {stream} (type {entry.kind!r}, {len(entry.record)} bytes) {what.rstrip('.')}. This shard "
+        "is not served before that is settled; the others are. Restore the store from a copy, or go on without the "
+        f"entry, and with what it changed lost: sharegroups state skip --kind {kind} --shard {name} --entry {entry.id}"
+    )

@@ -1,12 +1,21 @@
-"""One shape for log lines: structlog, JSON when not written to a terminal, with the context bound around a call."""
+"""One shape for log lines: structlog, JSON when not written to a terminal, with the context bound around a call.
+
+What clients name themselves and their groups stands in lines too. Control characters in it are written as escapes, in
+both forms: raw they would move a terminal's cursor, or forge lines.
+"""
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import Final, TextIO
+from collections.abc import Callable
+from typing import Any, Final, TextIO
 
 import structlog
+
+from kip932.printable import printable
+from shard_runtime.store_url import masked
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -16,12 +25,23 @@ _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
 )
 
 
+def _without_secrets(renderer: Callable[..., str | bytes]) -> structlog.typing.Processor:
+    """The same lines, exceptions included, without passwords of URLs (CM-61)."""
+
+    def rendered(logger: object, name: str, event: structlog.typing.EventDict) -> str:
+        return masked(str(renderer(logger, name, event)))
+
+    return rendered
+
+
 def configure_logs(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
     """Set up structlog for this process: `form` is json, console, or auto (console on a terminal)."""
     out = stream or sys.stderr
     console = form == "console" or (form == "auto" and out.isatty())
     renderers: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer()] if console else [_TRACEBACKS, structlog.processors.JSONRenderer()]
+        [_clean, _without_secrets(structlog.dev.ConsoleRenderer(exception_formatter=_plain_traceback))]
+        if console
+        else [_TRACEBACKS, _without_secrets(structlog.processors.JSONRenderer())]
     )
     structlog.configure(
         processors=[
@@ -34,3 +54,15 @@ def configure_logs(level: str = "info", form: str = "auto", stream: TextIO | Non
         logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=True,
     )
+
+
+def _clean(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """The renderer for terminals prints text as it is; JSON escapes by itself."""
+    return {printable(name): printable(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _plain_traceback(out: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
+    """Without the values of variables (CM-61), which the renderer shows where rich is installed."""
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(printable(text.getvalue(), keep="\n"))

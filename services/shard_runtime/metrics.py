@@ -1,4 +1,4 @@
-"""Prometheus metrics of the runtime, and the endpoint that serves them. Counted per batch, never per record (P-6).
+"""Prometheus metrics of the runtime. Counted per batch, never per record (P-6).
 
 Names are Kafka's (`share-coordinator-metrics`, `group-coordinator-metrics`) in snake_case; the label `service` tells
 the roles of one process apart.
@@ -6,15 +6,17 @@ the roles of one process apart.
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable
 from typing import Final
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from shard_runtime.host_options import HostState
+from shard_runtime.record_log import ShardKind
+from shard_runtime.rpc.server import RpcServer
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _RECORDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
@@ -43,15 +45,29 @@ class RuntimeMetrics:
         self.unknown = Counter(
             "unknown_entries", "Entries of unknown types that a replay skipped.", service, registry=registry
         )
+        self._hosts = _Hosts()
+        registry.register(self._hosts)
+        self.damaged = Counter(
+            "damaged_entries", "Stored entries found damaged, by the kind of their stream.", ["kind"], registry=registry
+        )
+        for kind in (*(kind.value for kind in ShardKind), "meta"):
+            self.damaged.labels(kind)  # from the beginning: a rate over a series that begins with 1 misses the first
         self.trims = Counter("stream_trims", "Streams compacted.", service, registry=registry)
+
+    def damage_found(self, stream: str) -> None:
+        """An entry of a stream is damaged (CM-101): for `DamageNotes.found`."""
+        self.damaged.labels(stream[1 : stream.index("}")].partition(":")[0]).inc()
 
     def meter(self, service: str) -> ServiceMeter:
         """The `HostMeter` of one service."""
         return ServiceMeter(self, service)
 
-    def watch_hosts(self, service: str, states: Callable[[], Iterable[HostState]], waiting: Callable[[], int]) -> None:
-        """Count shards by state and waiting operations when they are asked for (GC-153, GC-156)."""
-        self.registry.register(_Hosts(service, states, waiting))
+    def watch_hosts(
+        self, service: str, states: Callable[[], Iterable[HostState]], waiting: Callable[[], int] | None = None
+    ) -> None:
+        """Count a service's shards by state, and its waiting operations if it has a queue for them, when they are asked
+        for (GC-153, GC-156)."""
+        self._hosts.watch(service, states, waiting)
 
 
 class ServiceMeter:
@@ -87,40 +103,45 @@ class ServiceMeter:
 
 
 class _Hosts(Collector):
-    def __init__(self, service: str, states: Callable[[], Iterable[HostState]], waiting: Callable[[], int]) -> None:
-        self._service = service
-        self._states = states
-        self._waiting = waiting
+    """One collector for all services: a family may come from one place only."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, tuple[Callable[[], Iterable[HostState]], Callable[[], int] | None]] = {}
+
+    def watch(self, service: str, states: Callable[[], Iterable[HostState]], waiting: Callable[[], int] | None) -> None:
+        """Show this service too."""
+        self._watched[service] = states, waiting
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Kafka's `num-partitions` by state, and `event-queue-size`."""
         shards = GaugeMetricFamily("num_partitions", "Shards held, by state.", labels=["service", "state"])
-        found = list(self._states())
-        for state in (HostState.LOADING, HostState.ACTIVE, HostState.FAILED):
-            shards.add_metric([self._service, state.value], found.count(state))
-        yield shards
         queue = GaugeMetricFamily("event_queue_size", "Operations waiting for a commit.", labels=["service"])
-        queue.add_metric([self._service], self._waiting())
-        yield queue
+        for service, (states, waiting) in self._watched.items():
+            found = Counts(states())
+            for state in (HostState.LOADING, HostState.ACTIVE, HostState.FAILED):
+                shards.add_metric([service, state.value], found[state])
+            if waiting is not None:
+                queue.add_metric([service], waiting())
+        return [shards, queue]
 
 
-class MetricsEndpoint:
-    """The HTTP endpoint `/metrics`, in a thread of the client library's."""
+class CallMemory(Collector):
+    """The memory of calls, read when it is asked for (CM-92, CM-93)."""
 
-    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        self._server: WSGIServer
-        self._server, self._thread = start_http_server(port, host, registry)
+    def __init__(self, server: RpcServer) -> None:
+        self._server = server
 
-    @property
-    def port(self) -> int:
-        """The port in force."""
-        return self._server.server_port
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
-
-
-__all__ = ["Gauge", "MetricsEndpoint", "RuntimeMetrics", "ServiceMeter"]
+    def collect(self) -> Iterable[Metric]:
+        """What is in flight, what lies unfinished in gRPC, and what was done about it."""
+        server = self._server
+        yield GaugeMetricFamily(
+            "rpc_in_flight_bytes", "Bytes of requests and answers in flight.", server.budget.used_bytes
+        )
+        yield GaugeMetricFamily("rpc_memory_bytes", "The bound of rpc_in_flight_bytes.", server.budget.total_bytes)
+        yield GaugeMetricFamily(
+            "rpc_unfinished_bytes", "Bytes received of messages that are not whole.", server.unfinished.unfinished_bytes
+        )
+        yield CounterMetricFamily("rpc_throttled_calls", "Calls told to come again later.", server.budget.throttled)
+        yield CounterMetricFamily(
+            "rpc_connections_cut", "Connections cut for their unfinished messages.", server.connections_cut
+        )

@@ -1,37 +1,43 @@
 """Keeps the leases of all shards of one process, claims what targets it, hands over what does not (CM-3, CM-4, CM-12).
 
-The decisions are `ownership_core`'s; this module sends and waits. It serves nothing itself: hosts and leaders do,
-behind the `Lease` that each of them is given.
+The decisions are `ownership_core`'s; this module sends and waits. Hosts and leaders serve, behind the `Lease` of each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import structlog
 
+from kip932.errors import RetriableError
 from shard_runtime.clock import Clock
 from shard_runtime.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.hints import OwnHints
 from shard_runtime.lease import Lease
-from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore, Phase, Tenure
+from shard_runtime.lease_look import LeaseLook
+from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity, RenewalOutcome
+from shard_runtime.ownership_core import OwnershipCore
 from shard_runtime.placement import candidates
+from shard_runtime.rate_log import RateLimitedLog
 from shard_runtime.record_log import (
     Claimed,
     ClaimRefused,
     ClaimRequest,
+    DamagedEntryError,
     LogError,
     RecordLog,
     Renewal,
     ShardId,
     ShardKind,
 )
+from shard_runtime.renewing import Renewals
 from shard_runtime.shard_owner import OwnershipOptions, ShardOwner
+from shard_runtime.tenures import Phase, Tenure
 
 __all__ = ["Ownership", "OwnershipOptions", "ShardOwner"]
 
@@ -43,8 +49,7 @@ class Ownership:
 
     `shards` lists the shards that exist of the kinds this process has owners for; `owner_of` gives the owner of one;
     `nodes` the live nodes as last seen; `deleted` says that a shard's topic is known deleted, so that its streams are
-    removed instead of released (CM-21); `claimed` is told each claim's epoch, and `forgotten` each shard that is
-    neither wanted nor held any more: nobody will be asked for its owner again.
+    removed instead of released (CM-21); `claimed` is told each claim's epoch, `forgotten` what nobody asks for again.
     """
 
     def __init__(
@@ -72,21 +77,24 @@ class Ownership:
         self._deleted = deleted
         self._claimed = claimed
         self._forgotten = forgotten
-        self._options = options or OwnershipOptions()
+        self._options = options = options or OwnershipOptions()
         self._leases: dict[ShardId, Lease] = {}
         self._claims: dict[ShardId, Claimed] = {}
         self._loads: dict[ShardId, asyncio.Task[None]] = {}
         self._to_load: deque[Tenure] = deque()
-        self._away: set[ShardId] = set()
+        self._look = LeaseLook(record_log, clock, self._leases, self._lost, options)
         self._hints = OwnHints(store, clock, identity.node_id, self._to_be_said, self.core.terms.lease_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._releases: set[asyncio.Task[None]] = set()
         self._claims_sent: set[asyncio.Task[None]] = set()
         self._forgetting: dict[ShardId, asyncio.Task[None]] = {}
-        self._claiming = 0
-        self._renewing: set[ShardId] = set()
+        self._renewals = Renewals(
+            record_log, self.core, clock, renewed=self._renewed, spawn=self._spawn, most=options.renewals_max
+        )
         self._renewed_ms = 0
+        self._woken = False
         self._wake = asyncio.Event()
+        self._faults = RateLimitedLog(log, every_s=60.0)
         self._runner: asyncio.Task[None] | None = None
         self._leaving = False
 
@@ -98,15 +106,15 @@ class Ownership:
 
     def serving(self) -> list[ShardId]:
         """Shards whose replay is done and whose owners serve them."""
-        return [tenure.shard for tenure in self.core.held() if tenure.phase is Phase.SERVING]
+        return self.core.serving()
 
-    def settled(self) -> bool:
-        """Whether every shard that targets this node is served: for readiness, and for tests."""
-        return self.core.settled(self._shards())
+    def settled(self, *, but_for_ill: bool = False) -> bool:
+        """Whether every shard that targets this node is served; `but_for_ill` for readiness: of those that can be."""
+        return self.core.settled(self._shards(), but_for_ill=but_for_ill)
 
     def wake(self) -> None:
         """Something changed (a release, the metadata, the nodes): reconcile now, not at the next tick."""
-        self.core.woken()
+        self._woken = True
         self._wake.set()
 
     def start(self) -> None:
@@ -134,10 +142,13 @@ class Ownership:
     async def _run(self) -> None:
         while True:
             self._wake.clear()
+            began = self._clock.now_ms()
             try:
                 self._tick()
             except Exception:
                 log.exception("ownership tick failed")
+            took_ms = self._clock.now_ms() - began
+            await asyncio.sleep(took_ms / 1000 if took_ms > self._options.long_tick_ms else 0)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_s()):
                     await self._wake.wait()
@@ -149,9 +160,13 @@ class Ownership:
         return min(max(wait_ms, 5), self._options.tick_ms) / 1000
 
     def _tick(self) -> None:
+        if self._woken:
+            self._woken = False
+            self.core.woken()
         self._look_at_store()
         if self._renewals_due():
-            self._start_renewals()
+            self._renewed_ms = self._clock.now_ms()
+            self._renewals.start()
         if not self._leaving:
             self._reconcile()
         self._order_loads()
@@ -163,15 +178,9 @@ class Ownership:
         return bool(self._leases) and self._clock.now_ms() - self._renewed_ms >= self._options.tick_ms * 9 // 10
 
     def _look_at_store(self) -> None:
-        """Drop what the log found lost; count an interruption when the store goes away, and when it is back."""
         self.core.see_history(self._log.history, self._clock.now_ms())
-        for shard, lease in list(self._leases.items()):
-            failure = self._log.lost(shard)
-            if failure is not None:
-                self._drop(shard, str(failure), continued=True)
-            elif self._log.available_for(shard) == (shard in self._away):
-                lease.paused()
-                self._away ^= {shard}
+        if look := self._look.tick():
+            self._spawn(look)
 
     def _reconcile(self) -> None:
         nodes = self._nodes()
@@ -183,10 +192,10 @@ class Ownership:
             by_kind,
             self._clock.now_ms(),
             history_of=self._log.history_of,
-            claims_max=self._options.claims_max - self._claiming,
+            claims_max=self._options.claims_max,
+            demand_of=self._demand_of,
         )
         for request in plan.claims:
-            self._claiming += 1
             task = self._spawn(self._claim(request))
             self._claims_sent.add(task)
             task.add_done_callback(self._claims_sent.discard)
@@ -194,12 +203,17 @@ class Ownership:
             self._start_release(shard)
         for shard in plan.forgotten:
             self._forgotten(shard)
+        if self.core.unfinished:
+            self._wake.set()
+
+    def _demand_of(self, shard: ShardId) -> int:
+        return self._owner_of(shard).demand
 
     def _order_loads(self) -> None:
-        """Once per tick: the shards that wait for their replay, most asked for first."""
+        """Once per tick: the shards that wait for their replay, most asked for first, those that are ill last."""
         queued = self.core.queued()
         if len(queued) > 1:
-            queued.sort(key=lambda tenure: -self._owner_of(tenure.shard).demand)
+            queued.sort(key=lambda tenure: (tenure.ill, -self._owner_of(tenure.shard).demand))
         self._to_load = deque(queued)
 
     def _start_loads(self) -> None:
@@ -209,39 +223,15 @@ class Ownership:
                 self.core.loading(tenure.shard)
                 self._loads[tenure.shard] = self._spawn(self._load(tenure.shard, tenure.epoch))
 
-    # ---- renew
-
-    def _start_renewals(self) -> None:
-        """One call for the shards of each store node, which its history names: a node that does not answer must not
-        cost the leases on others."""
-        groups: defaultdict[str, list[Renewal]] = defaultdict(list)
-        for renewal in self.core.renewals(self._log.tail_checked):
-            if renewal.shard not in self._renewing:
-                groups[self._log.history_of(renewal.shard)].append(renewal)
-        for group in groups.values():
-            self._renewed_ms = self._clock.now_ms()
-            self._renewing.update(renewal.shard for renewal in group)
-            self._spawn(self._renew(group))
-
-    async def _renew(self, renewals: Sequence[Renewal]) -> None:
-        try:
-            answers = await self._log.renew(renewals)
-        except LogError as error:
-            log.warning("leases not renewed", shards=len(renewals), why=str(error))
-            return
-        finally:
-            self._renewing.difference_update(renewal.shard for renewal in renewals)
-        now_ms = self._clock.now_ms()
-        for renewal, answer in zip(renewals, answers, strict=True):
-            outcome = self.core.renewed(renewal, answer, now_ms)
-            lease = self._leases.get(renewal.shard)
-            if outcome.drop:
-                self._drop(renewal.shard, outcome.drop, continued=False)
-            elif outcome.deadline_ms and lease is not None and lease.epoch == renewal.epoch:
-                if outcome.paused:
-                    log.warning("lease had lapsed and is renewed", shard=renewal.shard.tag, epoch=renewal.epoch)
-                    lease.paused()
-                lease.extend(outcome.deadline_ms)
+    def _renewed(self, renewal: Renewal, outcome: RenewalOutcome) -> None:
+        lease = self._leases.get(renewal.shard)
+        if outcome.drop:
+            self._drop(renewal.shard, outcome.drop, continued=False)
+        elif outcome.deadline_ms and lease is not None and lease.epoch == renewal.epoch:
+            if outcome.paused:
+                log.warning("lease had lapsed and is renewed", shard=renewal.shard.tag, epoch=renewal.epoch)
+                lease.paused()
+            lease.extend(outcome.deadline_ms)
 
     # ---- claim, replay
 
@@ -256,7 +246,6 @@ class Ownership:
             self.core.claim_unknown(shard, self._clock.now_ms())
             return
         finally:
-            self._claiming -= 1
             self._wake.set()
         if isinstance(answer, ClaimRefused):
             log.warning("claim refused", shard=shard.tag, why=answer.reason)
@@ -282,23 +271,29 @@ class Ownership:
         self._claimed(shard, claimed.epoch)
 
     async def _load(self, shard: ShardId, epoch: int) -> None:
-        owner = self._owner_of(shard)
         try:
-            await owner.gained(self._claims[shard], self._leases[shard])
+            await self._owner_of(shard).gained(self._claims[shard], self._leases[shard])
         except Exception as error:
-            if not isinstance(error, LogError):  # that the store is away, or that another claimed, is said below
-                log.exception("shard not loaded", shard=shard.tag, epoch=epoch)
-            lease = self._leases.get(shard)
-            if lease is not None and lease.epoch == epoch:
+            away = isinstance(error, LogError | RetriableError)  # the store is away, or another claimed
+            if not away:
+                self._faults.error("shard not loaded", key=shard, shard=shard.tag, epoch=epoch, exc_info=error)
+            if (lease := self._leases.get(shard)) is not None and lease.epoch == epoch:
+                if self.core.load_failed(shard, ill=not away or isinstance(error, DamagedEntryError)):
+                    log.error("shard is ill and left out; the others are served", shard=shard.tag, cause=repr(error))
                 self._drop(shard, f"not loaded: {error}", continued=True)
             return
         finally:
             if self._loads.get(shard) is asyncio.current_task():
                 del self._loads[shard]
             self._start_loads()
-        self.core.loaded(shard, epoch)
+        self.core.loaded(shard, epoch, self._clock.now_ms())
+        if self.core.claims_due(self._options.claims_max):
+            self._wake.set()
 
     # ---- endings
+
+    def _lost(self, shard: ShardId, failure: LogError) -> None:
+        self._drop(shard, str(failure), continued=True)
 
     def _given_up(self, shard: ShardId, epoch: int, reason: str, above_epoch: int) -> None:
         lease = self._leases.get(shard)
@@ -323,7 +318,7 @@ class Ownership:
         if lease is not None:
             lease.revoke()
         self._claims.pop(shard, None)
-        self._away.discard(shard)
+        self._look.ended(shard)
 
     def _cancel_load(self, shard: ShardId) -> None:
         load = self._loads.pop(shard, None)
@@ -371,14 +366,20 @@ class Ownership:
             if self._deleted(shard):
                 await self._log.delete_streams(shard)
             else:
+                await self._log.renew(self.core.last_word(shard, self._log.tail_checked))
                 await self._log.release(shard, lease.incarnation, lease.epoch)
             await self._log.drop(shard)
         except LogError as error:
             log.warning("release not confirmed; the lease runs out by itself", shard=shard.tag, why=str(error))
 
-    def _to_be_said(self) -> list[Lease]:
-        """What look-ups are to find here: not what is removed, whose hints are taken back (CM-21)."""
-        return [lease for shard, lease in self._leases.items() if not self._deleted(shard)]
+    def _to_be_said(self, among: Collection[ShardId] | None = None) -> Iterator[Lease]:
+        """What look-ups are to find here: not what is removed, whose hints are taken back (CM-21).
+
+        All that is held is given as it is: whoever gets it asks again for some at a time (CM-96).
+        """
+        if among is None:
+            return iter(self._leases.values())
+        return (lease for each in among if (lease := self._leases.get(each)) is not None and not self._deleted(each))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -30,12 +30,17 @@ STREAM_START: Final = StreamId(0, 0)
 
 
 class Entry(NamedTuple):
-    """One stream entry: `kind` is field `t`, `record` field `r`, `batch` field `b` (topic log only; else empty)."""
+    """One stream entry: `kind` is field `t`, `record` field `r`, `batch` field `b` (topic log only; else empty).
+
+    `damage` says what is wrong with an entry that was read back, by its checksum; "" when nothing is. Of a damaged one
+    nothing may be believed (CM-101).
+    """
 
     id: StreamId
     kind: str
     record: bytes
     batch: bytes = b""
+    damage: str = ""
 
 
 class ShardKind(StrEnum):
@@ -46,9 +51,11 @@ class ShardKind(StrEnum):
     TOPIC = "tp"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardId:
-    """A shard's name. `name` is `7` for group and share-state shards, `<topic id text>:<partition>` for topic logs."""
+class ShardId(NamedTuple):
+    """A shard's name. `name` is `7` for group and share-state shards, `<topic id text>:<partition>` for topic logs.
+
+    A tuple, for ownership looks shards up by the ten thousand in each tick: its hash and equality run in C.
+    """
 
     kind: ShardKind
     name: str
@@ -67,6 +74,11 @@ class ShardId:
     def readers_key(self) -> str:
         """The key of the hash in which readers of the main log note how far they are (SR-29)."""
         return f"{self.tag}:readers"
+
+    @property
+    def skip_key(self) -> str:
+        """The key of the hash of damaged entries that an operator told replays to go on without (CM-103)."""
+        return f"{self.tag}:skip"
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -92,7 +104,11 @@ class OwnerRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """One attempt to own a shard (`claim_v1`, CM-12). A retry after a lost reply repeats it with the same nonce."""
+    """One attempt to own a shard (`claim_v2`, CM-12). A retry after a lost reply repeats it with the same nonce.
+
+    `whole`: former histories of the store that are known to have ended with everything on disk: a tail that was whole
+    under one of them is whole now (CM-104).
+    """
 
     shard: ShardId
     node_id: int
@@ -103,6 +119,7 @@ class ClaimRequest:
     floor: int
     seen_history: str
     dead: frozenset[int] = frozenset()
+    whole: tuple[str, ...] = ()
     waited: bool = False
     lossless: bool = False
     durable: bool = True
@@ -154,8 +171,7 @@ class ClaimRefused:
 ClaimAnswer = Claimed | Held | HistoryChanged | WaitHistory | ClaimRefused
 
 
-@dataclass(frozen=True, slots=True)
-class Renewal:
+class Renewal(NamedTuple):
     """Keep a lease. `tail_ok`: the own tail was found whole, or made so, under the present history (CM-12)."""
 
     shard: ShardId
@@ -230,8 +246,16 @@ class TailLostError(ShardLostError):
     """The store lost entries this owner had seen confirmed (a fail-over or a restart): claim again (CM-19, CM-47)."""
 
 
+class DamagedEntryError(LogError):
+    """What is stored is not what was written, and nothing may be built on it; the message names stream and entry."""
+
+
 class StoreUnavailableError(LogError):
     """The store cannot be reached, or does not answer as a master of this cluster."""
+
+
+class NameTakenError(LogError):
+    """Another incarnation holds this node's name: a living process, or a dead one whose entry has not lapsed (CM-1)."""
 
 
 class RecordLog(Protocol):
@@ -301,7 +325,7 @@ class RecordLog(Protocol):
         ...
 
     async def index(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
-        """As `read`, without the batches (`log_index_v1`)."""
+        """As `read`, without the batches (`log_index_v2`)."""
         ...
 
     async def read_back(self, stream: str, before: StreamId, count: int) -> list[Entry]:
@@ -314,6 +338,10 @@ class RecordLog(Protocol):
 
     async def readers(self, shard: ShardId) -> ReaderNotes:
         """How far readers of a shard's main log say they are (SR-29); of very many some. Raises LogError."""
+        ...
+
+    async def skipped(self, shard: ShardId) -> frozenset[StreamId]:
+        """Damaged entries of the main log that an operator told replays to go on without (CM-103). Raises LogError."""
         ...
 
     async def compact(

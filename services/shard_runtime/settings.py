@@ -15,7 +15,17 @@ from typing import Any, Final, TypeVar, cast
 
 from shard_runtime import configs
 from shard_runtime.configs import BROKER_CONFIGS
-from shard_runtime.declared import AnySetting, Setting, SettingTable, boolean, integer, listing, string, table
+from shard_runtime.declared import (
+    AnySetting,
+    ConfigType,
+    Setting,
+    SettingTable,
+    boolean,
+    integer,
+    listing,
+    string,
+    table,
+)
 from shard_runtime.placement import ROLES
 
 T = TypeVar("T")
@@ -37,13 +47,32 @@ ADVERTISED_HOST = string(
 )
 ADVERTISED_PORT = integer("advertised.port", 0, "Port that others reach this node by; 0 for the one listened on.",
                           low=0, high=65_535)  # fmt: skip
+INTERNAL_LISTEN_HOST = string(
+    "internal.listen.host", "", "Address on which the services between nodes listen (CM-80); default listen.host."
+)
+INTERNAL_LISTEN_PORT = integer("internal.listen.port", 0, "Port of the services between nodes; 0 for any free one.",
+                               low=0, high=65_535)  # fmt: skip
+INTERNAL_ADVERTISED_HOST = string(
+    "internal.advertised.host",
+    "",
+    "Host that other nodes reach those services by; default internal.listen.host when that is set and is not 0.0.0.0 "
+    "or ::, else that of advertised.host.",
+)
+INTERNAL_ADVERTISED_PORT = integer("internal.advertised.port", 0,
+                                   "Port that other nodes reach those services by; 0 for the one listened on.",
+                                   low=0, high=65_535)  # fmt: skip
 ALLOW_PLAINTEXT = boolean("allow.plaintext", False, "Whether to listen without TLS beyond loopback (CM-60).")
 DATA_DIR = string("data.dir", "", "Where this node keeps its lock and, with an embedded store, its data.")
-STORE_URL = string("store.url", "redis://127.0.0.1:6379", "The store; redis:// or rediss://, several nodes by commas.")
+STORE_URL = string("store.url", "redis://127.0.0.1:6379", "The store; redis:// or rediss://, several nodes by commas.",
+                   sensitive=True)  # fmt: skip
 STORE_REPLICAS = integer("store.replicas", 0, "Replicas the store is configured with (CM-12).", low=0)
 STORE_FSYNC_ALWAYS = boolean(
     "store.fsync.always", False, "Whether the store syncs every write to disk before it answers."
 )
+STORE_WHOLE_HISTORIES: Setting[tuple[str, ...]] = listing(
+    "store.whole.histories", (),
+    "The store's history, then those before it that ended with everything on disk; `sharegroups up` sets it (CM-104).",
+)  # fmt: skip
 LEASE_MS = integer("lease.ms", 3_000, "How long an owner may serve after its last renewal (CM-3).",
                    low=500, high=60_000, unit="ms")  # fmt: skip
 RENEW_INTERVAL_MS = integer("lease.renew.interval.ms", 1_000, "How often leases are renewed (CM-3).",
@@ -60,9 +89,19 @@ READERS_MAX_LAG_MS = integer(
     low=0, high=86_400_000, unit="ms")  # fmt: skip
 LOST_TAIL_JUMP = integer("log.lost.tail.jump.offsets", 1_000_000,
                          "How far a log end jumps when the store may have lost its tail (CM-47).", low=1)  # fmt: skip
-DRAIN_GRACE_MS = integer("drain.grace.ms", 10_000, "How long open calls may take when the process ends.",
+DRAIN_GRACE_MS = integer("drain.grace.ms", 10_000,
+                         "How long open calls may take when the process ends; streams then get a second at most.",
                          low=0, unit="ms")  # fmt: skip
 MESSAGE_MAX_BYTES = integer("rpc.message.max.bytes", 67_108_864, "Largest message of a call.", low=65_536, unit="bytes")
+REQUEST_MAX_BYTES = integer(
+    "rpc.request.max.bytes", 8_388_608,
+    "Largest request; a topic whose max.message.bytes is greater needs more (CM-91).", low=65_536, unit="bytes",
+)  # fmt: skip
+MEMORY_BYTES = integer(
+    "rpc.memory.bytes", 0,
+    "Bytes of requests and answers in flight (CM-92); 0: an eighth of the container's memory limit, else of the "
+    "machine's memory, from 64 MiB to 1 GiB.", low=0, unit="bytes", kind=ConfigType.LONG,
+)  # fmt: skip
 CALLS_MAX = integer("rpc.concurrent.calls.max", 20_000, "Calls and streams served at the same time.", low=1)
 METRICS_HOST = string("metrics.host", "127.0.0.1", "Address of the metrics endpoint.")
 METRICS_PORT = integer("metrics.port", -1, "Port of the metrics endpoint; 0 for any free one, -1 for none.",
@@ -141,7 +180,7 @@ def load_settings(
     values: dict[str, object] = {}
     for name, (text, where) in texts.items():
         try:
-            values[name] = declared[name].value(text)
+            values[name] = declared[name].given(text)
         except ValueError as error:
             faults.append(f"{error} (from {where})")
     settings = Settings(declared, values)

@@ -31,6 +31,7 @@ from shard_runtime.holding import FlushBatch, Holding, Operation
 from shard_runtime.host_options import HostMeter, HostOptions, HostState, NoMeter
 from shard_runtime.lease import Lease
 from shard_runtime.loading import replay_log
+from shard_runtime.rate_log import RateLimitedLog
 from shard_runtime.record_log import (
     Appended,
     AppendRefusedError,
@@ -88,6 +89,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         self._holding: Holding[CommandT, RecordT] | None = None
         self._timer = DeadlineTimer(clock, self._on_timer)
         self._demand = 0
+        self._faults = RateLimitedLog(log)
 
     # ---- the door
 
@@ -169,7 +171,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         except KafkaError as error:
             operation.fail(self._failures(error))
         except Exception as error:
-            log.exception("command failed", shard=self.shard_id.tag, command=type(command).__name__)
+            self._faults.error("command failed", key=type(command).__name__, shard=self.shard_id.tag, exc_info=error)
             operation.fail(self._failures(error))
         else:
             if decision.records and not self._replay(holding, decision.records, operation):
@@ -262,7 +264,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         """Nothing of the flush landed: restore memory, newest record first, and fail all who built on it (CM-13)."""
         operations = holding.abandon()
         self._meter.refused(sum(len(operation.entries) for operation in operations))
-        log.warning("append refused by the store", shard=self.shard_id.tag, why=str(error), operations=len(operations))
+        self._faults.warning("append refused by the store", key="", shard=self.shard_id.tag, why=str(error))
         try:
             for operation in reversed(operations):
                 for token in reversed(operation.tokens):

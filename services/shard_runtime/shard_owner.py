@@ -38,6 +38,14 @@ class OwnershipOptions:
     """Bounds of ownership; times in milliseconds."""
 
     tick_ms: int = 1_000
-    claims_max: int = 128
+    claims_max: int = 512
+    """Shards that are claimed, or being claimed, and not served yet (CM-88): each needs its lease renewed."""
+    looks_max: int = 2_000
+    """Leases that are looked at in one go."""
+    renewals_max: int = 2_000
+    """Renewals of one call: of forty thousand in one go nobody else would be served for half a second."""
+    long_tick_ms: int = 5
+    """A tick that takes longer is followed by a pause as long (CM-87): with very many shards each takes long, and each
+    answer asks for one."""
     loads_max: int = 4
     release_timeout_ms: int = 10_000

@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
 from shard_runtime.rpc.binding import BoundMethod, CallContext, bind
+from shard_runtime.rpc.budget import THROTTLE_MS
 from shard_runtime.rpc.status import expected, failure_status
 
 log = structlog.get_logger(__name__)
@@ -265,4 +266,4 @@ def _failure(address: str, method: Method[Any, Any], error: Exception) -> Transp
     if not expected(error):
         log.error("call failed", method=method.path, exc_info=error)
     status, message = failure_status(error)
-    return TransportError(status, address, message)
+    return TransportError(status, address, message, THROTTLE_MS if status is TransportStatus.RESOURCE_EXHAUSTED else 0)

@@ -81,6 +81,8 @@ def _snapshot_message(record: ShareSnapshot) -> pb.ShareSnapshot:
         fence_generation=record.fence_generation,
         fence_state_epoch=record.fence_state_epoch,
         stats=stats_to_message(record.stats),
+        archived_by_limit=record.archived_by_limit,
+        archived_by_reject=record.archived_by_reject,
     )
 
 
@@ -115,6 +117,8 @@ def _snapshot(key: SharePartitionKey, message: pb.ShareSnapshot) -> ShareSnapsho
         fence_generation=message.fence_generation,
         fence_state_epoch=message.fence_state_epoch,
         stats=stats_from_message(message.stats),
+        archived_by_limit=message.archived_by_limit,
+        archived_by_reject=message.archived_by_reject,
     )
 
 

@@ -16,6 +16,7 @@ from kip932.errors import CoordinatorNotAvailableError, FencedError, KafkaError,
 from kip932.ids import SharePartitionKey
 from shard_runtime.clock import Clock
 from shard_runtime.persister.routing import shard_of
+from shard_runtime.rate_log import RateLimitedLog
 from share_coordinator.core.commands import (
     Batch,
     DeleteTopics,
@@ -27,6 +28,7 @@ from share_coordinator.core.commands import (
     StateView,
     WriteState,
 )
+from share_coordinator.core.plausible import ImplausibleError
 from share_coordinator.metrics import CoordinatorMeter
 
 log = structlog.get_logger(__name__)
@@ -82,6 +84,23 @@ class ShardDirectory(Protocol):
         ...
 
 
+class Begun(NamedTuple):
+    """Commands that are with their shards: since when, and for indexes of them the future, or why there is none."""
+
+    commands: Sequence[KeyCommand]
+    started_ms: int
+    parts: Sequence[tuple[list[int], asyncio.Future[object] | KafkaError]]
+
+    def futures(self) -> list[asyncio.Future[object]]:
+        """What shards will answer."""
+        return [result for _, result in self.parts if isinstance(result, asyncio.Future)]
+
+    def leave(self) -> None:
+        """Nothing is rolled back: the records may still land, only nobody waits any more (SC-63)."""
+        for future in self.futures():
+            future.cancel()
+
+
 class Dispatcher:
     """Runs key commands on their shards. `write_timeout_ms` is `share.coordinator.write.timeout.ms`."""
 
@@ -90,6 +109,7 @@ class Dispatcher:
         self._clock = clock
         self._meter = meter
         self._write_timeout_ms = write_timeout_ms
+        self._faults = RateLimitedLog(log)
 
     @property
     def active(self) -> bool:
@@ -104,27 +124,28 @@ class Dispatcher:
         """Who is thought to own the key's shard."""
         return self._directory.owner(shard_of(key, self._directory.shards))
 
-    async def run(self, commands: Sequence[KeyCommand]) -> list[KeyOutcome]:
-        """Run the commands of one request; outcomes in their order. A key may appear twice: then in that order."""
-        started_ms = self._clock.now_ms()
-        parts = [
-            (indexes, self._post(shard, tuple(commands[index] for index in indexes)))
+    def begin(self, commands: Sequence[KeyCommand]) -> Begun:
+        """Hand commands to their shards, now and in this order; `finish` has their outcomes. A key may appear twice."""
+        parts: list[tuple[list[int], asyncio.Future[object] | KafkaError]] = [
+            (indexes, self._post(shard, tuple(commands[index] for index in indexes)) if self.active else _stopped())
             for shard, indexes in self._plan(commands)
         ]
-        outcomes: list[KeyOutcome] = [None] * len(commands)
-        futures = [result for _, result in parts if isinstance(result, asyncio.Future)]
+        return Begun(commands, self._clock.now_ms(), parts)
+
+    async def finish(self, begun: Begun) -> list[KeyOutcome]:
+        """Outcomes of what was begun, in the order of its commands; unconfirmed ones after the time for writes."""
+        outcomes: list[KeyOutcome] = [None] * len(begun.commands)
+        waiting = [future for future in begun.futures() if not future.done()]
         try:
-            waiting = [future for future in futures if not future.done()]
             if waiting:
-                await asyncio.wait(waiting, timeout=self._write_timeout_ms / 1000)
-            for indexes, result in parts:
+                left_ms = max(begun.started_ms + self._write_timeout_ms - self._clock.now_ms(), 0)
+                await asyncio.wait(waiting, timeout=left_ms / 1000)
+            for indexes, result in begun.parts:
                 for index, outcome in zip(indexes, self._collect(result, len(indexes)), strict=True):
                     outcomes[index] = outcome
         finally:
-            # Nothing is rolled back: the records may still land, only nobody waits any more (SC-63).
-            for future in futures:
-                future.cancel()
-        self._report(commands, outcomes, self._clock.now_ms() - started_ms)
+            begun.leave()
+        self._report(begun.commands, outcomes, self._clock.now_ms() - begun.started_ms)
         return outcomes
 
     async def run_one(self, command: KeyCommand, within_ms: int) -> KeyOutcome:
@@ -142,8 +163,12 @@ class Dispatcher:
             except KafkaError as error:
                 outcome = error
             except Exception as error:
-                log.exception(
-                    "a shard failed a request in an unforeseen way", command=type(command).__name__, error=error
+                name = type(command).__name__
+                self._faults.error(
+                    "a shard failed a request in an unforeseen way",
+                    key=(name, type(error)),
+                    command=name,
+                    exc_info=error,
                 )
                 outcome = UnknownServerError()
             finally:
@@ -193,8 +218,8 @@ class Dispatcher:
             return self._directory.host_for(shard).post(commands[0] if len(commands) == 1 else Batch(commands))
         except KafkaError as error:
             return error
-        except Exception:
-            log.exception("a shard could not take a request", shard=shard)
+        except Exception as error:
+            self._faults.error("a shard could not take a request", key=shard, shard=shard, exc_info=error)
             return UnknownServerError()
 
     def _collect(self, result: asyncio.Future[object] | KafkaError, size: int) -> Sequence[KeyOutcome]:
@@ -220,6 +245,21 @@ class Dispatcher:
         fenced = sum(1 for outcome in outcomes if isinstance(outcome, FencedError))
         if fenced:
             self._meter.fenced(fenced)
+        implausible = [outcome for outcome in outcomes if isinstance(outcome, ImplausibleError)]
+        if implausible:
+            self._meter.implausible(len(implausible))
+            name = type(commands[0]).__name__
+            self._faults.error(
+                "a value was refused that no correct node sends",
+                key=(name, ImplausibleError),
+                sums={"keys": len(implausible)},
+                command=name,
+                first=implausible[0].message,
+            )
+
+
+def _stopped() -> CoordinatorNotAvailableError:
+    return CoordinatorNotAvailableError("the share coordinator is not running on this node")
 
 
 def _expire(result: asyncio.Future[object], limit_ms: int) -> None:

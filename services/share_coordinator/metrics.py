@@ -43,6 +43,10 @@ class CoordinatorMeter(Protocol):
         """Keys for which a caller with an old epoch was turned away."""
         ...
 
+    def implausible(self, keys: int) -> None:
+        """Keys for which a value was refused that no correct node sends (CM-82)."""
+        ...
+
 
 class NoMeter:
     """Reports to nobody."""
@@ -54,6 +58,9 @@ class NoMeter:
         """Nothing."""
 
     def fenced(self, keys: int) -> None:
+        """Nothing."""
+
+    def implausible(self, keys: int) -> None:
         """Nothing."""
 
 
@@ -68,6 +75,11 @@ class ShareCoordinatorMetrics:
         )
         self._fenced = Counter(
             "share_coordinator_fenced", "Requests per share-partition refused for an old epoch.", registry=registry
+        )
+        self._implausible = Counter(
+            "share_coordinator_implausible",
+            "Requests per share-partition refused for a value that no correct node sends.",
+            registry=registry,
         )
         self._latency = Histogram(
             "share_coordinator_write_latency_seconds",
@@ -89,6 +101,10 @@ class ShareCoordinatorMetrics:
     def fenced(self, keys: int) -> None:
         """Callers with an old epoch were turned away."""
         self._fenced.inc(keys)
+
+    def implausible(self, keys: int) -> None:
+        """Values were refused that no correct node sends."""
+        self._implausible.inc(keys)
 
 
 class _ShardCollector(Collector):

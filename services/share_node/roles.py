@@ -7,7 +7,7 @@ share coordinator of the same process (P-12).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.compaction import CompactionLimits
-from shard_runtime.host_options import HostOptions
+from shard_runtime.host_options import HostOptions, HostState
 from shard_runtime.metrics import RuntimeMetrics
 from shard_runtime.persister.client import PersisterClient
 from shard_runtime.persister.settings import PersisterSettings
@@ -47,10 +47,15 @@ from shard_runtime.settings import (
     NODE_ROLES,
     READERS_MAX_LAG_MS,
     SHARD_QUEUE_MAX,
+    STORE_REPLICAS,
     Settings,
 )
+from shard_runtime.shard_host import ShardHost
+from shard_runtime.shard_states import shard_states
+from shard_runtime.store_metrics import watch_store
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.role import ShareCoordinator
+from share_node.internal import LogEnds, OlderNodes
 from share_node.process_store import StoreClient
 from share_node.views import LeaderFacts, StateMetadata, effective_group, group_endpoint, shard_owner, state_endpoint
 
@@ -60,7 +65,7 @@ _LEADER: Final = partition_leader_service_pb2.DESCRIPTOR.services_by_name["Parti
 _STATE: Final = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 
 #: Memory that the tail caches of all led partitions share, and the least that each gets (CM-46).
-TAIL_CACHES: Final = TailCaches(total_bytes=256 * 1024 * 1024, least_bytes=1024 * 1024)
+TAIL_CACHES: Final = TailCaches(total_bytes=256 * 1024 * 1024, least_bytes=8 * 1024)
 
 
 class Roles:
@@ -75,6 +80,8 @@ class Roles:
         self._clock = clock
         self._registry = registry
         self._runtime = RuntimeMetrics(registry)
+        watch_store(registry, settings[STORE_REPLICAS], lambda: store.cluster.connected_replicas)
+        store.damage.count(self._runtime.damage_found)
         self._rng = Random()
         self._transport = GrpcTransport()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -84,20 +91,27 @@ class Roles:
         self._groups = self._group_coordinator() if ROLE_GROUP_COORDINATOR in wanted else None
         self._leader = self._partition_leader() if ROLE_PARTITION_LEADER in wanted else None
 
-    def serve(self, server: RpcServer) -> None:
-        """Register services with the server, and shard owners with the node; before either starts."""
+    def serve(self, server: RpcServer, internal: RpcServer) -> None:
+        """Register services with the servers for clients and for nodes (CM-80), and shard owners with the node; before
+        any of them starts."""
         node = self._node
         server.add(_CLUSTER, node.service())
+        internal.add(_CLUSTER, node.lookups_for_nodes())
         if self._state is not None:
             state_hosts = self._state.hosts
-            server.add(_STATE, self._state.service)
+            self._watch(ShardKind.SHARE_STATE, "share_coordinator", state_hosts)
+            internal.add(_STATE, self._state.service)
+            server.add(_STATE, self._state.service, only_while=OlderNodes(node.registry.nodes))
             node.serve(ShardKind.SHARE_STATE, lambda shard: state_hosts[int(shard.name)])
         if self._groups is not None:
             group_hosts = self._groups.hosts
+            self._watch(ShardKind.GROUP, "group_coordinator", group_hosts)
             server.add(_GROUPS, self._groups.service)
             node.serve(ShardKind.GROUP, lambda shard: group_hosts[int(shard.name)])
         if self._leader is not None:
+            self._watch(ShardKind.TOPIC, "partition_leader")
             server.add(_LEADER, self._leader.service)
+            internal.add(_LEADER, LogEnds(self._leader.service))
             node.serve(ShardKind.TOPIC, self._leader.owner)
 
     def start(self) -> None:
@@ -139,6 +153,16 @@ class Roles:
                 self._leader.groups_changed()
         if self._state is not None and deleted:
             self._spawn(self._state.topics_deleted(deleted))
+
+    def _watch(self, kind: ShardKind, service: str, hosts: Sequence[ShardHost[Any, Any]] | None = None) -> None:
+        """Show a role's shards by state, and what waits in their hosts."""
+
+        def states() -> Sequence[HostState]:
+            ownership = self._node.ownership
+            return [] if ownership is None else shard_states(ownership.core, kind)
+
+        waiting = None if hosts is None else lambda: sum(host.waiting for host in hosts)
+        self._runtime.watch_hosts(service, states, waiting)
 
     # ---- building
 
@@ -202,9 +226,12 @@ class Roles:
                 version=lambda: node.metadata.image.version,
                 idle_ms=self._idle_ms,
                 sessions_max=settings[configs.MAX_SHARE_SESSIONS],
-                metrics=PartitionLeaderMetrics(self._registry),
+                metrics=PartitionLeaderMetrics(self._registry, self._runtime.meter("partition_leader")),
                 topic_log=TopicLogSettings(jump_offsets=settings[LOST_TAIL_JUMP]),
                 caches=TAIL_CACHES,
+                operation_timeout_ms=settings[configs.PERSISTER_TIMEOUT_MS],
+                fetch_max_bytes=settings[configs.FETCH_MAX_BYTES],
+                enabled=lambda: node.configs.broker(configs.SHARE_VERSION) >= 1,
             )
         )
 
@@ -222,15 +249,15 @@ class Roles:
     # ---- what roles ask
 
     def _addresses(self) -> list[str]:
-        return [node.address for node in self._node.registry.nodes()]
+        return [node.peer_address for node in self._node.registry.nodes()]
 
     def _state_address(self, index: int) -> str | None:
         owner = shard_owner(self._node, ShardKind.SHARE_STATE, index)
-        return None if owner is None else owner.node.address
+        return None if owner is None else owner.node.peer_address
 
     def _leader_address(self, partition: TopicIdPartition) -> str | None:
         owner = self._node.owners.look(shard_of(partition))
-        return None if owner is None else owner.node.address
+        return None if owner is None else owner.node.peer_address
 
     def _idle_ms(self, group_id: str) -> int:
         """After how long a silent session without a stream ends (PL-524)."""

@@ -9,14 +9,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 import share_node.grpc_library  # noqa: F401 - before anything imports grpc
-from shard_runtime.clock import SystemClock
+from shard_runtime.clock import Clock, SystemClock
 from shard_runtime.logs import configure_logs
 from shard_runtime.record_log import LogError
 from shard_runtime.redis.checks import StoreCheckError
@@ -28,13 +28,19 @@ from shard_runtime.settings import (
     LOG_LEVEL,
     NODE_NAME,
     NODE_ROLES,
+    STORE_URL,
     Settings,
     SettingsError,
     load_settings,
 )
+from shard_runtime.store_url import has_password, masked
 from share_node.data_directory import DataDirectory, DataDirectoryError, NodeIdentity, new_incarnation
 from share_node.process import NodeProcess
-from share_node.process_store import StartError, open_clients, refuse_unusable
+from share_node.process_store import StartError, StoreClient, open_clients, refuse_unusable
+from share_node.ring_search import bounded_searches
+from share_node.waiting import Waiting
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -50,11 +56,14 @@ START_ERRORS: Final = (
 )
 #: Argument of a role process whose standard input is a pipe from its parent: it leaves when that closes.
 WITH_PARENT: Final = "--with-parent"
-#: First words of the lines that a parent reads on a role's standard output: an address follows, or a reason as JSON.
+#: First words of the lines that a parent reads on a role's standard output: the addresses for clients and for nodes
+#: follow, or a reason as JSON.
 READY_WORD: Final = "ready"
 FAILED_WORD: Final = "failed"
 #: How long it may take to leave then: the parent's store goes away too, and a new parent waits for the name.
 PARENT_GONE_GRACE_S: Final = 0.5
+#: Exit status of a command that SIGTERM has ended; of a role process, which a supervisor starts and ends, it is 0.
+TERMINATED: Final = 128 + signal.SIGTERM
 #: The lock of a killed predecessor is free within this time; a living one's is not.
 NAME_WAIT_S: Final = 1.0
 
@@ -77,13 +86,19 @@ def identity(settings: Settings) -> NodeIdentity:
 
 
 class StopSignal:
-    """Set by SIGTERM and SIGINT; a second one ends the process at once."""
+    """Set by SIGTERM and SIGINT; a second one ends the process at once. `number`: the first one's, 0 before."""
 
     def __init__(self) -> None:
         self.received = asyncio.Event()
+        self.number = 0
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    @property
+    def status(self) -> int:
+        """Exit status of a command that serves until it is told to end: 143 after SIGTERM, 0 after Ctrl-C (CT-80)."""
+        return TERMINATED if self.number == signal.SIGTERM else 0
 
     def with_parent(self) -> None:
         """Be set too when the pipe that is standard input closes: the parent is gone, even by SIGKILL."""
@@ -97,10 +112,26 @@ class StopSignal:
 
         loop.add_reader(0, readable)
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: int) -> None:
         if self.received.is_set():
-            os._exit(130)
+            os._exit(128 + number)
+        self.number = number
         self.received.set()
+
+
+async def unless_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """The result of `work`, or None when the process was told to end before: then the work is cancelled."""
+    task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return None
+    finally:
+        task.cancel()
+        stopped.cancel()
 
 
 async def serve(
@@ -110,33 +141,94 @@ async def serve(
     make_cluster: bool = False,
     initialise: bool = False,
     allow: frozenset[str] = frozenset(),
-    on_ready: Callable[[str], None] = lambda address: None,
+    on_ready: Callable[[str, str], None] = lambda address, internal: None,
+    waits: bool = False,
 ) -> str:
-    """Run one process; returns when it has stopped: "" after `stop`, else why. Raises one of START_ERRORS."""
+    """Run one process; returns when it has stopped: "" after `stop`, else why. Raises one of START_ERRORS.
+
+    `waits`: what others may still bring, a store or a cluster in it, is waited for instead of raised (CM-130).
+    `on_ready` is told the addresses for clients and for nodes.
+    """
     refuse_unusable(settings)
     clock = SystemClock()
-    me = identity(settings)
-    try:
-        store = await open_clients(settings, clock, make_cluster=make_cluster, initialise=initialise, allow=allow)
-    except BaseException:
-        me.release()
-        raise
-    process = NodeProcess(settings, me, store, clock)
+
+    async def opened() -> StoreClient:
+        return await open_clients(settings, clock, make_cluster=make_cluster, initialise=initialise, allow=allow)
+
+    started = await (_start_waiting if waits else _start)(settings, stop, clock, opened)
+    if started is None:
+        return ""
+    process, address = started
     loop = asyncio.get_running_loop()
     ended = loop.create_task(_first(stop, process.ended))
     try:
-        address = await process.start()
         ready = loop.create_task(process.wait_ready())
         await asyncio.wait([ended, ready], return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()
-            on_ready(address)
+            on_ready(address, process.internal_address)
             await ended
         ready.cancel()
         return process.ended.result() if process.ended.done() else ""
     finally:
         ended.cancel()
         await process.stop()
+
+
+Started = tuple[NodeProcess, str]
+Opened = Callable[[], Awaitable[StoreClient]]
+
+
+async def _start(settings: Settings, stop: asyncio.Event, clock: Clock, opened: Opened) -> Started | None:
+    """The process and its address; None when told to stop before its store was open.
+
+    Raises one of START_ERRORS at the first thing that is missing.
+    """
+    me = identity(settings)
+    try:
+        store = await unless_stopped(stop, opened())
+    except BaseException:
+        me.release()
+        raise
+    if store is None:
+        me.release()
+        return None
+    return await _join(settings, me, store, clock)
+
+
+async def _start_waiting(settings: Settings, stop: asyncio.Event, clock: Clock, opened: Opened) -> Started | None:
+    """As `_start`, but what may come is waited for; None when told to stop meanwhile."""
+    waiting = Waiting(settings, stop)
+    me: NodeIdentity | None = None
+    try:
+        while not stop.is_set():
+            me = me or identity(settings)
+            try:
+                store = await waiting.attempt(opened())
+                if store is None:
+                    break
+                await waiting.port.close()
+                mine, me = me, None  # from here on it is the process's to give up, with the store
+                started = await _join(settings, mine, store, clock)
+            except START_ERRORS as error:
+                await waiting.after(error)
+            else:
+                waiting.over()
+                return started
+        return None
+    finally:
+        await waiting.port.close()
+        if me is not None:
+            me.release()
+
+
+async def _join(settings: Settings, me: NodeIdentity, store: StoreClient, clock: Clock) -> Started:
+    process = NodeProcess(settings, me, store, clock)
+    try:
+        return process, await process.start()
+    except BaseException:
+        await process.stop()
+        raise
 
 
 async def _first(stop: asyncio.Event, ended: asyncio.Future[str]) -> None:
@@ -152,7 +244,7 @@ def run(main: Callable[[], object]) -> None:
         import uvloop  # noqa: PLC0415 - an extra: used when it is there, needed by nothing
 
         loop_factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner, bounded_searches(runner.get_loop()):
         runner.run(main())  # type: ignore[arg-type]
 
 
@@ -162,9 +254,18 @@ def flag_settings(arguments: Sequence[str], environ: Mapping[str, str], roles: s
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not equals:
-            raise SettingsError(f"argument {argument!r} is not name=value, as in listen.port=7932")
+            raise SettingsError(f"argument {masked(argument)!r} is not name=value, as in listen.port=7932")
         flags[name] = value
     return load_settings(flags, environ)
+
+
+def warn_of_shown_password(url: str, instead: str) -> None:
+    """Say so when a store's URL was given as an argument and holds a password."""
+    if has_password(url):
+        log.warning(
+            "the store's password stands in this process's arguments, which everybody on this machine can read",
+            instead=instead,
+        )
 
 
 def main(role: str, arguments: Sequence[str]) -> int:
@@ -173,14 +274,16 @@ def main(role: str, arguments: Sequence[str]) -> int:
         print(f"python -m {role} NAME=VALUE …, at least store.url=redis://HOST:PORT; see docs/reference/settings.md")
         return 0
     with_parent = WITH_PARENT in arguments
+    shown = [word for word in arguments if word.startswith(f"{STORE_URL.name}=")]
     try:
         settings = flag_settings([word for word in arguments if word != WITH_PARENT], os.environ, role)
     except SettingsError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        _tell_person(str(error))
         return 1
     configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
+    warn_of_shown_password(" ".join(shown), f"give the URL as {STORE_URL.environment}, or in the settings file")
     status = 1
-    tell = _tell_parent if with_parent else _tell_person
+    tell = _tell_parent if with_parent else _tell_log if settings[LOG_FORMAT] == "json" else _tell_person
 
     async def body() -> None:
         nonlocal status
@@ -188,7 +291,9 @@ def main(role: str, arguments: Sequence[str]) -> int:
         if with_parent:
             stop.with_parent()
         try:
-            reason = await serve(settings, stop.received, on_ready=_announce)
+            # A parent tells a person what is missing; a role by itself waits for it (CM-130).
+            announce = _announce_both if with_parent else _announce
+            reason = await serve(settings, stop.received, on_ready=announce, waits=not with_parent)
         except START_ERRORS as error:
             tell(str(error))
         else:
@@ -200,14 +305,23 @@ def main(role: str, arguments: Sequence[str]) -> int:
     return status
 
 
-def _announce(address: str) -> None:
+def _announce(address: str, _internal: str) -> None:
     print(f"{READY_WORD} {address}", flush=True)
 
 
+def _announce_both(address: str, internal: str) -> None:
+    print(f"{READY_WORD} {address} {internal}", flush=True)
+
+
 def _tell_person(reason: str) -> None:
-    print(f"Error: {reason}", file=sys.stderr)
+    print(f"Error: {masked(reason)}", file=sys.stderr)
+
+
+def _tell_log(reason: str) -> None:
+    """Whoever asked for JSON reads it with a program: every line is JSON, the last one too."""
+    log.error("this process cannot start, or go on", why=masked(reason))
 
 
 def _tell_parent(reason: str) -> None:
     """The parent says it, once, after whatever else its children write."""
-    print(f"{FAILED_WORD} {json.dumps(reason)}", flush=True)
+    print(f"{FAILED_WORD} {json.dumps(masked(reason))}", flush=True)

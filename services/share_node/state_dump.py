@@ -5,24 +5,31 @@ Entries of types or fields that this build does not know are shown as what they 
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError, Message
 
+from kip932.ids import topic_id_text
 from kip932.records.v1 import group_log_pb2, owner_log_pb2, share_state_log_pb2, topic_log_pb2
 from shard_runtime.clock import SystemClock
+from shard_runtime.damage import DamageNotes
 from shard_runtime.record_log import CLAIM_TYPE, NOOP_TYPE, STREAM_START, Entry, LogError, ShardId, ShardKind
 from shard_runtime.redis.connection import StoreSettings
 from shard_runtime.redis.log import StoreRecordLog
 from shard_runtime.redis.topology import open_store
+from shard_runtime.store_url import masked
 from share_node.serve import run
+from share_node.store_option import password_option, url_with_password
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _PAGE: Final = 500
 _MESSAGES: Final[dict[str, type[Message]]] = {
@@ -55,6 +62,7 @@ def embedded_url(data: Path) -> str:
 def describe(stream: str, entry: Entry, kind: ShardKind) -> dict[str, object]:
     """One entry as plain values."""
     message: Message
+    record: object
     if entry.kind == CLAIM_TYPE:
         message = owner_log_pb2.ClaimEntry()
     elif entry.kind == NOOP_TYPE:
@@ -65,15 +73,28 @@ def describe(stream: str, entry: Entry, kind: ShardKind) -> dict[str, object]:
         message = _MESSAGES[kind.value]()
     try:
         message.ParseFromString(entry.record)
-        record: object = MessageToDict(message, preserving_proto_field_name=True)
+        record = _with_topic_ids(MessageToDict(message, preserving_proto_field_name=True))
     except DecodeError as error:
         record = {"undecodable": str(error), "bytes": entry.record.hex()}
-    return {"stream": stream, "id": str(entry.id), "type": entry.kind, "record": record}
+    shown: dict[str, object] = {"stream": stream, "id": str(entry.id), "type": entry.kind, "record": record}
+    return shown | {"damaged": entry.damage} if entry.damage else shown
+
+
+def _with_topic_ids(value: object) -> object:
+    """Topic ids as everything else prints them; protobuf's JSON has another base64 for bytes."""
+    if isinstance(value, list):
+        return [_with_topic_ids(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: topic_id_text(base64.b64decode(each)) if name == "topic_id" else _with_topic_ids(each)
+        for name, each in value.items()
+    }
 
 
 async def entries(url: str, shard: ShardId) -> AsyncIterator[dict[str, object]]:
     """Every entry of a shard's streams, oldest first. Raises LogError, ValueError."""
-    log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock())
+    log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
     try:
         for stream in shard.streams:
             after = STREAM_START
@@ -87,16 +108,37 @@ async def entries(url: str, shard: ShardId) -> AsyncIterator[dict[str, object]]:
 
 @click.group()
 def state() -> None:
-    """Look at what is stored."""
+    """Look at what is stored, and settle what is damaged."""
+
+
+def which_store(command: Command) -> Command:
+    """The options that say which store is meant."""
+    data = click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        help="Or the data directory of a running `sharegroups up`.",
+    )
+    with_store: Command = click.option("--store", metavar="URL", help="The store.")(password_option(data(command)))
+    return with_store
+
+
+def url_of(store: str | None, password_env: str, data: Path | None) -> str:
+    """The store that these options mean. Raises UsageError, ClickException."""
+    if (store is None) == (data is None):
+        raise click.UsageError("give either --store URL or --data DIR")
+    return embedded_url(data) if data is not None else url_with_password(store, password_env)
+
+
+def shard_of(kind: str, name: str) -> ShardId:
+    """The shard that is named. Raises UsageError."""
+    form, words = _SHARD_NAMES[kind]
+    if not form.fullmatch(name):
+        raise click.UsageError(f"--shard is {name!r}; expected {words} for the kind {kind}")
+    return ShardId(ShardKind(kind), name)
 
 
 @state.command()
-@click.option("--store", metavar="URL", help="The store.")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    help="Or the data directory of a running `sharegroups up`.",
-)
+@which_store
 @click.option("--kind", type=click.Choice(sorted(_MESSAGES)), required=True,
               help="gc: group log, sgs: share-partition state, tp: topic log.")  # fmt: skip
 @click.option(
@@ -105,15 +147,9 @@ def state() -> None:
     metavar="NAME",
     help="A number for gc and sgs; TOPIC_ID:PARTITION for tp.",
 )
-def dump(store: str | None, data: Path | None, kind: str, shard: str) -> None:
+def dump(store: str | None, password_env: str, data: Path | None, kind: str, shard: str) -> None:
     """Print the entries of one shard, one JSON document a line, oldest first."""
-    if (store is None) == (data is None):
-        raise click.UsageError("give either --store URL or --data DIR")
-    form, words = _SHARD_NAMES[kind]
-    if not form.fullmatch(shard):
-        raise click.UsageError(f"--shard is {shard!r}; expected {words} for the kind {kind}")
-    url = store or embedded_url(data or Path())
-    which = ShardId(ShardKind(kind), shard)
+    url, which = url_of(store, password_env, data), shard_of(kind, shard)
     failed: list[str] = []
     found = 0
 
@@ -130,5 +166,5 @@ def dump(store: str | None, data: Path | None, kind: str, shard: str) -> None:
     if not found and not failed:
         click.echo(f"Nothing lies in {' or '.join(which.streams)}.", err=True)
     if failed:
-        click.echo(f"Error: {failed[0]}", err=True)
+        click.echo(f"Error: {masked(failed[0])}", err=True)
         sys.exit(1)

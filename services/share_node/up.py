@@ -7,8 +7,9 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -18,26 +19,37 @@ from shard_runtime.logs import configure_logs
 from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.settings import (
     DATA_DIR,
+    FILE_VARIABLE,
+    INTERNAL_LISTEN_HOST,
+    INTERNAL_LISTEN_PORT,
     LISTEN_HOST,
     LISTEN_PORT,
     LOG_FORMAT,
     LOG_LEVEL,
+    METRICS_PORT,
     NODE_NAME,
+    NODE_SETTINGS,
     STORE_FSYNC_ALWAYS,
     STORE_URL,
+    STORE_WHOLE_HISTORIES,
     Settings,
     load_settings,
 )
+from shard_runtime.store_url import without_password
 from share_node.children import RoleProcess
 from share_node.data_directory import DataDirectory
 from share_node.embedded_store import EmbeddedStore
 from share_node.process_store import StartError, open_clients, refuse_unusable
-from share_node.serve import StopSignal, serve
+from share_node.serve import serve, unless_stopped, warn_of_shown_password
 
 log = structlog.get_logger(__name__)
 
 #: The group coordinator has the port that people are told; any node would do.
 ROLE_ORDER = (ROLE_GROUP_COORDINATOR, ROLE_SHARE_COORDINATOR, ROLE_PARTITION_LEADER)
+
+
+#: All its processes run on this machine, whoever may call them from elsewhere (CM-80).
+LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +66,13 @@ class UpOptions:
     allow: frozenset[str] = frozenset()
     config: Path | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    shown: str = ""
+    """The store's URL as it stands in this process's arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What is said once everything is served. `store_pid` is 0 for a store of the user's."""
+    """What is said once everything is served. `store_pid` is 0 for a store of the user's; `store` has no password."""
 
     bootstrap: str
     data: str
@@ -72,14 +86,14 @@ class Ready:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
 
-async def up(options: UpOptions, on_ready: Callable[[Ready], None]) -> str:
-    """Run until a signal; "" then, else why it ended. Raises one of START_ERRORS or EmbeddedStoreError."""
+async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
+    """Run until `stop` is set; "" then, else why it ended. Raises one of START_ERRORS or EmbeddedStoreError."""
     began = time.monotonic()
     # Before anything is made: a wrong setting must not leave a data directory, or a store that was started for nothing.
     settings = load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config)
     refuse_unusable(settings)
     configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
-    stop = StopSignal().received
+    warn_of_shown_password(options.shown, "give --store without it, and the variable that holds it by --password-env")
     directory = DataDirectory(options.data)
     lock = directory.lock("up")
     lock.acquire(f"process {os.getpid()} (sharegroups up)", 1.0)
@@ -88,7 +102,12 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None]) -> str:
     try:
         if options.store is None:
             store = EmbeddedStore(directory, options.fsync, lambda: log.warning("the embedded store was started again"))
-            await store.start()
+            await unless_stopped(stop, store.start())
+            if stop.is_set():
+                return ""
+            # The settings that a user gives win over what is found out here, as over all that `up` sets.
+            whole = {STORE_WHOLE_HISTORIES.name: ",".join(store.whole)}
+            options = replace(options, settings=whole | options.settings)
             store.failed.add_done_callback(lambda future: None if future.cancelled() else stop.set())
             if options.fsync != "always":
                 log.warning("fsync everysec: a killed store may lose up to two seconds of acknowledged writes")
@@ -97,7 +116,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None]) -> str:
         def ready(bootstrap: str, pids: dict[str, int]) -> None:
             elapsed = int((time.monotonic() - began) * 1000)
             pid = store.pid if store is not None else 0
-            on_ready(Ready(bootstrap, str(directory.path), url or "", pid, pids, elapsed))
+            on_ready(Ready(bootstrap, str(directory.path), without_password(url or ""), pid, pids, elapsed))
 
         run = _in_processes if options.processes else _in_one
         failed = await run(options, directory, url or "", stop, ready)
@@ -122,7 +141,7 @@ async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: 
         make_cluster=_may_make(options),
         initialise=options.initialise,
         allow=options.allow,
-        on_ready=lambda address: ready(address, {"node": os.getpid()}),
+        on_ready=lambda address, _: ready(address, {"node": os.getpid()}),
     )
 
 
@@ -132,13 +151,16 @@ async def _in_processes(
     flags = _flags(options, directory.path, url)
     settings = load_settings(flags, os.environ, options.config)
     _say_offset_reset(settings)
-    store = await open_clients(
+    opening = open_clients(
         settings,
         SystemClock(),
         make_cluster=_may_make(options),
         initialise=options.initialise,
         allow=options.allow,
     )
+    store = await unless_stopped(stop, opening)
+    if store is None:
+        return ""
     await store.close()
     failures: list[str] = []
 
@@ -146,7 +168,11 @@ async def _in_processes(
         failures.append(reason)
         stop.set()
 
-    children = [RoleProcess(role, _child_arguments(flags, role, role == ROLE_ORDER[0]), failed) for role in ROLE_ORDER]
+    hidden = _child_environment(flags, options.config)
+    children = [
+        RoleProcess(role, _child_arguments(flags | _metrics_flag(settings, place), role, not place), failed, hidden)
+        for place, role in enumerate(ROLE_ORDER)
+    ]
     stopping = asyncio.ensure_future(_wait(stop))
     try:
         for child in children:
@@ -174,11 +200,27 @@ async def _wait(stop: asyncio.Event) -> list[str]:
     return []
 
 
+def _metrics_flag(settings: Settings, place: int) -> dict[str, str]:
+    """A port of its own for the role at this place in ROLE_ORDER, where one is given for all."""
+    port = settings[METRICS_PORT]
+    return {METRICS_PORT.name: str(port + place)} if port > 0 else {}
+
+
 def _child_arguments(flags: dict[str, str], role: str, keeps_port: bool) -> list[str]:
     own = {**flags, NODE_NAME.name: role}
     if not keeps_port:
-        own[LISTEN_PORT.name] = "0"
-    return [f"{name}={value}" for name, value in own.items()]
+        own[LISTEN_PORT.name] = own[INTERNAL_LISTEN_PORT.name] = "0"
+    return [f"{name}={value}" for name, value in own.items() if not _is_hidden(name)]
+
+
+def _child_environment(flags: dict[str, str], config: Path | None) -> dict[str, str]:
+    """What does not stand in a process list, and where the settings file is."""
+    hidden = {NODE_SETTINGS[name].environment: value for name, value in flags.items() if _is_hidden(name)}
+    return hidden | ({FILE_VARIABLE: str(config)} if config is not None else {})
+
+
+def _is_hidden(name: str) -> bool:
+    return name in NODE_SETTINGS and NODE_SETTINGS[name].sensitive
 
 
 def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
@@ -188,6 +230,7 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
         NODE_NAME.name: "up",
         LISTEN_HOST.name: options.host,
         LISTEN_PORT.name: str(options.port),
+        INTERNAL_LISTEN_HOST.name: LOOPBACK,
         DATA_DIR.name: str(data),
         STORE_URL.name: url,
         STORE_FSYNC_ALWAYS.name: "true" if always else "false",

@@ -45,6 +45,11 @@ class LeaderFacts:
         found = self._node.metadata.image.by_id.get(topic_id)
         return None if found is None else found.partitions
 
+    def name(self, topic_id: bytes) -> str:
+        """The topic's name."""
+        found = self._node.metadata.image.by_id.get(topic_id)
+        return "" if found is None else found.name
+
     def max_message_bytes(self, topic_id: bytes) -> int:
         """`max.message.bytes`."""
         return self._node.configs.topic(self._name(topic_id), configs.MAX_MESSAGE_BYTES)
@@ -81,10 +86,10 @@ def group_endpoint(owner: Owner | None) -> GroupEndpoint | None:
 
 
 def state_endpoint(owner: Owner | None) -> StateEndpoint | None:
-    """An owner as the share coordinator names it."""
+    """An owner as the share coordinator names it, to other nodes only (CM-80)."""
     if owner is None:
         return None
-    where = endpoint(owner.node.address)
+    where = endpoint(owner.node.peer_address)
     return StateEndpoint(owner.node.node_id, where.host, where.port)
 
 

@@ -35,6 +35,7 @@ class Hand:
                 "group.id": group,
                 "client.id": name,
                 "share.acknowledgement.mode": "explicit",
+                "share.acquire.mode": "batch_optimized",
                 "request.timeout.ms": REQUEST_TIMEOUT_MS,
                 "default.api.timeout.ms": 15_000,
             },

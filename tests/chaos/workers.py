@@ -196,6 +196,7 @@ class ConsumerWorker:
                 "group.id": options.group,
                 "client.id": options.name,
                 "share.acknowledgement.mode": "explicit",
+                "share.acquire.mode": "batch_optimized",  # several records at a time from the first poll on
                 "max.poll.records": 20,
                 "request.timeout.ms": REQUEST_TIMEOUT_MS,
                 "default.api.timeout.ms": 5_000,

@@ -83,10 +83,10 @@ async def test_a_metadata_version_is_written_once(world: World) -> None:
     assert not await store.append_metadata(1, b"other", NO_ENTRY)
     assert await store.append_metadata(1, b"one", NO_ENTRY)  # the same change, repeated
     assert await store.append_metadata(2, b"two", ONE)
-    assert await store.read_metadata(0, 10) == [(1, b"one"), (2, b"two")]
-    assert await store.read_metadata(1, 10) == [(2, b"two")]
+    assert await store.read_metadata(0, 10) == [(1, b"one", ""), (2, b"two", "")]
+    assert await store.read_metadata(1, 10) == [(2, b"two", "")]
     await store.trim_metadata(2)
-    assert await store.read_metadata(0, 10) == [(2, b"two")]
+    assert await store.read_metadata(0, 10) == [(2, b"two", "")]
 
 
 @pytest.mark.rule("CM-20", "SR-9")
@@ -96,7 +96,7 @@ async def test_a_metadata_change_whose_reply_was_lost_is_in_the_log_once(world: 
     fault = await world.store.order("a", scripts.METADATA_APPEND.digest, kind)
     assert await store.append_metadata(1, b"one", NO_ENTRY)
     assert fault.struck.is_set()
-    assert await store.read_metadata(0, 10) == [(1, b"one")]
+    assert await store.read_metadata(0, 10) == [(1, b"one", "")]
 
 
 @pytest.mark.rule("CM-20")
@@ -107,12 +107,12 @@ async def test_a_metadata_version_is_written_only_right_behind_the_one_before(wo
     assert await store.append_metadata(1, b"one", NO_ENTRY)
     assert not await store.append_metadata(2, b"two", NO_ENTRY)
     assert not await store.append_metadata(3, b"three", TWO)  # as when a fail-over has lost the second
-    assert await store.read_metadata(0, 10) == [(1, b"one")]
+    assert await store.read_metadata(0, 10) == [(1, b"one", "")]
     assert await store.append_metadata(2, b"two", ONE)
     assert await store.append_metadata(3, b"three", TWO)
     await store.trim_metadata(3)
     assert await store.append_metadata(4, b"four", metadata_digest(b"three"))
-    assert await store.read_metadata(0, 10) == [(3, b"three"), (4, b"four")]
+    assert await store.read_metadata(0, 10) == [(3, b"three", ""), (4, b"four", "")]
 
 
 @pytest.mark.rule("CM-20", "SR-22")
@@ -127,7 +127,7 @@ async def test_a_metadata_version_is_not_written_behind_another_entry_of_the_ver
     await replicated.store.fail_over()
     assert await in_time(partial(b.append_metadata, 2, b"other", ONE))
     assert not await in_time(partial(a.append_metadata, 3, b"three", TWO))
-    assert await in_time(partial(b.read_metadata, 0, 10)) == [(1, b"one"), (2, b"other")]
+    assert await in_time(partial(b.read_metadata, 0, 10)) == [(1, b"one", ""), (2, b"other", "")]
     assert await b.append_metadata(3, b"three", metadata_digest(b"other"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -119,7 +119,7 @@ async def test_a_renewal_whose_reply_was_lost_is_repeated(world: World) -> None:
 async def test_many_leases_are_renewed_in_one_call_with_answers_in_order(world: World) -> None:
     a = await world.process("a")
     group, other = await a.claim(GROUP), await a.claim(OTHER)
-    wrong = replace(a.renewal(group.epoch + 1, GROUP))
+    wrong = a.renewal(group.epoch + 1, GROUP)
     answers = await a.log.renew([a.renewal(group.epoch, GROUP), wrong, a.renewal(other.epoch, OTHER)])
     assert [answer.ok for answer in answers if answer is not None] == [True, False, True]
 
@@ -315,3 +315,16 @@ async def test_a_log_does_not_open_on_the_store_of_another_cluster(world: World)
     await world.store.raw(("SET", "{meta}:cluster", "another"))
     with pytest.raises(LogError, match="another"):
         await world.process("b", call_ms=1_000)
+
+
+@pytest.mark.rule("CM-104")
+@pytest.mark.parametrize(("named", "lossy"), [(True, False), (False, True)])
+async def test_a_tail_of_a_history_that_ended_well_is_whole(world: World, named: bool, lossy: bool) -> None:
+    one = await world.process()
+    first = await one.claim(lossless=False, durable=False, waited=True)
+    assert await one.log.release(GROUP, one.incarnation, first.epoch)
+    two = await world.process("b")
+    await world.store.restart()
+    whole = ("0" * 40, first.history) if named else ("0" * 40,)
+    second = await in_time(partial(two.claim, lossless=False, durable=False, waited=True, whole=whole))
+    assert (second.history != first.history, second.lossy) == (True, lossy)

@@ -207,7 +207,7 @@ async def test_a_metadata_change_follows_its_node(world: World, nodes: ClusterNo
     assert await store.append_metadata(1, b"one", NO_ENTRY)
     await (nodes.hand_over([nodes.pair_of(META_LOG)]) if planned else nodes.crash(nodes.pair_of(META_LOG)))
     assert await store.append_metadata(2, b"two", metadata_digest(b"one"))
-    assert await store.read_metadata(0, 10) == [(1, b"one"), (2, b"two")]
+    assert await store.read_metadata(0, 10) == [(1, b"one", ""), (2, b"two", "")]
 
 
 @pytest.mark.rule("CM-4")

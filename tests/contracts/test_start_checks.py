@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from shard_runtime.clock import SystemClock
 from shard_runtime.redis.checks import StoreCheckError, check_store
-from shard_runtime.redis.connection import ConnectionLostError
+from shard_runtime.redis.connection import ConnectionLostError, ErrorReply
 from shard_runtime.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store
 from shard_runtime.settings import load_settings
 from share_node.cluster_init import init_cluster
@@ -200,7 +201,7 @@ def test_a_url_that_cannot_be_is_named_with_what_to_try(text: str, advice: str) 
     assert advice in str(refused.value)
 
 
-@pytest.mark.rule("CM-61")
+@pytest.mark.rule("CM-61a")
 @pytest.mark.parametrize(
     "text",
     ["http://h", "redis+other://u:secret@h", "redis+sentinel://u:secret@h:1", "u:secret@h:1", "redis://:secret@h:x"],
@@ -209,3 +210,39 @@ def test_a_bad_url_is_refused_without_showing_its_secret(text: str) -> None:
     with pytest.raises(ValueError, match="store URL") as refused:
         open_store(text)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.asyncio
+async def test_a_store_that_loads_is_waited_for() -> None:
+    """It answers INFO meanwhile, and everything else with LOADING; before, that ended `up` at once as a wiped store."""
+    server = Server("--key-load-delay", "0")
+    try:
+        await server.start()
+        await server.run(("SET", "{meta}:cluster", "c1"), *[("SET", f"k{number}", "v") for number in range(2_000)])
+        await server.run(("BGREWRITEAOF",))
+        for _ in range(BOUND_S * 100):
+            info = (await server.run(("INFO", "persistence")))[0].decode()
+            if "aof_rewrite_in_progress:0" in info and "aof_rewrite_scheduled:0" in info:
+                break
+            await asyncio.sleep(0.01)
+        server.stop()
+        slowly = ("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
+        loading = Server(*slowly)  # 1 ms for each key
+        loading.folder, loading.port = server.folder, server.port
+        launched = asyncio.create_task(loading.start())
+        with capture_logs() as lines:
+            assert await check_store(open_store(url(loading)), "c1", 0) == []
+        await launched
+        assert [line["event"] for line in lines].count("waiting: the store loads its data") >= 1
+        loading.stop()
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder, ignore_errors=True)
+
+
+def test_a_full_disk_is_named() -> None:
+    """Valkey says neither which disk nor what to do."""
+    said = str(ErrorReply("MISCONF", "Errors writing to the AOF file: No space left on device"))
+    assert "CONFIG GET dir" in said
+    assert "Make room" in said
+    assert str(ErrorReply("OOM", "command not allowed")) == "OOM command not allowed"

@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,9 @@ from typing import Any, Self
 
 #: Bound of every wait for a process; far above what it takes, so that a slow machine does not fail a test.
 BOUND_S = 60
+
+#: Exit status of a command in good order after SIGTERM, which `stop` sends (CT-80); of a role process it is 0.
+TERMINATED = 143
 
 #: Defaults, with minimums low enough for a test to shorten the times of its own group.
 QUICK = {
@@ -111,7 +115,9 @@ class Cluster:
 
     def __init__(self, settings: Mapping[str, str] = QUICK, *options: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
-        self._settings = dict(settings)
+        #: Where the node serves other nodes (CM-80).
+        self.internal = f"127.0.0.1:{free_port()}"
+        self._settings = {"internal.listen.port": self.internal.rpartition(":")[2], **settings}
         self._options = options
         self._others: list[StartedProcess] = []
         try:
@@ -148,7 +154,13 @@ class Cluster:
 
     def add_leader(self, name: str) -> str:
         """One more partition leader on the same store; its address."""
-        settings = {**self._settings, "node.name": name, "store.url": self.store_url, "store.fsync.always": "true"}
+        settings = {
+            **self._settings,
+            "internal.listen.port": "0",
+            "node.name": name,
+            "store.url": self.store_url,
+            "store.fsync.always": "true",
+        }
         words = [f"{key}={value}" for key, value in settings.items()]
         process = StartedProcess(["partition_leader", *words], self.folder)
         word, _, address = process.first_line().strip().partition(" ")
@@ -192,6 +204,13 @@ def up_words(data: Path, settings: Mapping[str, str] | None = None, *options: st
     for name, value in (settings or {}).items():
         words += ["--set", f"{name}={value}"]
     return [*words, *options]
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on at present."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
 
 
 def unique(word: str) -> str:

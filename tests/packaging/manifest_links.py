@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from .manifest_rules import rule_faults
 from .manifests import (
     GIVEN_SECRETS,
     KUBERNETES,
     Doc,
     containers_of,
+    init_faults,
     name_of,
     of_kind,
     probe_faults,
@@ -94,10 +96,11 @@ def _companion_faults(doc: Doc, docs: list[Doc]) -> Iterator[str]:
 def reference_faults(docs: list[Doc]) -> list[str]:
     """Config maps, secrets and claims that are neither here nor made by others; documents in other namespaces."""
     here = {(doc["kind"], doc["metadata"]["name"]) for doc in docs}
-    here |= {("PersistentVolumeClaim", name) for name in _claims(docs)}
+    here |= {("PersistentVolumeClaim", name) for name in claims_of(docs)}
     here |= {("Secret", name) for name in GIVEN_SECRETS}
-    (namespace,) = [doc["metadata"]["name"] for doc in of_kind(docs, "Namespace")]
-    found = []
+    namespace = next(doc["metadata"]["namespace"] for doc in workloads(docs))
+    found = [f"{name_of(doc)}: the pods are in {namespace}" for doc in of_kind(docs, "Namespace")
+             if doc["metadata"]["name"] != namespace]  # fmt: skip
     for doc in workloads(docs):
         for kind, name in _references(template_of(doc)):
             if (kind, name) not in here:
@@ -108,7 +111,7 @@ def reference_faults(docs: list[Doc]) -> list[str]:
     return found
 
 
-def _claims(docs: list[Doc]) -> Iterator[str]:
+def claims_of(docs: list[Doc]) -> Iterator[str]:
     """The claims that sets make for their pods."""
     for doc in of_kind(docs, "StatefulSet"):
         for claim in doc["spec"].get("volumeClaimTemplates", []):
@@ -184,9 +187,11 @@ def faults_of(docs: list[Doc], *, by_digest: bool) -> list[str]:
         *schema_faults(docs),
         *settings_faults(docs),
         *probe_faults(docs),
+        *init_faults(docs),
         *security_faults(docs),
         *selector_faults(docs),
         *reference_faults(docs),
         *network_faults(docs),
         *image_faults(docs, by_digest=by_digest),
+        *rule_faults(docs),
     ]

@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import kubernetes_validate
 import pytest
 import yaml
 
 from shard_runtime.placement import ROLES
-from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
+from shard_runtime.rpc.server import LIVENESS, READINESS
 from shard_runtime.settings import (
     ADVERTISED_HOST,
     DATA_DIR,
@@ -35,6 +36,7 @@ from shard_runtime.settings import (
     SettingsError,
     load_settings,
 )
+from share_node.cluster_init import WAIT_S, init
 
 KUBERNETES: Final = Path(__file__).resolve().parent.parent.parent / "deploy" / "kubernetes"
 #: The oldest release the manifests promise to work with, and the newest whose schemas the validator brings.
@@ -44,7 +46,8 @@ CUSTOM_KINDS: Final = frozenset({"PodMonitor", "PrometheusRule", "ScaledObject"}
 #: Secrets that whoever applies the production overlay makes.
 GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-tls", "sharegroups-pipeline-store"})
 ROLE_LABEL: Final = "sharegroups/role"
-PROBES: Final = {"startupProbe": STARTUP, "livenessProbe": LIVENESS, "readinessProbe": READINESS}
+#: The startup probe asks whether the process answers: one that waits for its store must not be ended (CM-130).
+PROBES: Final = {"startupProbe": LIVENESS, "livenessProbe": LIVENESS, "readinessProbe": READINESS}
 #: Beyond preStop and drain, for handing the shards over.
 RELEASE_S: Final = 10
 
@@ -74,6 +77,11 @@ def render(overlay: str) -> list[Doc]:
 def render_folder(folder: Path) -> list[Doc]:
     """The documents of any kustomization, fresh ones on every call; the test skips where kubectl is missing."""
     return copy.deepcopy(_rendered(folder))
+
+
+def render_monitoring() -> list[Doc]:
+    """What is applied beside production where the Prometheus operator runs."""
+    return render_folder(KUBERNETES / "monitoring")
 
 
 def name_of(doc: Doc) -> str:
@@ -180,7 +188,7 @@ def _role_faults(doc: Doc, container: Doc, settings: Settings) -> Iterator[str]:
     if ports.get("metrics") != settings[METRICS_PORT]:
         yield f"port metrics is {ports.get('metrics')}, and {METRICS_PORT.name} is {settings[METRICS_PORT]}"
     for host in (LISTEN_HOST, METRICS_HOST):
-        if settings[host] != "0.0.0.0":
+        if settings[host] not in {"0.0.0.0", "::"}:
             yield f"{host.name} is {settings[host]}, where nobody reaches it"
     reached = f"pod-0.{doc['spec']['serviceName']}.{doc['metadata']['namespace']}.svc"
     if settings[ADVERTISED_HOST] != reached:
@@ -210,6 +218,27 @@ def probe_faults(docs: list[Doc]) -> list[str]:
     for doc in role_sets(docs):
         if not any(port["name"] == "grpc" for port in next(_roles_of(doc))["ports"]):
             found.append(f"{name_of(doc)}: it has no port grpc")
+    return found
+
+
+def init_faults(docs: list[Doc]) -> list[str]:
+    """Jobs and init containers that make the cluster: words that `sharegroups init` refuses, or a wait for the store
+    that ends before the store had its time, or after the job's own time."""
+    found = []
+    for doc in workloads(docs):
+        for container in containers_of(doc):
+            if container.get("command", [])[:2] != ["sharegroups", "init"]:
+                continue
+            try:
+                wait_s = init.make_context("init", list(container["command"][2:])).params["wait_s"]
+            except click.ClickException as error:
+                found.append(f"{name_of(doc)}: init refuses its words: {error.message}")
+                continue
+            bound_s = doc["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] if doc["kind"] == "CronJob" else None
+            if wait_s <= WAIT_S or (bound_s is not None and wait_s >= bound_s):
+                found.append(
+                    f"{name_of(doc)}: init waits {wait_s} s for the store, and may take {bound_s or 'for ever'}"
+                )
     return found
 
 
@@ -251,7 +280,7 @@ def security_faults(docs: list[Doc]) -> list[str]:
                 (f"{name}.readOnlyRootFilesystem", own.get("readOnlyRootFilesystem"), True),
                 (f"{name}.capabilities", own.get("capabilities"), {"drop": ["ALL"]}),
                 (f"{name}.privileged", own.get("privileged", False), False),
-                (f"{name}.resources.requests", sorted(requests), ["cpu", "memory"]),
+                (f"{name}.resources.requests", {"cpu", "memory"} <= requests.keys(), True),
                 (f"{name}.resources.limits", "memory" in limits, True),
             ]
         kinds = {kind for volume in pod.get("volumes", []) for kind in volume.keys() - {"name"}}
@@ -259,6 +288,10 @@ def security_faults(docs: list[Doc]) -> list[str]:
         expected.append(("volumes", sorted(kinds - allowed), []))
         found += [f"{name_of(doc)}: {what} is {got}, expected {want}" for what, got, want in expected if got != want]
     for doc in of_kind(docs, "Namespace"):
-        if doc["metadata"]["labels"].get("pod-security.kubernetes.io/enforce") != "restricted":
+        labels = doc["metadata"]["labels"]
+        if labels.get("pod-security.kubernetes.io/enforce") != "restricted":
             found.append(f"{name_of(doc)}: Pod Security does not enforce restricted")
+        for mode in ("enforce", "audit", "warn"):
+            if labels.get(f"pod-security.kubernetes.io/{mode}-version") != f"v{RELEASES[0]}":
+                found.append(f"{name_of(doc)}: what Pod Security means by {mode} changes with the server")
     return found

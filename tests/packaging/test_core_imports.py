@@ -20,7 +20,12 @@ PURE = frozenset(
 # Pure modules that cores may import: the words, and the shape of a shard, which is what a core implements.
 VOCABULARY = frozenset({"kip932.errors", "kip932.ids", "kip932.state_batches", "shard_runtime.shard"})
 # Pure modules of the runtime that its own core may import besides; they are held to the same list.
-RUNTIME_WORDS = frozenset({"shard_runtime.placement", "shard_runtime.cluster_store", "shard_runtime.record_log"})
+RUNTIME_WORDS = frozenset(
+    {
+        "shard_runtime.lease_terms", "shard_runtime.placement", "shard_runtime.cluster_store",
+        "shard_runtime.record_log", "shard_runtime.targets", "shard_runtime.tenures",
+    }
+)  # fmt: skip
 
 # Who among the services may see generated messages and their runtime: the edges.
 MESSAGE_EDGES = frozenset({"service", "codec", "transport", "topic_log", "produce", "offsets", "state_dump"})

@@ -13,6 +13,7 @@ from .manifest_links import (
 from .manifests import (
     Doc,
     containers_of,
+    init_faults,
     of_kind,
     probe_faults,
     render,
@@ -112,14 +113,32 @@ def test_settings_that_the_services_refuse_or_that_differ_from_the_pod(do: Break
         (lambda docs: role(docs).pop("readinessProbe"), "readinessProbe is missing"),
         (lambda docs: role(docs).update(livenessProbe={"tcpSocket": {"port": 7932}}), "livenessProbe is missing"),
         (lambda docs: role(docs)["startupProbe"]["grpc"].update(port=7934), '"port": 7934'),
+        (lambda docs: role(docs)["startupProbe"]["grpc"].update(service="startup"), "expected liveness"),
         (lambda docs: role(docs)["readinessProbe"]["grpc"].update(service="ready"), "expected readiness"),
         (lambda docs: role(docs)["livenessProbe"]["grpc"].update(service="readiness"), "expected liveness"),
         (lambda docs: role(docs).pop("lifecycle"), "preStop does not wait"),
     ],
-    ids=["missing", "not-grpc", "wrong-port", "unknown-service", "wrong-service", "no-pre-stop"],
+    ids=["missing", "not-grpc", "wrong-port", "ends-who-waits", "unknown-service", "wrong-service", "no-pre-stop"],
 )
 def test_probes_that_ask_nobody(do: Break, expected: str) -> None:
     assert_found(probe_faults, do, expected)
+
+
+@pytest.mark.parametrize(
+    ("overlay", "words", "expected"),
+    [
+        ("production", [], "init waits 10 s for the store, and may take 300"),
+        ("production", ["--wait", "300"], "init waits 300 s for the store"),
+        ("production", ["--wiat", "60"], "init refuses its words"),
+        ("dev", [], "init waits 10 s for the store, and may take for ever"),
+    ],
+)
+def test_an_init_that_does_not_wait_for_the_store(overlay: str, words: list[str], expected: str) -> None:
+    def do(docs: list[Doc]) -> None:
+        for doc in (*of_kind(docs, "CronJob"), *role_sets(docs)):
+            next(containers_of(doc))["command"] = ["sharegroups", "init", *words]
+
+    assert_found(init_faults, do, expected, overlay)
 
 
 def test_a_store_without_a_probe_is_found_too() -> None:
@@ -150,7 +169,6 @@ def test_the_scaler_is_held_to_the_same_health_services() -> None:
         (lambda docs: role(docs)["securityContext"].pop("capabilities"), "capabilities is None"),
         (lambda docs: role(docs)["resources"].pop("limits"), "limits is False"),
         (lambda docs: pod(docs)["volumes"].append({"name": "x", "hostPath": {"path": "/"}}), "volumes is ['hostPath']"),
-        (lambda docs: of_kind(docs, "Namespace")[0]["metadata"].update(labels={}), "does not enforce restricted"),
     ],
     ids=[
         "root",
@@ -161,11 +179,25 @@ def test_the_scaler_is_held_to_the_same_health_services() -> None:
         "capabilities",
         "no-limit",
         "host-path",
-        "pss",
     ],
 )
 def test_pods_that_may_do_more_than_they_need(do: Break, expected: str) -> None:
     assert_found(security_faults, do, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "expected"),
+    [
+        ("enforce", "baseline", "does not enforce restricted"),
+        ("warn-version", "latest", "what Pod Security means by warn changes with the server"),
+    ],
+)
+def test_a_namespace_that_lets_pods_do_more(name: str, label: str, expected: str) -> None:
+    def do(docs: list[Doc]) -> None:
+        labels = of_kind(docs, "Namespace")[0]["metadata"]["labels"]
+        labels[f"pod-security.kubernetes.io/{name}"] = label
+
+    assert_found(security_faults, do, expected, "dev")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +237,7 @@ def test_selectors_that_do_not_meet_their_pods(do: Break, expected: str) -> None
         (network_faults, lambda docs: docs.remove(named(docs, "NetworkPolicy", "default-deny")), "denies all"),
         (
             network_faults,
-            lambda docs: named(docs, "NetworkPolicy", "metrics")["spec"]["ingress"][0]["ports"][0].update(port=9090),
+            lambda docs: named(docs, "NetworkPolicy", "clients")["spec"]["ingress"][0]["ports"][0].update(port=9090),
             "it opens 9090",
         ),
         (

@@ -20,6 +20,7 @@ from .manifests import (
     name_of,
     of_kind,
     render_folder,
+    render_monitoring,
     security_faults,
     template_of,
     workloads,
@@ -30,7 +31,8 @@ Break = Callable[[list[Doc]], object]
 
 
 def rendered() -> list[Doc]:
-    return render_folder(EXAMPLE)
+    """The example, and what watches it, which is applied by itself."""
+    return [*render_folder(EXAMPLE), *render_monitoring()]
 
 
 def job(docs: list[Doc]) -> Doc:
@@ -127,7 +129,7 @@ def size_faults(docs: list[Doc]) -> list[str]:
         (one,) = containers_of(doc)
         size = one.get("resources", {})
         asked, most = size.get("requests"), size.get("limits", {}).get("memory")
-        if (asked, most) != ({"cpu": "1", "memory": "2Gi"}, "3Gi"):
+        if (asked, most) != ({"cpu": "1", "memory": "2Gi", "ephemeral-storage": "9Gi"}, "3Gi"):
             found.append(f"{name_of(doc)}: it asks for {asked} and may take {most}")
         words = one["args"]
         conf = settings_of(tuple(after for word, after in pairwise(words) if word == "--conf"))
@@ -148,7 +150,9 @@ def monitor_faults(docs: list[Doc]) -> list[str]:
         if len(chosen) != 1:
             found.append(f"{name_of(doc)} is read by {[each['metadata']['name'] for each in chosen]}")
         for spec in (each["spec"] for each in chosen):
-            if spec.keys() != {"selector", "podMetricsEndpoints"}:
+            if not {"selector", "podMetricsEndpoints"} <= spec.keys() <= {
+                "selector", "podMetricsEndpoints", "podTargetLabels",
+            }:  # fmt: skip
                 found.append(f"{name_of(doc)}: its PodMonitor has {sorted(spec)}")
             read = [(endpoint["port"], endpoint["path"]) for endpoint in spec["podMetricsEndpoints"]]
             if read != [("metrics", "/metrics")]:

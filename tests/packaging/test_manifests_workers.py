@@ -8,6 +8,8 @@ import pytest
 from share_node.scaler.demand import AGE, LAG, trigger_of
 from sharegroups.cli.consume import consume
 
+from .manifest_links import image_faults
+from .manifest_rules import request_faults
 from .manifests import KUBERNETES, Doc, containers_of, of_kind, render, render_folder, schema_faults, template_of
 
 EXAMPLE = KUBERNETES / "examples" / "workers"
@@ -54,8 +56,27 @@ def test_the_scaled_object_has_these_fields_and_scales_the_workers() -> None:
     assert spec.keys() == SCALED_OBJECT
     assert spec["scaleTargetRef"] == {"name": workers["metadata"]["name"]}
     assert "replicas" not in workers["spec"], "the number is KEDA's"
-    assert spec["fallback"].keys() == {"failureThreshold", "replicas"}
+    assert spec["fallback"].keys() == {"failureThreshold", "replicas", "behavior"}
     assert 0 == spec["minReplicaCount"] < spec["fallback"]["replicas"] < spec["maxReplicaCount"]
+
+
+def test_the_workers_ask_for_what_they_take() -> None:
+    assert request_faults(render_folder(EXAMPLE)) == []
+
+
+def test_a_scaler_that_cannot_be_asked_takes_no_worker_away() -> None:
+    """`static`, the default, would take twenty busy workers down to two."""
+    assert one(render_folder(EXAMPLE), "ScaledObject")["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher"
+
+
+@pytest.mark.parametrize("path", ["deploy/kubernetes/examples/workers/scaled-object.yaml", "docs/howto/deploy.md"])
+def test_the_release_of_keda_that_takes_this_is_named(path: str) -> None:
+    """KEDA before 2.18 refuses a fallback beside a trigger of the type Value, and from zero pods it needs 2.19."""
+    assert "KEDA 2.19 or newer" in (KUBERNETES.parent.parent / path).read_text(encoding="utf-8")
+
+
+def test_the_example_demands_an_image_by_digest_as_production_does() -> None:
+    assert image_faults(render_folder(EXAMPLE), by_digest=True) == []
 
 
 def test_the_scaler_understands_its_triggers() -> None:

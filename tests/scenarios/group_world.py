@@ -113,6 +113,7 @@ class Leaders:
 
     def __init__(self) -> None:
         self.ends: dict[tuple[bytes, int], int] = {}
+        self.holes: dict[tuple[bytes, int], int] = {}
         self.failures: list[int] = []
 
     async def list_offsets(
@@ -124,8 +125,11 @@ class Leaders:
         for topic in request.topics:
             found = response.topics.add(topic_id=topic.topic_id)
             for asked in topic.partitions:
-                end = self.ends.get((topic.topic_id, asked.partition_index), 0)
-                found.partitions.add(partition_index=asked.partition_index, error_code=code, offset=end)
+                key = topic.topic_id, asked.partition_index
+                one = found.partitions.add(partition_index=asked.partition_index, error_code=code)
+                one.offset = self.ends.get(key, 0)
+                if asked.HasField("holes_from"):
+                    one.holes = self.holes.get(key, 0)
         return response
 
 

@@ -18,6 +18,7 @@ from share_coordinator.core.commands import (
     StateView,
     WriteState,
 )
+from share_coordinator.dispatch import Begun
 from tests.simulation.checkers.membership import ABANDONED
 from tests.simulation.edge import Edge
 from tests.simulation.history import HeartbeatAnswered, StateAnswered
@@ -61,15 +62,24 @@ class States:
     def __init__(self, edge: Edge, service: Any) -> None:
         dispatcher = service._dispatcher
         self._edge = edge
-        self._run = dispatcher.run
+        self._asked: dict[int, int] = {}
+        self._begin = dispatcher.begin
+        self._finish = dispatcher.finish
         self._run_one = dispatcher.run_one
-        vars(dispatcher).update(run=self.run, run_one=self.run_one)
+        vars(dispatcher).update(begin=self.begin, finish=self.finish, run_one=self.run_one)
 
-    async def run(self, commands: Sequence[KeyCommand]) -> list[KeyOutcome]:
-        """In the place of `Dispatcher.run`, which serves other processes."""
+    def begin(self, commands: Sequence[KeyCommand]) -> Begun:
+        """In the place of `Dispatcher.begin`, which serves other processes."""
         asked = len(self._edge.events)
-        outcomes: list[KeyOutcome] = await self._run(commands)
-        for command, outcome in zip(commands, outcomes, strict=True):
+        begun: Begun = self._begin(commands)
+        self._asked[id(begun)] = asked
+        return begun
+
+    async def finish(self, begun: Begun) -> list[KeyOutcome]:
+        """In the place of `Dispatcher.finish`."""
+        asked = self._asked.pop(id(begun))
+        outcomes: list[KeyOutcome] = await self._finish(begun)
+        for command, outcome in zip(begun.commands, outcomes, strict=True):
             self._answered(command, outcome, asked)
         return outcomes
 

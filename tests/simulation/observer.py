@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from partition_leader.core.events import GroupSettings
     from partition_leader.core.session import ClosedSession, SessionStep
     from partition_leader.share_partition_host import OperationResult, SharePartitionHost
-    from partition_leader.share_requests import PartitionAnswer, ShareAnswer, ShareRequest
+    from partition_leader.share_values import PartitionAnswer, ShareAnswer, ShareRequest
     from tests.simulation.world import World
 
 _NO_OBJECT: Final = (0, 0, 0)

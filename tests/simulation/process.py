@@ -7,7 +7,7 @@ process that asks. It never judges.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +21,7 @@ from shard_runtime.memory.store import memory_cluster_store, memory_log
 from shard_runtime.redis.connection import StoreSettings
 from shard_runtime.settings import Settings, load_settings
 from share_node.data_directory import NodeIdentity
+from share_node.internal import LogEnds
 from share_node.process import NodeProcess
 from share_node.process_store import StoreClient
 from tests.simulation.clock import LIFE, Life, living
@@ -49,6 +50,7 @@ class Process:
         self.roles = shape.roles
         self.incarnation = incarnation
         self.address = f"{shape.name}:{PORT}"
+        self.servers = 0
         self.ended = ""
         self.ready = False
         self.life = Life(world.loop, shape.name, incarnation)
@@ -130,19 +132,25 @@ class Process:
 
 
 class _Server:
-    """`RpcServer` of the process that made it."""
+    """An `RpcServer` of the process that made it: the first is for clients, the second for nodes (CM-80)."""
 
     def __init__(self, process: Process) -> None:
         self.host = process.name
-        self.port = PORT
+        self.port = PORT + process.servers
+        process.servers += 1
         self._process = process
         self._world = process.world
         self._services: list[tuple[ServiceDescriptor, object]] = []
 
-    def add(self, descriptor: ServiceDescriptor, service: object) -> None:
+    def add(
+        self, descriptor: ServiceDescriptor, service: object, *, only_while: Callable[[], bool] | None = None
+    ) -> None:
+        if only_while is not None:
+            return  # what is served while older builds are about: here all are of today
         process = self._process
-        watched = self._world.observer.watch(descriptor.name, service, process.name, process.incarnation)
-        self._services.append((descriptor, watched))
+        if not isinstance(service, LogEnds):  # part of the leader's own service, which is watched
+            service = self._world.observer.watch(descriptor.name, service, process.name, process.incarnation)
+        self._services.append((descriptor, service))
 
     def listen(self) -> int:
         return self.port
@@ -150,14 +158,15 @@ class _Server:
     async def start(self) -> int:
         process = self._process
         for descriptor, service in self._services:
-            self._world.network.serve(process.life, process.address, descriptor, service)
+            self._world.network.serve(process.life, f"{self.host}:{self.port}", descriptor, service)
         return self.port
 
     async def ready(self, serving: bool) -> None:
         """Nobody asks."""
 
-    async def drain(self, grace_s: float) -> None:
-        """Accept no more calls, wait for open ones for `grace_s` at most."""
+    async def drain(self, grace_s: float, streams_s: float | None = None) -> None:
+        """Accept no more calls, wait for open ones: all are taken for streams, which may hold it up for less."""
+        grace_s = grace_s if streams_s is None else min(grace_s, streams_s)
         network, life = self._world.network, self._process.life
         network.refuse(life)
         until_s = network.loop.time() + grace_s

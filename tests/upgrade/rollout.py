@@ -72,6 +72,10 @@ class RolloutDeployment(ProcessesDeployment):
         (self.renewed.discard if back else self.renewed.add)(name)
         self._nodes[name] = self._service_child(name)
 
+    def _internal_flags(self, name: str) -> dict[str, str]:
+        """The old code has no such setting."""
+        return super()._internal_flags(name) if name in self.renewed else {}
+
     def _service_child(self, name: str) -> Child:
         child = super()._service_child(name)
         if name not in self.renewed:

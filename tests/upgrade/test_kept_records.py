@@ -14,7 +14,7 @@ from kip932.ids import TopicPartition
 from shard_runtime.redis import keys
 from sharegroups import AcknowledgeType, Admin, Producer, ShareConsumer
 from tests.contracts.deployment import Server
-from tests.integration.cluster import StartedProcess, up_words
+from tests.integration.cluster import TERMINATED, StartedProcess, up_words
 from tests.upgrade.kept import Dump, kept_versions, read_dump, read_state
 from tests.upgrade.kinds import MODULES, ROOT, declared_kinds, fields_of, key_kind, kinds_of, released_fields
 from tests.upgrade.record import SETTINGS
@@ -123,7 +123,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
         try:
             yield request.param, json.loads(node.first_line())["bootstrap"], node
         finally:
-            assert node.stop() == 0
+            assert node.stop() == TERMINATED
     finally:
         store.stop()
 

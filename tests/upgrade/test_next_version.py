@@ -18,7 +18,7 @@ from kip932.records.v1.metadata_log_pb2 import MetadataRecord, TopicCreated
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster import metadata_log
 from shard_runtime.cluster.metadata import Change, ConfigSet, TopicDeleted
-from shard_runtime.cluster_store import metadata_digest
+from shard_runtime.cluster_store import StoredMetadata, metadata_digest
 from shard_runtime.compaction import CompactionLimits, Positions
 from shard_runtime.memory import MemoryStore
 from shard_runtime.memory.store import memory_cluster_store
@@ -200,7 +200,7 @@ def test_a_log_with_unknown_entries_is_not_compacted() -> None:
 
 async def metadata_of(
     entries: Sequence[Entry], changes: Sequence[Change] = ()
-) -> tuple[metadata_log.MetadataLog, list[tuple[int, bytes]]]:
+) -> tuple[metadata_log.MetadataLog, list[StoredMetadata]]:
     """A node's metadata log after it read these entries and made a change behind which it would fold."""
     dump = read_dump(VERSION)
     dump.streams = {META_LOG: list(entries)}
@@ -246,7 +246,7 @@ def test_metadata_of_a_later_version_are_skipped_and_never_folded_away(
     log, left = asyncio.run(metadata_of(known, CHANGE))
     assert set(log.image.topics) == {"a", "c"}
     assert log.image.version == 4
-    assert [version for version, _ in left] == [1, 2, 3, 4]  # a fold would have left a snapshot in place of them
+    assert [stored.version for stored in left] == [1, 2, 3, 4]  # a fold would have left a snapshot in place of them
     assert metadata_digest(left[1][1]) == metadata_digest(strange.record)
     assert "metadata of a later build skipped" in capsys.readouterr().out
 
@@ -256,7 +256,7 @@ def test_metadata_of_this_version_are_folded() -> None:
     known = [metadata_entry(version, 0, f"t{version}") for version in (1, 2, 3)]
     log, left = asyncio.run(metadata_of(known, [*CHANGE, TopicDeleted(bytes([2]) * 16, "t2", 5)]))
     assert set(log.image.topics) == {"t1", "t3"}
-    assert [version for version, _ in left] == [5]
+    assert [stored.version for stored in left] == [5]
 
 
 @pytest.mark.rule("CM-20")

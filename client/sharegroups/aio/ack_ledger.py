@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError, RequestTimedOutError
 from kip932.ids import ACK_RENEW
+from sharegroups import arguments
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.share_session import ShareSession
 from sharegroups.core.acknowledgements import Delivery, offsets_with, record_ranges
@@ -79,6 +80,15 @@ class AckLedger:
         self._handed: list[Delivered] = []
         self._results: deque[AckResult] = deque(maxlen=_RESULTS_MAX)
 
+    @property
+    def holds_any(self) -> bool:
+        """Whether the application has records whose acknowledgement has not been sent."""
+        return bool(self._handed)
+
+    def in_hand(self) -> list[Delivered]:
+        """The deliveries with such records; from any thread."""
+        return list(self._handed)
+
     def hand_out(self, delivered: Iterable[Delivered]) -> None:
         """The application gets these records."""
         self._handed.extend(delivered)
@@ -97,11 +107,13 @@ class AckLedger:
         """Note one acknowledgement. Raises IllegalStateError when the record is not in flight (CL-23)."""
         self._check_explicit()
         if not part.delivery.acknowledge(offset, kind):
-            raise IllegalStateError("The record cannot be acknowledged.")
+            raise _refusal(part.place, offset, renewed=part.delivery.is_renewed(offset))
 
     def acknowledge_offset(self, topic: str, partition: int, offset: int, kind: int) -> None:
         """The same by place (CL-23)."""
         self._check_explicit()
+        if type(offset) is not int:
+            arguments.whole("acknowledge_offset", "offset", offset, 64)
         for part in reversed(self._handed):
             if (
                 part.topic == topic
@@ -109,7 +121,7 @@ class AckLedger:
                 and part.delivery.acknowledge(offset, kind)
             ):
                 return
-        raise IllegalStateError("The record cannot be acknowledged.")
+        raise _refusal(f"{topic}-{partition}", offset)
 
     def check_all_acknowledged(self) -> None:
         """Explicit mode: poll needs every record of the previous poll acknowledged (CL-21)."""
@@ -159,6 +171,7 @@ class AckLedger:
 
     def set_callback(self, callback: AckCallback | None) -> None:
         """None clears it and drops queued results (CL-26)."""
+        arguments.callback("set_acknowledgement_commit_callback", "callback", callback, "offsets, error")
         self.callback = callback
         if callback is None:
             self._results.clear()
@@ -183,6 +196,18 @@ class AckLedger:
             raise IllegalStateError("Implicit acknowledgement of delivery is being used.")
 
 
+def _refusal(place: str, offset: int, *, renewed: bool = False) -> IllegalStateError:
+    """Why a record cannot be acknowledged (CL-23, CL-27)."""
+    if renewed:
+        why = (
+            "its renewal has been sent, so it is not in your hands: poll() returns it again once the renewal is "
+            "confirmed; acknowledge the message of that poll"
+        )
+    else:
+        why = "it is not in your hands: its acknowledgement or renewal has been sent, or this consumer never had it"
+    return IllegalStateError(f"The record cannot be acknowledged: {place} offset {offset}: {why}.")
+
+
 def _renewed(ack: PendingAck) -> Delivered:
     """The records that a successful renewal gives back, as a delivery of their own."""
     old = ack.delivered
@@ -198,4 +223,7 @@ def _renewed(ack: PendingAck) -> Delivered:
         batches=old.batches,
         slices=slices,
         records=sum(piece.stop - piece.start for piece in slices),
+        was_renewed=True,
+        acquired_ms=ack.sent_ms,
+        lock_ms=old.lock_ms,
     )

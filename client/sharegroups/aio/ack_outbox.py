@@ -44,6 +44,7 @@ OUTDATED: Final = (
 )
 #: Ranges of offsets in one request; it may pass this by those of one delivery, so half of what a leader takes (CM-62).
 _RANGES_MAX: Final = ACKNOWLEDGED_RANGES_MAX // 2
+_NEVER_MS: Final = 2**62
 _FINAL: Final = (*OUTDATED, *SESSION_GONE, NetworkError)
 
 
@@ -63,6 +64,8 @@ class PendingAck:
     not_before_ms: int = 0
     #: What an earlier try was answered, which may have taken effect all the same.
     unsure: KafkaError | None = None
+    #: When the request that carries them was sent.
+    sent_ms: int = 0
     renews: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,6 +105,11 @@ class AckOutbox:
     def next_due_ms(self) -> int | None:
         """When the next of them may be sent, None when there is none."""
         return min((ack.not_before_ms for ack in self._pending), default=None)
+
+    def latest_ms(self) -> int:
+        """When the next of them must be sent at the latest, whatever the leader wishes: before a lock runs out."""
+        held = (ack.delivered for ack in self._pending)
+        return min((one.acquired_ms + one.lock_ms * 3 // 4 for one in held if one.lock_ms), default=_NEVER_MS)
 
     def take(self, renewals: bool) -> list[PendingAck]:
         """Those that may travel together now; overlapping ones wait for the next request, and of very many the rest."""
@@ -165,6 +173,14 @@ class AckOutbox:
         """Nothing will be sent any more."""
         acks, self._pending = list(self._pending), deque()
         self.fail(acks, error)
+
+    def put_back(self, acks: list[PendingAck], error: KafkaError) -> None:
+        """The leader had no room to look at their request: they go again until their deadline (CL-87)."""
+        delay_ms = self._backoff.next_ms()
+        for ack in acks:
+            unsure = ack.unsure
+            self._try_again(ack, error, delay_ms)
+            ack.unsure = unsure  # this try has changed nothing
 
     def fetch_answered(self, acks: list[PendingAck], results: Mapping[TopicIdPartition, KafkaError | None]) -> None:
         """Results of acknowledgements that travelled with a fetch; these are not retried (CL-21)."""

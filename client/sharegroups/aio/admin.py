@@ -19,7 +19,7 @@ from kip932.api.v1.metadata_pb2 import MetadataRequest
 from kip932.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for
 from kip932.ids import OFFSET_LATEST, TopicIdPartition, TopicPartition
 from kip932.rpc.transport import Transport, TransportError
-from sharegroups import wire
+from sharegroups import arguments, wire
 from sharegroups.admin_values import (
     AlterConfig,
     ClusterDescription,
@@ -31,8 +31,9 @@ from sharegroups.admin_values import (
     TopicDescription,
 )
 from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.coordinator_calls import at_any
+from sharegroups.aio.coordinator_calls import at_any, until_answered, while_no_room
 from sharegroups.aio.group_admin import GroupAdmin
+from sharegroups.arguments import partition, text, whole
 from sharegroups.config import ADMIN, Config, given_settings
 from sharegroups.errors import NetworkError
 from sharegroups.security import transport_for
@@ -73,26 +74,35 @@ class Admin(GroupAdmin):
     async def create_topics(self, topics: Iterable[NewTopic | str], validate_only: bool = False) -> Errors:
         """Create topics (CM-21); a name alone means one partition."""
         request = CreateTopicsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
-        for given in topics:
+        instead = 'create_topics(["orders"]), or create_topics([NewTopic("orders", 2)])'
+        for given in arguments.items("create_topics", topics, "topics or their names", (NewTopic, str), instead):
             topic = NewTopic(given) if isinstance(given, str) else given
-            entry = request.topics.add(name=topic.name, num_partitions=topic.num_partitions, replication_factor=-1)
-            for name, value in topic.config.items():
-                entry.configs.add(name=name, value=value)
+            call = f"create_topics, NewTopic {topic.name!r}"
+            name, count = text(call, "name", topic.name), whole(call, "num_partitions", topic.num_partitions)
+            entry = request.topics.add(name=name, num_partitions=count, replication_factor=-1)
+            configs = arguments.mapping(call, "config", topic.config, "names to values", '{"retention.ms": "60000"}')
+            for config, value in configs.items():
+                entry.configs.add(
+                    name=text(call, "a config's name", config), value=text(call, f"config {config}", value)
+                )
         response = await at_any(self._cluster, wire.CREATE_TOPICS, request, self._timeout_s)
         return {result.name: error_for(result.error_code, result.error_message) for result in response.topics}
 
     async def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
         """Raise topics to these partition counts; they only grow."""
         request = CreatePartitionsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
-        for name, count in counts.items():
-            request.topics.add(name=name, count=count)
+        call, instead = "create_partitions", 'create_partitions({"orders": 4})'
+        for name, count in arguments.mapping(call, "counts", counts, "topic names to counts", instead).items():
+            request.topics.add(
+                name=text(call, "a topic's name", name), count=whole(call, f"the count of {name}", count)
+            )
         response = await at_any(self._cluster, wire.CREATE_PARTITIONS, request, self._timeout_s)
         return {result.name: error_for(result.error_code, result.error_message) for result in response.results}
 
     async def delete_topics(self, names: Iterable[str]) -> Errors:
         """Delete topics with their records."""
         request = DeleteTopicsRequest(timeout_ms=int(self._timeout_s * 1000))
-        for name in names:
+        for name in arguments.items("delete_topics", names, "topic names", str, 'delete_topics(["orders"])'):
             request.topics.add(name=name)
         response = await at_any(self._cluster, wire.DELETE_TOPICS, request, self._timeout_s)
         return {result.name: error_for(result.error_code, result.error_message) for result in response.responses}
@@ -102,7 +112,7 @@ class Admin(GroupAdmin):
         request = MetadataRequest()
         if names is not None:
             request.topics.SetInParent()
-            for name in names:
+            for name in arguments.items("list_topics", names, "topic names", str, 'list_topics(["orders"])'):
                 request.topics.values.add(name=name)
         response = await at_any(self._cluster, wire.METADATA, request, self._timeout_s)
         if error := error_for(response.error_code, response.error_message):
@@ -140,7 +150,14 @@ class Admin(GroupAdmin):
         self, specs: Mapping[TopicPartition, int] | Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | KafkaError]:
         """Offsets by timestamp or by kip932.ids.OFFSET_* (CM-45); without a spec the end of the log."""
-        wanted = dict(specs) if isinstance(specs, Mapping) else dict.fromkeys(specs, OFFSET_LATEST)
+        if isinstance(specs, Mapping):
+            wanted = dict(specs)
+        else:
+            instead = 'list_offsets([TopicPartition("orders", 0)])'
+            listed = arguments.items("list_offsets", specs, "TopicPartition", object, instead)
+            wanted = {partition("list_offsets", one): OFFSET_LATEST for one in listed}
+        for name, spec in wanted.items():
+            whole("list_offsets", f"the offset for {partition('list_offsets', name)}", spec, 64)
 
         async def call(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
             request = ListOffsetsRequest()
@@ -149,7 +166,7 @@ class Admin(GroupAdmin):
                 for number in numbers:
                     name = parts[TopicIdPartition(topic_id, number)]
                     topic.partitions.add(partition_index=number, current_leader_epoch=-1, timestamp=wanted[name])
-            response = await self._transport.call(address, wire.LIST_OFFSETS, request, self._timeout_s)
+            response = await self._cluster.transport.call(address, wire.LIST_OFFSETS, request, self._timeout_s)
             return {
                 parts[TopicIdPartition(topic.topic_id, part.partition_index)]: error_for(
                     part.error_code, part.error_message
@@ -163,6 +180,10 @@ class Admin(GroupAdmin):
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
         """Move the starts of logs forward to these offsets, −1 for the end; returns the new starts."""
+        instead = 'delete_records({TopicPartition("orders", 0): 100})'
+        arguments.mapping("delete_records", "before", before, "TopicPartition to offsets", instead)
+        for key, offset in before.items():
+            whole("delete_records", f"the offset for {partition('delete_records', key)}", offset, 64)
 
         async def call(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
             request = DeleteRecordsRequest(timeout_ms=int(self._timeout_s * 1000))
@@ -171,7 +192,7 @@ class Admin(GroupAdmin):
                 for number in numbers:
                     name = parts[TopicIdPartition(topic_id, number)]
                     topic.partitions.add(partition_index=number, offset=before[name])
-            response = await self._transport.call(address, wire.DELETE_RECORDS, request, self._timeout_s)
+            response = await self._cluster.transport.call(address, wire.DELETE_RECORDS, request, self._timeout_s)
             return {
                 parts[TopicIdPartition(topic.topic_id, part.partition_index)]: error_for(
                     part.error_code, part.error_message
@@ -186,7 +207,8 @@ class Admin(GroupAdmin):
     async def _at_leaders(self, partitions: Iterable[TopicPartition], call: Any) -> dict[TopicPartition, Any]:
         """Ask each leader about its partitions, once; partitions without one get their error."""
         names = list(partitions)
-        await self._cluster.fetch_metadata({partition.topic for partition in names})
+        topics = {partition.topic for partition in names}
+        await until_answered(self._cluster, "Metadata", self._timeout_s, lambda: self._cluster.fetch_metadata(topics))
         results: dict[TopicPartition, Any] = {}
         by_address: dict[str, dict[TopicIdPartition, TopicPartition]] = {}
         for name in names:
@@ -204,7 +226,9 @@ class Admin(GroupAdmin):
 
         async def guarded(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
             try:
-                answer: dict[TopicPartition, Any] = await call(address, parts)
+                answer: dict[TopicPartition, Any] = await while_no_room(
+                    self._cluster, self._timeout_s, lambda: call(address, parts)
+                )
             except TransportError as error:
                 return dict.fromkeys(parts.values(), NetworkError(str(error)))
             return answer
@@ -220,7 +244,9 @@ class Admin(GroupAdmin):
     ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
         """Configs of topics, nodes and groups, with their synonyms (CM-23)."""
         request = DescribeConfigsRequest(include_synonyms=True, include_documentation=documentation)
-        for resource in resources:
+        instead = 'describe_configs([ConfigResource.topic("orders")])'
+        for resource in arguments.items("describe_configs", resources, "ConfigResource", ConfigResource, instead):
+            _check_resource("describe_configs", resource)
             request.resources.add(resource_type=resource.type, resource_name=resource.name)
         response = await at_any(self._cluster, wire.DESCRIBE_CONFIGS, request, self._timeout_s)
         return {
@@ -236,10 +262,17 @@ class Admin(GroupAdmin):
     ) -> dict[ConfigResource, KafkaError | None]:
         """Change configs one by one; the others stay."""
         request = IncrementalAlterConfigsRequest(validate_only=validate_only)
+        call = "incremental_alter_configs"
+        instead = f'{call}({{ConfigResource.topic("orders"): [AlterConfig("retention.ms", "60000")]}})'
+        arguments.mapping(call, "changes", changes, "ConfigResource to lists of AlterConfig", instead)
         for resource, alterations in changes.items():
+            _check_resource(call, resource)
             entry = request.resources.add(resource_type=resource.type, resource_name=resource.name)
-            for change in alterations:
-                entry.configs.add(name=change.name, config_operation=change.operation, value=change.value)
+            for change in arguments.items(call, alterations, "AlterConfig for each resource", AlterConfig, instead):
+                name = text(call, "AlterConfig.name", change.name)
+                value = None if change.value is None else text(call, f"the value of {name}", change.value)
+                operation = whole(call, "AlterConfig.operation", change.operation)
+                entry.configs.add(name=name, config_operation=operation, value=value)
         response = await at_any(self._cluster, wire.ALTER_CONFIGS, request, self._timeout_s)
         return {
             ConfigResource(result.resource_type, result.resource_name): error_for(
@@ -247,6 +280,12 @@ class Admin(GroupAdmin):
             )
             for result in response.responses
         }
+
+
+def _check_resource(call: str, given: object) -> None:
+    if not isinstance(given, ConfigResource) or type(given.type) is not int or not isinstance(given.name, str):
+        instead = 'ConfigResource.topic("orders"), .group("workers") or .broker("1")'
+        raise arguments.refusal(call, "a resource", given, "a ConfigResource", instead)
 
 
 def _config(config: DescribeConfigsResponse.Config) -> ConfigEntry:

@@ -20,6 +20,7 @@ from kip932.ids import KEY_TYPE_GROUP, TopicIdPartition
 from kip932.rpc.transport import Method, Transport, TransportError
 from sharegroups import wire
 from sharegroups.aio.patience import first_answer
+from sharegroups.aio.throttled import ThrottledTransport
 from sharegroups.config import Config
 from sharegroups.core.backoff import Backoff
 
@@ -41,10 +42,11 @@ class Topic(NamedTuple):
 
 
 class Cluster:
-    """Metadata and addresses. `start` begins the refresher, `close` ends it; the transport is the caller's."""
+    """Metadata and addresses. `start` begins the refresher, `close` ends it; the transport is the caller's, and all of
+    the client's calls go through `self.transport`, which keeps what nodes ask for (CL-86)."""
 
     def __init__(self, transport: Transport, config: Config) -> None:
-        self.transport = transport
+        self.transport = ThrottledTransport(transport)
         self.topics: dict[str, Topic] = {}
         self.names: dict[bytes, str] = {}
         self.errors: dict[str, KafkaError] = {}
@@ -81,7 +83,8 @@ class Cluster:
             self._task = asyncio.create_task(self._refresh_forever(), name="metadata")
 
     async def close(self) -> None:
-        """Stop the refresher."""
+        """Stop the refresher, and end what waits for a node that has no room."""
+        await self.transport.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -170,7 +173,7 @@ class Cluster:
     ) -> wire.ResponseT:
         """Call one node after the other until one answers. Raises NetworkError when none does."""
         problems: list[str] = []
-        for address in sorted(self._addresses(), key=self._silent.__contains__):
+        for address in sorted(self._addresses(), key=lambda one: (one in self._silent, self.transport.left_s(one))):
             try:
                 return await self.transport.call(address, method, request, timeout_s or self.timeout_s)
             except TransportError as error:
@@ -183,7 +186,7 @@ class Cluster:
         self, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float | None = None
     ) -> wire.ResponseT:
         """As `call_any`, for what may be asked twice: while one node is silent the next is asked beside it."""
-        addresses = self._addresses()
+        addresses = sorted(self._addresses(), key=self.transport.left_s)
         self._silent.intersection_update(addresses)
 
         def call(address: str) -> Coroutine[Any, Any, wire.ResponseT]:

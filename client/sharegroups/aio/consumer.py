@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kip932.rpc.transport import Transport
+from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckCallback, CommitResult
 from sharegroups.aio.engine import ConsumerEngine
 from sharegroups.errors import ConcurrentModificationError, IllegalStateError
@@ -65,6 +66,7 @@ class ShareConsumer:
         In implicit mode it accepts what the poll before returned. Raises WakeupError; IllegalStateError without a
         subscription, and in explicit mode while a record has no acknowledgement; KafkaError that ended the membership.
         """
+        arguments.seconds("poll", timeout)
         engine = self._engine
         self._enter()
         try:
@@ -98,6 +100,7 @@ class ShareConsumer:
         In implicit mode it accepts what the last poll returned. `timeout` is in seconds, default.api.timeout.ms by
         default, below 0 without end. Raises WakeupError.
         """
+        arguments.seconds("commit_sync", timeout)
         with self._exclusive():
             results = await self._engine.commit(timeout)
             self._engine.ledger.run_callbacks()
@@ -131,6 +134,7 @@ class ShareConsumer:
 
         In implicit mode the records of the last poll are not accepted: they are released.
         """
+        arguments.seconds("close", timeout)
         if self._closed:
             return
         with self._exclusive():

@@ -13,6 +13,7 @@ from kip932.errors import (
     NetworkError,
     RequestTimedOutError,
     RetriableError,
+    ThrottlingQuotaExceededError,
 )
 from kip932.rpc.transport import Method, TransportError
 from sharegroups import wire
@@ -46,7 +47,7 @@ async def at_coordinator(
                     if address is None:
                         address = await find()
                     return await while_in_charge(call(address), address, find, f"group {group_id!r}")
-                except CoordinatorLoadInProgressError as error:
+                except (CoordinatorLoadInProgressError, ThrottlingQuotaExceededError) as error:
                     last = error
                 except (CoordinatorError, NetworkError) as error:
                     last, address = error, None
@@ -85,3 +86,17 @@ async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Ca
                 await asyncio.sleep(backoff.next_ms() / 1000)
     except TimeoutError:
         raise RequestTimedOutError(f"{what} was not answered within {timeout_s:g} s; last: {last}") from None
+
+
+async def while_no_room(cluster: Cluster, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:
+    """Run `call()` again while its node has no room for it (CL-86), until the time is over. Raises what it raises."""
+    backoff, clock = cluster.backoff(), asyncio.get_running_loop().time
+    until_s = clock() + timeout_s
+    while True:
+        try:
+            return await call()
+        except TransportError as error:
+            delay_s = backoff.next_ms() / 1000
+            if error.throttle_ms <= 0 or clock() + delay_s >= until_s:
+                raise
+        await asyncio.sleep(delay_s)

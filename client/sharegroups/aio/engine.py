@@ -16,8 +16,10 @@ from typing import Any
 
 from kip932.errors import KafkaError
 from kip932.rpc.transport import Transport
+from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckLedger, Commit, CommitResult
 from sharegroups.aio.ack_outbox import PendingAck
+from sharegroups.aio.holding import Holding
 from sharegroups.aio.machinery import Machinery
 from sharegroups.aio.member import Member
 from sharegroups.config import consumer_config
@@ -45,6 +47,7 @@ class ConsumerEngine:
             random.random,
         )
         self._machinery: Machinery | None = None
+        self._holding = Holding(self.ledger, self._member)
         self._errors: deque[KafkaError] = deque(maxlen=100)
         self._last_polled: list[Delivered] = []
         self._wakeup = False
@@ -53,11 +56,9 @@ class ConsumerEngine:
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Replace the subscription; empty means unsubscribe (CL-20). Raises ValueError for None or a blank name."""
-        if topics is None or isinstance(topics, str):
-            raise ValueError(f"subscribe needs a list of topic names, found {topics!r}")
-        names = list(topics)
+        names = arguments.items("subscribe", topics, "topic names", str, 'subscribe(["orders"])')
         for name in names:
-            if not isinstance(name, str) or not name.strip():
+            if not name.strip():
                 raise ValueError(f"topic name {name!r} is blank; expected the name of a topic")
         if not names:
             self.unsubscribe()
@@ -76,7 +77,7 @@ class ConsumerEngine:
 
     def limit_records(self, count: int) -> None:
         """Let the fetches to come ask for at most `count` records, and never for more than max.poll.records."""
-        self._member.max_records = max(1, min(count, self._config["max.poll.records"]))
+        self._member.records_cap = max(1, min(count, self._config["max.poll.records"]))
 
     def raise_background(self) -> None:
         """Raise what happened since the last call: wakeup, errors of sessions and membership (CL-21)."""
@@ -91,6 +92,7 @@ class ConsumerEngine:
         """CL-21 from the acknowledgements of the previous poll on, then `wait_records`."""
         self._last_polled = []
         self.ledger.check_all_acknowledged()
+        self._holding.look()
         self.send_acknowledged(flush=False)
         if not self.subscription:
             raise IllegalStateError("Consumer is not subscribed to any topics.")
@@ -114,10 +116,11 @@ class ConsumerEngine:
         deadline = None if timeout_s is None else now_s + timeout_s
         while True:
             self.raise_background()
-            if delivered := fetcher.collect():
+            if delivered := fetcher.collect(int(clock() * 1000)):
                 fetcher.flush()  # data was there, so what is pending travels by itself (P-5)
                 machinery.watch.heard()
                 self.ledger.hand_out(delivered)
+                self._holding.handed(delivered)
                 self._last_polled = delivered
                 return Messages(delivered, *self._deserializers)
             if self.ledger.has_results:
@@ -138,7 +141,9 @@ class ConsumerEngine:
         self._raise_wakeup()
         seconds = self._config["default.api.timeout.ms"] / 1000 if timeout_s is None else timeout_s
         limit = None if seconds < 0 else seconds
+        self._holding.look()
         acks = self.ledger.take(accept_rest=not self.ledger.explicit)
+        self._holding.over()
         commit = Commit(ack.delivered.key for ack in acks)
         self.ledger.send(acks, None if limit is None else int(limit * 1000), commit)
         if not commit.is_done:
@@ -148,7 +153,9 @@ class ConsumerEngine:
     def send_acknowledged(self, flush: bool = True) -> None:
         """Send what is acknowledged, in implicit mode everything of the last poll (CL-21, CL-25). Inside the loop."""
         ledger = self.ledger
-        if acks := ledger.take(accept_rest=not ledger.explicit):
+        acks = ledger.take(accept_rest=not ledger.explicit)
+        self._holding.over()
+        if acks:
             ledger.send(acks, self._config["default.api.timeout.ms"], flush=flush)
 
     def wakeup(self) -> None:
@@ -180,6 +187,7 @@ class ConsumerEngine:
             budget_s = max(0.0, min(timeout_s, self._config["request.timeout.ms"] / 1000))
             self.ledger.send(self.ledger.take(accept_rest=False), int(budget_s * 1000), flush=False)
             await self._machinery.close(budget_s)
+        self._holding.close()
 
     def finish_close(self) -> None:
         """Run the last callbacks; raise the first error of closing (CL-28)."""
@@ -203,6 +211,7 @@ class ConsumerEngine:
                 transport=self._transport,
                 settled=self._settled,
                 failed=self._errors.append,
+                expired=self._expired,
                 in_use=self.ledger.uses,
             )
         return self._machinery
@@ -222,11 +231,17 @@ class ConsumerEngine:
     def _settled(self, ack: PendingAck, error: KafkaError | None) -> None:
         """The fate of acknowledgements is known; renewed records come back with the next poll (CL-27)."""
         renewed = self.ledger.settled(ack, error)
+        self._holding.settled(ack, error)
         if self._machinery is not None:
             self._machinery.metrics.acknowledgements += 1
             self._machinery.metrics.acknowledgement_errors += error is not None
             if renewed is not None:
-                self._machinery.fetcher.put_back([renewed])
+                self._machinery.fetcher.renewed(renewed)
+
+    def _expired(self, part: Delivered) -> None:
+        self._holding.expired(part)
+        if self._machinery is not None:
+            self._machinery.metrics.expired_records += part.records
 
     def _raise_wakeup(self) -> None:
         if self._wakeup:

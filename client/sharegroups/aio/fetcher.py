@@ -1,8 +1,8 @@
 """The share sessions of one consumer and the records they have brought that nobody has taken yet.
 
-Rules CL-21, CL-30, CL-34, CL-36, CL-37. It follows assignment and metadata: one session per leader of an assigned
-partition. Fetches are sent only while the application polls and nothing is buffered, so nothing is acquired ahead of
-need (P-5).
+Rules CL-21, CL-30, CL-34, CL-36, CL-37, CL-83. It follows assignment and metadata: one session per leader of an
+assigned partition. Fetches are sent only while the application polls and nothing is buffered, so nothing is acquired
+ahead of need (P-5).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Fetcher:
         metrics: ConsumerMetrics,
         settled: Callable[[PendingAck, KafkaError | None], None],
         failed: Callable[[KafkaError], None],
+        expired: Callable[[Delivered], None],
         in_use: Callable[[ShareSession], bool],
     ) -> None:
         self.lock_timeout_ms: int | None = None
@@ -41,6 +42,7 @@ class Fetcher:
         self._metrics = metrics
         self._settled = settled
         self._failed = failed
+        self._expired = expired
         self._in_use = in_use
         self._sessions: dict[int, ShareSession] = {}
         self._assignment: frozenset[TopicIdPartition] = frozenset()
@@ -49,7 +51,9 @@ class Fetcher:
         self._closing: set[asyncio.Task[None]] = set()
         self._turn = 0
         self._max_records = int(member.config["max.poll.records"])
-        self._one_at_a_time = member.config["share.acquire.mode"] == "record_limit"
+        #: How many leaders in a row were asked, one at a time, since one had records.
+        self._asked = 0
+        self._wait_ms = int(member.config["fetch.max.wait.ms"])
         cluster.listen(self.follow_metadata)
         cluster.on_recovery(self._recovered)
 
@@ -57,6 +61,7 @@ class Fetcher:
 
     def fetched(self, delivered: list[Delivered]) -> None:
         """Records arrived."""
+        self._asked = 0
         self._buffer.extend(delivered)
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
@@ -103,14 +108,15 @@ class Fetcher:
             self._sessions[node_id] = ShareSession(node_id, self._member, self._cluster, self, self._metrics)
         for node_id, session in self._sessions.items():
             session.wanted = wanted.get(node_id, {})
-            session.give_up_silent()
+            session.link.give_up_silent()
         if missing:
             self._cluster.request_refresh()
         self._reap()
         self._signal.set()
 
-    def collect(self) -> list[Delivered]:
-        """Buffered records for one poll: whole answers until max.poll.records is reached (CL-36)."""
+    def collect(self, now_ms: int) -> list[Delivered]:
+        """Buffered records for one poll: whole answers until max.poll.records is reached (CL-36). Those whose lock ran
+        out while they lay here, or will while they are worked on, go back to the group (CL-83)."""
         taken: list[Delivered] = []
         if not self._buffer:
             return taken
@@ -119,6 +125,10 @@ class Fetcher:
             part = self._buffer.popleft()
             if part.generation != part.session.generation:
                 continue  # the session ended, and the acquisition with it
+            if part.has_lain(now_ms, self._member.hold_ms):
+                self._expired(part)
+                self._session_of(part).release(part)
+                continue
             taken.append(part)
             count += part.records
         return taken
@@ -127,23 +137,41 @@ class Fetcher:
         """Records that did not reach the application after all come first next time."""
         self._buffer.extendleft(reversed(list(delivered)))
 
+    def renewed(self, part: Delivered) -> None:
+        """Renewed records come first next time, by offset however their renewals were confirmed (CL-22, CL-27)."""
+        self._buffer.appendleft(part)
+        index = 1
+        while index < len(self._buffer) and self._buffer[index].was_renewed:
+            ahead = self._buffer[index]
+            if (ahead.id_partition, ahead.span) > (part.id_partition, part.span):
+                break
+            self._buffer[index - 1], self._buffer[index] = ahead, part
+            index += 1
+
     def send_fetches(self, now_ms: int) -> None:
         """Ask leaders for records, acknowledgements on the way; where no fetch can leave, send them alone (P-5)."""
         sessions = list(self._sessions.values())
         ready = [session for session in sessions if session.wants_fetch(now_ms)]
-        if self._one_at_a_time and len(sessions) > 1 and ready:
-            ready = self._next_of(ready)
+        for session in ready:
+            session.wait_ms = None
+        if len(sessions) > 1 and ready and self._member.asks_one_leader:
+            ready = self._next_of(ready, now_ms)
         for session in ready:
             session.fetch(now_ms)
         for session in sessions:
             if session.outbox and (session not in ready or session.outbox.has_renewals):
                 session.flush()
 
-    def _next_of(self, ready: list[ShareSession]) -> list[ShareSession]:
-        if any(session.fetching for session in self._sessions.values()):
+    def _next_of(self, ready: list[ShareSession], now_ms: int) -> list[ShareSession]:
+        """The leader whose turn it is. Each is asked once without waiting; when none had records, they share the wait,
+        so that records on one leader do not wait for long while another is asked. One that is late holds up nobody."""
+        if any(session.awaits_records(now_ms) for session in self._sessions.values()):
             return []
         self._turn += 1
-        return [ready[self._turn % len(ready)]]
+        self._asked += 1
+        session = ready[self._turn % len(ready)]
+        session.wait_ms = 0 if self._asked <= len(ready) else self._wait_ms // len(ready)
+        return [session]
 
     def flush(self) -> None:
         """Send pending acknowledgements now."""

@@ -22,7 +22,7 @@ from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest, Sh
 from kip932.errors import KafkaError, NetworkError, error_for
 from kip932.ids import TopicPartition
 from kip932.rpc.transport import TransportError
-from sharegroups import wire
+from sharegroups import arguments, wire
 from sharegroups.admin_values import (
     GroupListing,
     MemberDescription,
@@ -51,9 +51,11 @@ class GroupAdmin:
         """Groups of all coordinators, sorted by id (GC-123). Raises KafkaError when one does not answer in time."""
         request = ListGroupsRequest()
         if states is not None:
-            request.states_filter.CopyFrom(StringList(values=states))
+            values = arguments.items("list_groups", states, "states", str, 'list_groups(["Stable"])')
+            request.states_filter.CopyFrom(StringList(values=values))
         if types is not None:
-            request.types_filter.CopyFrom(StringList(values=types))
+            values = arguments.items("list_groups", types, "types", str, 'list_groups(types=["share"])')
+            request.types_filter.CopyFrom(StringList(values=values))
         return await until_answered(self._cluster, "ListGroups", self._timeout_s, lambda: self._list(request))
 
     async def _list(self, request: ListGroupsRequest) -> list[GroupListing]:
@@ -74,7 +76,7 @@ class GroupAdmin:
 
     async def describe_share_groups(self, group_ids: Iterable[str]) -> dict[str, ShareGroupDescription | KafkaError]:
         """Describe each group (GC-126)."""
-        return await self._each(group_ids, self._describe)
+        return await self._each(_group_ids("describe_share_groups", group_ids), self._describe)
 
     async def _describe(self, group_id: str) -> ShareGroupDescription:
         async def call(address: str) -> ShareGroupDescription:
@@ -95,11 +97,17 @@ class GroupAdmin:
     ) -> dict[str, Offsets | KafkaError]:
         """Start offsets and lags, of all initialised partitions for None (GC-110); None where there is none."""
 
-        async def one(group_id: str) -> Offsets:
-            wanted = groups[group_id]
-            return await self._offsets(group_id, None if wanted is None else list(wanted))
+        name, instead = "list_share_group_offsets", 'list_share_group_offsets({"workers": None})'
+        asked: dict[str, list[TopicPartition] | None] = {}
+        for key, parts in arguments.mapping(name, "groups", groups, "group ids to lists or None", instead).items():
+            group_id = arguments.text(name, "a group id", key)
+            listed = None if parts is None else arguments.items(name, parts, "TopicPartition", object, instead)
+            asked[group_id] = None if listed is None else [arguments.partition(name, part) for part in listed]
 
-        return await self._each(groups, one)
+        async def one(group_id: str) -> Offsets:
+            return await self._offsets(group_id, asked[group_id])
+
+        return await self._each(asked, one)
 
     async def _offsets(self, group_id: str, partitions: list[TopicPartition] | None) -> Offsets:
         request = DescribeShareGroupOffsetsRequest()
@@ -123,8 +131,15 @@ class GroupAdmin:
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Set start offsets of an empty group (GC-101 to GC-106). Raises KafkaError for the group as a whole."""
-        request = AlterShareGroupOffsetsRequest(group_id=group_id)
+        """Set start offsets of an empty group (GC-101 to GC-106). Not served yet: UnsupportedVersionError.
+
+        Raises KafkaError for the group as a whole.
+        """
+        name, instead = "alter_share_group_offsets", 'alter_share_group_offsets("g", {TopicPartition("orders", 0): 0})'
+        arguments.mapping(name, "offsets", offsets, "TopicPartition to offsets", instead)
+        for partition, offset in offsets.items():
+            arguments.whole(name, f"the offset for {arguments.partition(name, partition)}", offset, 64)
+        request = AlterShareGroupOffsetsRequest(group_id=arguments.text(name, "group_id", group_id))
         request.topics.SetInParent()
         for topic, numbers in _by_name(offsets).items():
             entry = request.topics.values.add(topic_name=topic)
@@ -144,10 +159,14 @@ class GroupAdmin:
         return await at_coordinator(self._cluster, group_id, self._timeout_s, call)
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete the state of topics of an empty group (GC-97). Raises KafkaError for the group as a whole."""
-        request = DeleteShareGroupOffsetsRequest(group_id=group_id)
+        """Delete the state of topics of an empty group (GC-97). Not served yet: UnsupportedVersionError.
+
+        Raises KafkaError for the group as a whole.
+        """
+        call_name, instead = "delete_share_group_offsets", 'delete_share_group_offsets("workers", ["orders"])'
+        request = DeleteShareGroupOffsetsRequest(group_id=arguments.text(call_name, "group_id", group_id))
         request.topics.SetInParent()
-        for topic in topics:
+        for topic in arguments.items(call_name, topics, "topic names", str, instead):
             request.topics.values.add(topic_name=topic)
 
         async def call(address: str) -> dict[str, KafkaError | None]:
@@ -159,7 +178,7 @@ class GroupAdmin:
         return await at_coordinator(self._cluster, group_id, self._timeout_s, call)
 
     async def delete_share_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete empty groups (GC-90)."""
+        """Delete empty groups (GC-90). Not served yet: UnsupportedVersionError."""
 
         async def one(group_id: str) -> None:
             async def call(address: str) -> None:
@@ -171,7 +190,7 @@ class GroupAdmin:
 
             await at_coordinator(self._cluster, group_id, self._timeout_s, call)
 
-        return await self._each(group_ids, one)
+        return await self._each(_group_ids("delete_share_groups", group_ids), one)
 
     @staticmethod
     async def _each(names: Iterable[str], one: Callable[[str], Awaitable[T]]) -> dict[str, T | KafkaError]:
@@ -185,14 +204,18 @@ class GroupAdmin:
         return dict(zip(unique, await asyncio.gather(*(guarded(name) for name in unique)), strict=True))
 
 
+def _group_ids(call: str, given: Iterable[str]) -> list[str]:
+    return arguments.items(call, given, "group ids", str, f'{call}(["workers"])')
+
+
 def _is_coordinator(node: NodeEndpoint) -> bool:
     return any(role.replace("_", "-") == _ROLE for role in node.roles)
 
 
 def _by_name(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        topics.setdefault(topic, []).append(number)
+    for one in partitions:
+        topics.setdefault(one.topic, []).append(one.partition)
     return topics
 
 
@@ -234,6 +257,8 @@ def _offsets(result: DescribeShareGroupOffsetsResponse.GroupResult) -> Offsets:
                     part.start_offset,
                     part.leader_epoch if part.leader_epoch >= 0 else None,
                     part.lag if part.lag >= 0 else None,
+                    part.archived_by_limit if part.HasField("archived_by_limit") else None,
+                    part.archived_by_reject if part.HasField("archived_by_reject") else None,
                 )
             )
     return found

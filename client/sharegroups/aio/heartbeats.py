@@ -6,6 +6,7 @@ Rules CL-11 to CL-18. The decisions are `core.membership`'s; this host looks up 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -29,6 +30,13 @@ from sharegroups.aio.signal import Signal
 from sharegroups.core.membership import Heartbeat, Lookup, Membership
 from sharegroups.metrics import ConsumerMetrics
 
+log = logging.getLogger(__name__)
+
+#: A leave that would have to wait longer than this for its node is not sent, s: the coordinator expires the member.
+_LEAVE_WAIT_S: Final = 2.0
+#: Without a heartbeat for this long a person is told, s: a third of the least session timeout.
+_UNHEARD_S: Final = 15.0
+
 _FATAL: Final[dict[TransportStatus, type[KafkaError]]] = {
     TransportStatus.UNAUTHENTICATED: ClusterAuthorizationFailedError,
     TransportStatus.PERMISSION_DENIED: GroupAuthorizationFailedError,
@@ -41,7 +49,13 @@ def fatal_error(error: TransportError) -> KafkaError | None:
     """The error that ends a membership, for a status after which trying again cannot help (CL-16), else None."""
     if error.retriable:
         return None
-    return _FATAL.get(error.status, InvalidRequestError)(f"the coordinator refused the call: {error}")
+    text = f"the node refused the call: {error}"
+    if error.status is TransportStatus.UNIMPLEMENTED:
+        text = (
+            f"{error}. The node's version does not have this call (an older one? then upgrade it), or this is the port "
+            "that nodes use among themselves (internal.listen.port; clients take listen.port)."
+        )
+    return _FATAL.get(error.status, InvalidRequestError)(text)
 
 
 class Heartbeats:
@@ -66,6 +80,8 @@ class Heartbeats:
         self._assigned = assigned
         self._wake_owner = wake_owner
         self._coordinator: str | None = None
+        self._heard_s: float | None = None
+        self._told_unheard = False
         self._told: frozenset[TopicIdPartition] = frozenset()
         self._signal = Signal()
         self._sending: set[asyncio.Task[None]] = set()
@@ -104,7 +120,8 @@ class Heartbeats:
         while True:
             self._signal.clear()
             self._reconcile()
-            request = self._membership.heartbeat(self._now_ms())
+            held_s = self._held_back_s()
+            request = None if held_s else self._membership.heartbeat(self._now_ms())
             if request is not None:
                 task = asyncio.create_task(self._send(request))
                 self._sending.add(task)  # two at most: a leave may overtake one heartbeat (CL-11)
@@ -112,11 +129,20 @@ class Heartbeats:
             self._tell()
             async with self._changed:
                 self._changed.notify_all()
-            await self._wait()
+            await self._wait(held_s)
 
-    async def _wait(self) -> None:
+    async def _wait(self, held_s: float) -> None:
         deadline = self._membership.next_deadline()
-        await self._signal.wait(None if deadline is None else (deadline - self._now_ms()) / 1000)
+        await self._signal.wait(None if deadline is None else max(held_s, (deadline - self._now_ms()) / 1000))
+
+    def _held_back_s(self) -> float:
+        """For how long the coordinator's node wants no heartbeat yet, s (CL-86). A leave does not wait behind one."""
+        if self._coordinator is None or self._membership.is_leaving:
+            return 0.0
+        left_s = self._cluster.transport.left_s(self._coordinator)
+        if left_s:
+            self._note_unheard(self._coordinator, left_s)
+        return left_s
 
     def _reconcile(self) -> None:
         if self._membership.reconcile(self._cluster.names):
@@ -143,10 +169,14 @@ class Heartbeats:
             outcome = membership.refused(heartbeat, error, self._now_ms())
         except TransportError as error:
             outcome = membership.unanswered(heartbeat, fatal_error(error), self._now_ms())
+            if error.status is TransportStatus.RESOURCE_EXHAUSTED:
+                self._note_unheard(error.address, 0)
+                outcome = Lookup.KEEP  # it is the right one, and has no room
         else:
             named = wire.address_of(response.coordinator) if response.HasField("coordinator") else None
             outcome = self._answered(heartbeat, response)
             self._cluster.heard()
+            self._heard_s, self._told_unheard = asyncio.get_running_loop().time(), False
             self._metrics.heartbeats += 1
             self._metrics.heartbeat_ms.add(self._now_ms() - started_ms)
             self._metrics.last_heartbeat_s = asyncio.get_running_loop().time()
@@ -186,8 +216,30 @@ class Heartbeats:
                 raise TransportError(TransportStatus.UNAVAILABLE, "coordinator", "none is known")  # CL-8
             self._coordinator = await self._find()
         address, cluster = self._coordinator, self._cluster
+        if heartbeat.member_epoch == EPOCH_LEAVE and (left_s := cluster.transport.left_s(address)) > _LEAVE_WAIT_S:
+            text = f"the node wants no call for {left_s:.1f} s; the coordinator ends the membership by itself"
+            log.info("group %r is left without a word: %s: %s", self._group_id, address, text)
+            raise TransportError(TransportStatus.RESOURCE_EXHAUSTED, address, text)
         call = cluster.transport.call(address, wire.HEARTBEAT, request, cluster.timeout_s)
         return await while_in_charge(call, address, self._find, f"group {self._group_id!r}")
+
+    def _note_unheard(self, address: str, wait_s: float) -> None:
+        """The node has no room for heartbeats: say so, once, before the coordinator takes this member for dead."""
+        now_s = asyncio.get_running_loop().time()
+        if self._heard_s is None:
+            self._heard_s = now_s
+        silent_s = now_s - self._heard_s + wait_s
+        if silent_s < _UNHEARD_S or self._told_unheard:
+            return
+        self._told_unheard = True
+        log.warning(
+            "group %r: its coordinator at %s has no room for calls, and will not have heard of this consumer for "
+            "%.0f s. Past the group's session timeout (45 s by default) it takes the consumer for dead, which then "
+            "joins anew. Give the node more memory (rpc.memory.bytes), or fewer clients.",
+            self._group_id,
+            address,
+            silent_s,
+        )
 
     def _find(self) -> Coroutine[Any, Any, str]:
         return self._cluster.find_coordinator(self._group_id)

@@ -15,6 +15,7 @@ from sharegroups.aio.member import Member
 from sharegroups.aio.share_session import ShareSession
 from sharegroups.aio.watch import Watch
 from sharegroups.core.membership import Membership
+from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics
 from sharegroups.security import transport_for
 
@@ -30,6 +31,7 @@ class Machinery:
         transport: Transport | None,
         settled: Callable[[PendingAck, KafkaError | None], None],
         failed: Callable[[KafkaError], None],
+        expired: Callable[[Delivered], None],
         in_use: Callable[[ShareSession], bool],
     ) -> None:
         self._membership = membership
@@ -43,6 +45,7 @@ class Machinery:
             metrics=self.metrics,
             settled=settled,
             failed=failed,
+            expired=expired,
             in_use=in_use,
         )
         self.heartbeats = Heartbeats(

@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
 from sharegroups.config import Config
+from sharegroups.core.pace import Pace
+
+#: The share.acquire.mode in which the pace decides (CL-85).
+ADAPTIVE: Final = "adaptive"
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """Who fetches, and how. `max_records`: what the next ShareFetch asks for at most, 1 to max.poll.records."""
+    """Who fetches, and how. `records_cap`: what the next ShareFetch asks for at most, whatever the pace allows;
+    `is_slow`: the application needs much of a lock for what a poll returns, so nothing is fetched ahead (CL-84);
+    `hold_ms`: how long it needed last."""
 
     group_id: str
     member_id: str
     config: Config
-    max_records: int = field(init=False)
+    records_cap: int = field(init=False)
+    pace: Pace = field(init=False)
+    is_slow: bool = field(init=False, default=False)
+    hold_ms: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.max_records = int(self.config["max.poll.records"])
+        self.records_cap = int(self.config["max.poll.records"])
+        self.pace = Pace(self.records_cap, self.config["share.acquire.mode"] == ADAPTIVE)
+
+    @property
+    def max_records(self) -> int:
+        """What the next ShareFetch asks for at most, 1 to max.poll.records."""
+        return min(self.records_cap, self.pace.limit)
+
+    @property
+    def takes_whole_batches(self) -> bool:
+        """Whether the next ShareFetch may bring more than it asks for (batch_optimized)."""
+        mode = self.config["share.acquire.mode"]
+        return mode == "batch_optimized" or (
+            mode == ADAPTIVE and self.pace.whole and self.max_records == self.pace.limit
+        )
+
+    @property
+    def asks_one_leader(self) -> bool:
+        """Whether one leader is asked for records at a time, so that nothing is fetched ahead (CL-36, CL-84)."""
+        return self.is_slow or not self.takes_whole_batches
 
     @property
     def acquire_mode(self) -> int:
-        """share.acquire.mode as the wire has it."""
-        return ACQUIRE_RECORD_LIMIT if self.config["share.acquire.mode"] == "record_limit" else ACQUIRE_BATCH_OPTIMIZED
+        """The mode of the next ShareFetch as the wire has it."""
+        return ACQUIRE_BATCH_OPTIMIZED if self.takes_whole_batches else ACQUIRE_RECORD_LIMIT
 
     def fetch_request(self) -> ShareFetchRequest:
         """What every ShareFetch of this member says."""

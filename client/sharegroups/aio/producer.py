@@ -6,6 +6,7 @@ Rules P-1, CM-42, CM-43, CM-44. Records are serialised and given a partition her
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 import zlib
@@ -22,14 +23,18 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from kip932.rpc.transport import Transport
+from sharegroups import arguments
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.sender import OnDelivery, Sender
 from sharegroups.aio.transactions import Transactions
 from sharegroups.config import PRODUCER, Config, given_settings
+from sharegroups.core.lookout import LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
 from sharegroups.errors import BufferFullError, IllegalStateError
 from sharegroups.produced import ProducedRecord, header_pairs, size_of
 from sharegroups.reports import DeliveryReport
 from sharegroups.security import transport_for
+
+log = logging.getLogger(__name__)
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
 
@@ -43,7 +48,7 @@ class Producer:
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
-        self._config = Config(PRODUCER, given_settings(settings, keywords))
+        self._config = Config(PRODUCER, given_settings(settings, keywords, "Producer"))
         self._own_transport = transport is None
         self._transport = transport if transport is not None else transport_for(self._config)
         self.cluster = Cluster(self._transport, self._config)
@@ -57,6 +62,8 @@ class Producer:
         self.on_progress: Callable[[], None] | None = None
         #: Monotonic seconds, for the age of batches.
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
+        #: Topics of which was said that they are waited for.
+        self._told_waiting: set[str] = set()
         self._closed = False
         self._transactions = Transactions(self.cluster, self._config, self.sender, self.flush)
 
@@ -110,8 +117,10 @@ class Producer:
         Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition
         that does not exist.
         """
-        if topic not in self.cluster.topics:
+        if not self.knows(topic):
             await self.ensure_topic(topic)
+        if on_delivery is not None:
+            arguments.callback("produce", "on_delivery", on_delivery, "error, report")
         record = self.record(value, key, headers, timestamp)
         wake = self.append(topic, partition, record, on_delivery)
         if wake is None:
@@ -121,6 +130,7 @@ class Producer:
 
     async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 - the public shape of CL-44
         """Wait until everything is delivered or failed; returns how many records still wait after `timeout` s."""
+        arguments.seconds("flush", timeout)
         try:
             async with asyncio.timeout(timeout):
                 while self.sender.buffer.records:
@@ -133,6 +143,7 @@ class Producer:
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the public shape of CL-44
         """Flush for at most `timeout` seconds (delivery.timeout.ms by default), then stop. Again is a no-op."""
+        arguments.seconds("close", timeout)
         if self._closed:
             return
         await self.flush(self._config["delivery.timeout.ms"] / 1000 if timeout is None else timeout)
@@ -144,7 +155,8 @@ class Producer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Records produced inside are delivered together or not at all (CM-44); needs transactional.id.
+        """Records produced inside are delivered together or not at all (CM-44); needs transactional.id. No service has
+        transactions yet: UnsupportedVersionError.
 
         Leaving normally commits, leaving with an exception aborts.
         """
@@ -176,11 +188,23 @@ class Producer:
         """End the transaction: flush, then commit or abort."""
         await self._transactions.end(commit)
 
+    def knows(self, topic: str) -> bool:
+        """Whether the metadata have the topic. Raises ValueError for what is no name."""
+        try:
+            return topic in self.cluster.topics
+        except TypeError:  # a list, for example; a number is found out by `ensure_topic`
+            raise arguments.refusal("produce", "topic", topic, "the name of a topic") from None
+
     async def ensure_topic(self, topic: str) -> None:
-        """Have the topic's metadata. Raises what the metadata say, or UnknownTopicOrPartitionError in the end."""
+        """Have the topic's metadata; after a while without them a log line says why it waits.
+
+        Raises what the metadata say, or UnknownTopicOrPartitionError in the end.
+        """
         if self._closed:
             raise IllegalStateError("This producer has already been closed.")
+        arguments.text("produce", "topic", topic)
         self.cluster.start()
+        telling = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._tell_waiting, topic)
         try:
             async with asyncio.timeout(self._config["max.block.ms"] / 1000):
                 self.cluster.want([topic])
@@ -201,15 +225,33 @@ class Producer:
                 f"topic {topic!r} was not found within {self._config['max.block.ms']} ms; "
                 f"create it first, for example with: sharegroups topics create {topic}"
             ) from None
+        finally:
+            telling.cancel()
+            self._told_waiting.discard(topic)
+
+    def _tell_waiting(self, topic: str) -> None:
+        """Once for all that wait for this topic now."""
+        if topic in self._told_waiting or topic in self.cluster.topics:
+            return
+        self._told_waiting.add(topic)
+        kind, where = UNREACHABLE if self.cluster.trouble else UNKNOWN, self._config["bootstrap.servers"]
+        trouble = Trouble(kind, where, (topic,), self.cluster.trouble)
+        text = f"{trouble.text(name='the name given to the producer')} It waits for max.block.ms"
+        log.warning("%s, %d ms.", text, self._config["max.block.ms"], extra={"trouble": trouble})
 
     def record(self, value: Any, key: Any, headers: Headers, timestamp_ms: int | None) -> ProducedRecord:
-        """Serialise one record. Raises ValueError for what is neither bytes nor text."""
+        """Serialise one record. Raises ValueError for what is neither bytes nor text, or no time."""
         if type(value) is not bytes or self._serialize_value is not None:
             value = _bytes(value, self._serialize_value, "value")
         if key is not None and (type(key) is not bytes or self._serialize_key is not None):
             key = _bytes(key, self._serialize_key, "key")
         pairs = header_pairs(headers) if headers else ()
-        return key, value, pairs, timestamp_ms if timestamp_ms is not None else time.time_ns() // 1_000_000
+        if timestamp_ms is None:
+            return key, value, pairs, time.time_ns() // 1_000_000
+        if type(timestamp_ms) is not int:
+            expected, instead = "ms since 1970 as a whole number", "timestamp=int(time.time() * 1000)"
+            raise arguments.refusal("produce", "timestamp", timestamp_ms, expected, instead)
+        return key, value, pairs, timestamp_ms
 
     def append(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
@@ -240,14 +282,19 @@ class Producer:
         found = self.cluster.topics.get(topic)
         count = found.partitions if found is not None else 1
         if partition is not None:
+            if type(partition) is not int:
+                arguments.whole("produce", "partition", partition)
             if not 0 <= partition < count:
                 raise InvalidRequestError(f"topic {topic!r} has partitions 0 to {count - 1}; {partition} is not one")
             return partition
         if self._random_partitions:
-            return random.randrange(count)
-        if key is not None:
+            first = random.randrange(count)
+        elif key is not None:
             return zlib.crc32(key) % count
-        return self._sticky.get(topic, 0) % count
+        else:
+            first = self._sticky.get(topic, 0) % count
+        ill = self.sender.health.ill
+        return ill.choose(topic, first, count) if ill else first
 
     async def _append_when_room(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None

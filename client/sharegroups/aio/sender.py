@@ -13,7 +13,6 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import Final, NamedTuple
 
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
@@ -28,16 +27,17 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from kip932.ids import REQUEST_PARTITIONS_MAX, TopicIdPartition, TopicPartition
-from kip932.rpc.transport import TransportError, TransportStatus
+from kip932.ids import PRODUCED_BATCHES_MAX, TopicIdPartition, TopicPartition
+from kip932.rpc.transport import TransportError
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster, wait_for_event
+from sharegroups.aio.leader_stream import LeaderStream
+from sharegroups.aio.partition_health import PartitionHealth
 from sharegroups.aio.patience import SILENCE_S
 from sharegroups.aio.produce_messages import fill_request
-from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.config import Config
 from sharegroups.core.doubt import Meaning, created_again, nothing_written
-from sharegroups.core.produce_buffer import Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, Group, ProduceBuffer, ProducerIdentity
 from sharegroups.core.undelivered import Undelivered
 from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport
@@ -45,6 +45,8 @@ from sharegroups.reports import DeliveryReport
 log = logging.getLogger(__name__)
 
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
+#: Partitions of one request: with a whole group of batches each they keep to what a leader takes (CM-113).
+_REQUEST_PARTITIONS: Final = PRODUCED_BATCHES_MAX // BATCHES_IN_FLIGHT
 _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, UnknownTopicIdError)
 
 OnDelivery = Callable[[KafkaError | None, DeliveryReport], None]
@@ -59,7 +61,7 @@ class Transaction(NamedTuple):
 
 
 _Result = ProduceResponse.PartitionResult
-_Stream = CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse]
+_Link = LeaderStream[ProduceStreamRequest, ProduceStreamResponse]
 
 
 class Sender:
@@ -78,7 +80,7 @@ class Sender:
         self._config = config
         self._changed = changed
         self._acks = 1 if config["acks"] == "1" else -1
-        self._streams: dict[int, _Stream] = {}
+        self._links: dict[int, _Link] = {}
         self._busy: dict[int, asyncio.Task[None]] = {}
         self._asked: dict[int, list[TopicIdPartition]] = {}
         self._backoff = cluster.backoff()
@@ -86,6 +88,7 @@ class Sender:
         self._identifying: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._undelivered = Undelivered()
+        self.health = PartitionHealth(cluster)
         self._turn = 0
         self._closed = False
         cluster.listen(self._leaders_changed)
@@ -111,11 +114,12 @@ class Sender:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        self.health.close()
         tasks = [*self._busy.values(), *([self._identifying] if self._identifying else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(stream.close() for stream in self._streams.values()))
+        await asyncio.gather(*(link.close() for link in self._links.values()))
         closed = NetworkError("the producer was closed before the record was delivered")
         for group in self.buffer.in_flight():  # of tasks that were cancelled before they began
             self._failed(group, closed, None, None)
@@ -188,13 +192,30 @@ class Sender:
             elif leader.node_id not in self._busy:
                 by_leader[leader.node_id].append(partition)
         for node_id, partitions in by_leader.items():
-            with self.lock:
-                groups = self.buffer.take(partitions[:REQUEST_PARTITIONS_MAX], self.identity, _REQUEST_BYTES, meanings)
-            if not groups:
-                continue
+            groups: list[_Group] = []
+            if self._link(node_id).free_at_ms <= self._now_ms():
+                with self.lock:
+                    groups = self.buffer.take(partitions[:_REQUEST_PARTITIONS], self.identity, _REQUEST_BYTES, meanings)
+                if not groups:
+                    continue
             if self.transaction is not None:
                 self.touched.update(group.partition for group in groups)
-            self._busy[node_id] = asyncio.create_task(self._send(node_id, groups, meanings))
+            self._busy[node_id] = asyncio.create_task(self._serve(node_id, groups, meanings))
+
+    async def _serve(self, node_id: int, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
+        """One request, and then what the leader asked for: nothing for a while, as when there is none (CL-86)."""
+        try:
+            if groups:
+                await self._send(node_id, groups, meanings)
+            self._asked.pop(node_id, None)
+            if (left_ms := self._link(node_id).free_at_ms - self._now_ms()) > 0:
+                self._changed()
+                await asyncio.sleep(left_ms / 1000)
+        finally:
+            del self._busy[node_id]
+            self._asked.pop(node_id, None)
+            self._changed()
+            self.pump()
 
     async def _send(self, node_id: int, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
         is_sent = False
@@ -207,7 +228,7 @@ class Sender:
         try:
             request = self._request(groups, meanings)
             self._asked[node_id] = [_place(group, meanings) for group in groups]
-            stream = await self._stream(node_id)
+            stream = await self._link(node_id).open()
             response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).response
         except asyncio.CancelledError:
             closed = NetworkError("the producer was closed before the leader answered; the record may be stored")
@@ -216,17 +237,14 @@ class Sender:
             raise
         except TransportError as error:
             self._cluster.request_refresh()
+            self._link(node_id).told(error.throttle_ms)
             problem = NetworkError(f"node {node_id}: {error}")
             delay_ms = self._backoff.next_ms() if error.retriable else None
             for group in groups:
                 self._failed(group, problem, delay_ms, meanings[group.partition.topic] if is_sent else None)
         else:
+            self._link(node_id).told(response.throttle_time_ms)
             self._answered(groups, meanings, response)
-        finally:
-            del self._busy[node_id]
-            self._asked.pop(node_id, None)
-            self._changed()
-            self.pump()
 
     def _request(self, groups: list[_Group], meanings: dict[str, Meaning]) -> ProduceRequest:
         request = ProduceRequest(acks=self._acks, timeout_ms=self._config["request.timeout.ms"])
@@ -235,37 +253,18 @@ class Sender:
         fill_request(request, groups, meanings, self._config["compression.type"])
         return request
 
-    async def _stream(self, node_id: int) -> _Stream:
-        stream = self._streams.get(node_id)
-        if stream is not None and stream.is_lost:
-            del self._streams[node_id]
-            await stream.close()
-            stream = None
-        if stream is None:
-            address = self._cluster.address(node_id)
-            if address is None:
-                raise TransportError(TransportStatus.UNAVAILABLE, f"node {node_id}", "its address is unknown")
-            stream = await CorrelatedStream.open(
-                self._cluster.transport, address, wire.PRODUCE_STREAM, partial(self._late, node_id)
-            )
-            self._streams[node_id] = stream
-        return stream
-
-    def _late(self, node_id: int) -> None:
-        """A leader is silent: find out whether it still leads."""
-        self._cluster.request_refresh()
-        self._give_up_silent(node_id)
+    def _link(self, node_id: int) -> _Link:
+        link = self._links.get(node_id)
+        if link is None:
+            link = LeaderStream(node_id, self._cluster, wire.PRODUCE_STREAM, lambda: self._asked.get(node_id, ()))
+            self._links[node_id] = link
+        return link
 
     def _leaders_changed(self) -> None:
-        for node_id in list(self._asked):
-            self._give_up_silent(node_id)
-        self.pump()
-
-    def _give_up_silent(self, node_id: int) -> None:
         """What a silent node was asked to append goes to the new leaders, unchanged, as after a broken connection."""
-        stream = self._streams.get(node_id)
-        if stream is not None and stream.is_late and self._cluster.moved(self._asked.get(node_id, ()), node_id):
-            stream.abandon(f"no answer, and node {node_id} does not lead these partitions any more")
+        for node_id in list(self._asked):
+            self._link(node_id).give_up_silent()
+        self.pump()
 
     def _recovered(self) -> None:
         self._backoff.reset()
@@ -309,6 +308,7 @@ class Sender:
             for index, on_delivery in batch.watchers:
                 on_delivery(None, DeliveryReport(group.partition, offset + index, batch.records[index]))
             offset += len(batch.records)
+        self.health.over(group.partition)
         with self.lock:
             self.buffer.delivered(group)
 
@@ -317,6 +317,7 @@ class Sender:
         if delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
             if not_before_ms - group.created_ms < timeout_ms:
+                self.health.repeated(group.partition, error)
                 with self.lock:
                     self.buffer.retry(group, not_before_ms, doubt)
                 return
@@ -358,6 +359,7 @@ class Sender:
 
         What was numbered leaves a gap or an unknown outcome, so a new id follows.
         """
+        self.health.over(group.partition)
         if self.transaction is not None:
             self.transaction_error = self.transaction_error or error
         elif any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):

@@ -6,22 +6,26 @@ Nothing here waits or remembers.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kip932.api.v1.common_pb2 import AcknowledgementBatch
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest
-from kip932.ids import TopicIdPartition
+from kip932.ids import BATCH_RECORDS_MAX, TopicIdPartition
+from kip932.record_batches import plausible_count
 from sharegroups import wire
 from sharegroups.aio.ack_outbox import PendingAck, by_partition
 from sharegroups.aio.member import Member
 from sharegroups.core.acknowledgements import AckBatch, Delivery
 from sharegroups.core.fetch_session import SessionStep
-from sharegroups.core.record_batch import Acquired, Extent, Slice, select
+from sharegroups.core.record_batch import Acquired, Extent, Slice, clip, select
 from sharegroups.messages import Delivered, SessionHandle
 
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
+#: Acquired offsets of one partition that one answer may bring; far above what a leader lends.
+DELIVERY_OFFSETS_MAX: Final = 2 * BATCH_RECORDS_MAX
 
 
 def fetch_request(
@@ -89,14 +93,19 @@ def delivered(
     if len(records) == 1 and len(part.acquired_records) == 1:
         (batch,), (taken,) = records, part.acquired_records
         base, first, last = batch.base_offset, taken.first_offset, taken.last_offset
-        if base <= first and last < base + batch.count and not batch.is_control:  # nothing to cut
+        size = min(batch.count, BATCH_RECORDS_MAX)
+        if base <= first and last < base + size and not batch.is_control:  # nothing to cut
             slices = [Slice(0, first - base, last + 1 - base, taken.delivery_count)]
             delivery = Delivery([(first, last)])
             return Delivered(
                 topic, partition, session, generation, delivery, [wire.decode(batch)], slices, last + 1 - first
             )
-    acquired = [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records]
-    extents = [Extent(batch.base_offset, batch.count, batch.is_control) for batch in records]
+    acquired = clip(
+        [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records], DELIVERY_OFFSETS_MAX
+    )
+    extents = [
+        Extent(batch.base_offset, plausible_count(batch.count, len(batch.batch)), batch.is_control) for batch in records
+    ]
     selection = select(acquired, extents)
     slices = selection.slices
     used = {piece.batch for piece in slices}

@@ -3,51 +3,50 @@
 Rules CL-30 to CL-35, P-4, P-5, PL-502a. At most one ShareFetch and one ShareAcknowledge are in flight; epochs are taken
 when a request is written. Acknowledgements never wait behind a parked fetch: they leave in a ShareAcknowledge of their
 own. The end of the stream is the end of the session, and of every acknowledgement that belonged to it; a leader that is
-silent while others lead everything of the session is not waited for.
+silent while others lead everything of the session is not waited for. One that wants no request for a while gets none
+(CL-86), and no acknowledgement is lost by that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final
 
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
-from kip932.errors import KafkaError, NetworkError, RetriableError, ShareSessionLimitReachedError, error_for
+from kip932.errors import (
+    KafkaError,
+    NetworkError,
+    RetriableError,
+    ShareSessionLimitReachedError,
+    ThrottlingQuotaExceededError,
+    error_for,
+)
 from kip932.ids import ACK_RELEASE, TopicIdPartition
-from kip932.rpc.transport import TransportError, TransportStatus
+from kip932.rpc.transport import TransportError
 from sharegroups import wire
 from sharegroups.aio import share_messages
-from sharegroups.aio.ack_outbox import OUTDATED, SESSION_GONE, AckOutbox, AckOwner, PendingAck
+from sharegroups.aio.ack_outbox import OUTDATED, SESSION_GONE, AckOutbox, PendingAck
 from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.leader_stream import LeaderStream
 from sharegroups.aio.member import Member
 from sharegroups.aio.patience import SILENCE_S
+from sharegroups.aio.session_owner import SessionOwner
 from sharegroups.aio.signal import Signal
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.core.fetch_session import FetchSession, SessionStep
 from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics
 
-
-class SessionOwner(AckOwner, Protocol):
-    """Whom a session reports to; all calls come from the client's loop."""
-
-    def fetched(self, delivered: list[Delivered]) -> None:
-        """Records arrived."""
-        ...
-
-    def failed(self, error: KafkaError) -> None:
-        """An error that the application must see at its next poll."""
-        ...
-
-    def wake(self) -> None:
-        """Something about this session changed."""
-        ...
+#: A leader that is later than this with its records does not keep others from being asked.
+_LATE_MS: Final = 1_000
+_NEVER_MS: Final = 2**62
 
 
 class ShareSession:
     """One leader's session. `wanted` is what it should hold; `fetch` and `flush` start requests. What is put into the
-    `outbox` leaves with the next ShareFetch, or with `flush`.
+    `outbox` leaves with the next ShareFetch, or with `flush`. `wait_ms`: how long the next ShareFetch may wait,
+    None for fetch.max.wait.ms. `link` is its stream.
 
     Since only one ShareFetch is in flight, the session itself is what its stream knows of it (streams.Exchange).
     """
@@ -59,7 +58,7 @@ class ShareSession:
         self.wanted: dict[TopicIdPartition, str] = {}
         self.lock_timeout_ms: int | None = None
         self.fetching = False
-        self.not_before_ms = 0
+        self._retry_at_ms = 0
         self._member = member
         self._cluster = cluster
         self._owner = owner
@@ -68,20 +67,22 @@ class ShareSession:
         self._session = FetchSession()
         self._backoff = cluster.backoff()
         self.outbox = AckOutbox(node_id, cluster, owner)
-        self._stream: CorrelatedStream[ShareStreamRequest, ShareStreamResponse] | None = None
-        self._opening = asyncio.Lock()
+        self.link = LeaderStream(node_id, cluster, wire.SHARE_STREAM, lambda: self._session.known)
         self._flushed = Signal()
         self._acknowledging: asyncio.Task[None] | None = None
         self._opening_fetch: asyncio.Task[None] | None = None
-        wait_s: float = member.config["fetch.max.wait.ms"] / 1000
-        self.timeout_s = wait_s + cluster.timeout_s
-        self.expected_s = wait_s + SILENCE_S
-        # Of the ShareFetch in flight: what it acknowledges, its step, when it began; and who waits for its end.
+        self.wait_ms: int | None = None
+        self._wait_ms = int(member.config["fetch.max.wait.ms"])
+        self.timeout_s = self._wait_ms / 1000 + cluster.timeout_s
+        self.expected_s = self._wait_ms / 1000 + SILENCE_S
+        # Of the ShareFetch in flight: what it acknowledges, its step, when it began, was written; who awaits its end.
         self._sent: list[PendingAck] = []
         self._step = SessionStep(0, None, self._session.generation, [], [])
-        self._started_ms = 0
+        self._started_ms = self._sent_ms = 0
         self._over: asyncio.Future[None] | None = None
         self._closed = False
+        #: From when on acknowledgements leave though the node wants no request: close() has no more time.
+        self._last_call_ms = _NEVER_MS
 
     @property
     def generation(self) -> int:
@@ -93,19 +94,28 @@ class ShareSession:
         """Whether acknowledgements wait or a request is in flight (CL-37)."""
         return bool(self.outbox) or self.fetching or self._acknowledging is not None
 
+    @property
+    def not_before_ms(self) -> int:
+        """From when on a ShareFetch may be sent: a back-off is over, and the time for which the node wants none."""
+        return max(self._retry_at_ms, self.link.free_at_ms)
+
     def wants_fetch(self, now_ms: int) -> bool:
         """Whether a ShareFetch may be sent now."""
         return not self.fetching and not self._closed and now_ms >= self.not_before_ms and bool(self.wanted)
+
+    def awaits_records(self, now_ms: int) -> bool:
+        """Whether a ShareFetch is in flight whose answer may still come about when it is due."""
+        return self.fetching and now_ms - self._started_ms < self._wait_ms + _LATE_MS
 
     def fetch(self, now_ms: int) -> None:
         """Send a ShareFetch, with the pending acknowledgements on it (CL-21)."""
         self.fetching, self._started_ms = True, now_ms
         if self._step.generation != self._session.generation:
             self._step = SessionStep(0, None, self._session.generation, [], [])
-        if self._stream is None or self._stream.is_lost:
+        if (stream := self.link.current) is None:
             self._opening_fetch = asyncio.create_task(self._open_and_fetch())
         else:
-            self._stream.send(self)
+            stream.send(self)
 
     def flush(self) -> None:
         """Send the pending acknowledgements now, whatever the fetch does (P-5)."""
@@ -118,17 +128,13 @@ class ShareSession:
     def hurry(self) -> None:
         """The cluster can be reached again: what waits for a back-off is due now."""
         self._backoff.reset()
-        self.not_before_ms = 0
-
-    def give_up_silent(self) -> None:
-        """Leave a leader whose answer is late when others lead all that the session held (PL-524, CL-33)."""
-        stream = self._stream
-        if stream is not None and stream.is_late and self._cluster.moved(self._session.known, self.node_id):
-            stream.abandon(f"no answer, and node {self.node_id} does not lead these partitions any more")
+        self._retry_at_ms = 0
 
     async def close(self, timeout_s: float) -> None:
         """Send what is pending, close the session with epoch −1, end the stream (CL-28, CL-37). Raises only when it is
         cancelled, with the stream ended all the same."""
+        self._last_call_ms = self._now_ms() + int(timeout_s * 500)
+        self._flushed.set()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._close_session()
@@ -146,14 +152,13 @@ class ShareSession:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._session.lost(self._session.generation)
         self.outbox.fail_pending(self._was_closed())
-        if self._stream is not None:
-            await self._stream.close()
+        await self.link.close()
 
     # Fetching.
 
     async def _open_and_fetch(self) -> None:
         try:
-            (await self._open_stream()).send(self)
+            (await self._open()).send(self)
         except TransportError as error:
             self.failed(error)
         except BaseException:
@@ -165,16 +170,19 @@ class ShareSession:
 
     def make(self, number: int) -> ShareStreamRequest:
         """The ShareFetch, when it is its turn to be written; it acknowledges what waits (streams.Exchange)."""
-        outbox, template = self.outbox, self._template
+        outbox, template, self._sent_ms = self.outbox, self._template, self._now_ms()
         outbox.drop_dead(self._session.generation)
         self._sent = outbox.take(renewals=False)
         step = self._step = self._session.fetch_step(self.wanted)
         template.max_records = template.batch_size = self._member.max_records
+        template.share_acquire_mode = self._member.acquire_mode
+        template.max_wait_ms = self._wait_ms if self.wait_ms is None else min(self.wait_ms, self._wait_ms)
         return share_messages.fetch_request(template, number, step, self._sent, self.wanted)
 
     def answered(self, response: ShareStreamResponse) -> None:
         """The answer of the ShareFetch (streams.Exchange)."""
         sent = self._end_fetch()
+        self.link.told(response.fetch.throttle_time_ms)
         try:
             self._metrics.fetch_latency_ms.add(self._now_ms() - self._started_ms)
             self._fetch_answered(self._step, sent, response.fetch)
@@ -227,7 +235,7 @@ class ShareSession:
                     delivered.append(self._delivered(step, partition, part))
         self.outbox.fetch_answered(sent, results)
         if failed and not delivered:
-            self.not_before_ms = self._now_ms() + self._backoff.next_ms()
+            self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
         elif not failed:
             self._backoff.reset()
         self._hand_over(step, delivered)
@@ -237,6 +245,7 @@ class ShareSession:
     ) -> Delivered:
         topic = self.wanted.get(partition) or self._cluster.names.get(partition.topic_id, "")
         delivered = share_messages.delivered(topic, partition, self, step.generation, part)
+        delivered.acquired_ms, delivered.lock_ms = self._sent_ms, self.lock_timeout_ms or 0
         self._metrics.fetch_size.add(sum([len(batch.batch) for batch in part.records]))
         self._metrics.records.add(delivered.records)
         return delivered
@@ -270,16 +279,23 @@ class ShareSession:
             while True:
                 self._flushed.clear()
                 self.outbox.drop_dead(self._session.generation)
-                due_ms = self.outbox.next_due_ms()
-                if due_ms is None:
+                if not self.outbox:
                     return
-                if due_ms > self._now_ms():
-                    await self._flushed.wait((due_ms - self._now_ms()) / 1000)
+                if (left_s := self._due_in_s()) > 0:
+                    await self._flushed.wait(left_s)
                 else:
                     await self._acknowledge_once()
         finally:
             self._acknowledging = None
             self._owner.wake()
+
+    def _due_in_s(self) -> float:
+        """When the next acknowledgement may leave. A node that wants no request is left alone (CL-86), but not so long
+        that locks run out: an acknowledgement that is late is lost, and the work is done, and paid for, again."""
+        free_ms = self.link.free_at_ms
+        if free_ms > (now_ms := self._now_ms()):
+            free_ms = min(free_ms, self.outbox.latest_ms(), self._last_call_ms)
+        return (max(self.outbox.next_due_ms() or 0, free_ms) - now_ms) / 1000
 
     async def _acknowledge_once(self, closing: bool = False) -> None:
         sent: list[PendingAck] = []
@@ -289,11 +305,13 @@ class ShareSession:
             nonlocal step
             self.outbox.drop_dead(self._session.generation)
             sent.extend(self.outbox.take(renewals=True))
+            for ack in sent:
+                ack.sent_ms = self._now_ms()
             step = self._session.close_step() if closing else self._session.acknowledge_step()
             return share_messages.acknowledge_request(self._member, number, step, sent)
 
         try:
-            stream = await self._open_stream()
+            stream = await self._open()
             if not self._session.is_established:
                 self.outbox.drop_dead(self._session.generation)
                 return
@@ -304,6 +322,7 @@ class ShareSession:
         except asyncio.CancelledError:
             self.outbox.fail(sent, self._was_closed())  # the time to close is over; their fate is not known (CL-26)
             raise
+        self.link.told(response.throttle_time_ms)
         if refusal := error_for(response.error_code, response.error_message):
             self._refused(step, sent, refusal)
             return
@@ -313,19 +332,8 @@ class ShareSession:
 
     # The session's life.
 
-    async def _open_stream(self) -> CorrelatedStream[ShareStreamRequest, ShareStreamResponse]:
-        async with self._opening:
-            if self._stream is not None and self._stream.is_lost:
-                self._session.lost(self._session.generation)
-                await self._stream.close()
-                self._stream = None
-            if self._stream is None:
-                address = self._cluster.address(self.node_id)
-                if address is None:
-                    raise TransportError(TransportStatus.UNAVAILABLE, f"node {self.node_id}", "its address is unknown")
-                transport = self._cluster.transport
-                self._stream = await CorrelatedStream.open(transport, address, wire.SHARE_STREAM, self._late)
-            return self._stream
+    async def _open(self) -> CorrelatedStream[ShareStreamRequest, ShareStreamResponse]:
+        return await self.link.open(lambda: self._session.lost(self._session.generation))
 
     async def _close_session(self) -> None:
         if self.fetching and self._sent:
@@ -335,35 +343,35 @@ class ShareSession:
         if self._acknowledging is not None:
             await asyncio.gather(self._acknowledging, return_exceptions=True)
         while self._session.is_established:
-            if self.outbox.fits_one_request:
-                await self._acknowledge_once(closing=True)
-                return
-            await self._acknowledge_once()
-
-    def _late(self) -> None:
-        """The leader is silent: find out whether it still leads."""
-        self._cluster.request_refresh()
-        self.give_up_silent()
+            if (left_s := self._due_in_s()) > 0:
+                if not self.outbox:
+                    return  # the end of the stream closes the session too (PL-520), and asks for nothing
+                await asyncio.sleep(left_s)
+            await self._acknowledge_once(closing=self.outbox.fits_one_request)
 
     def _refused(self, step: SessionStep, sent: list[PendingAck], error: KafkaError) -> None:
         """A whole request was answered with an error (CL-31)."""
         if step.epoch == 0 or isinstance(error, SESSION_GONE):
             self._session.lost(step.generation)
-        if isinstance(error, SESSION_GONE):
+        if isinstance(error, ThrottlingQuotaExceededError):  # nobody looked at it
+            self._session.refused(step)
+            self.outbox.put_back(sent, error)
+        elif isinstance(error, SESSION_GONE):
             gone = error if isinstance(error, ShareSessionLimitReachedError) else NetworkError(error.message)
             self.outbox.fail(sent, gone)
         else:
             self.outbox.fail(sent, error)
             if not isinstance(error, RetriableError):
                 self._owner.failed(error)
-        self.not_before_ms = self._now_ms() + self._backoff.next_ms()
+        self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
 
     def _lost(self, generation: int, error: TransportError, sent: list[PendingAck]) -> None:
         """The stream broke or could not be opened: session and acquisitions are gone (PL-524)."""
         self._session.lost(generation)
+        self.link.told(error.throttle_ms)
         self.outbox.fail(sent, NetworkError(f"node {self.node_id} went away before it answered: {error}"))
         self.outbox.drop_dead(self._session.generation)
-        self.not_before_ms = self._now_ms() + self._backoff.next_ms()
+        self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
         self._cluster.request_refresh()
         if not error.retriable and not self._closed:
             self._owner.failed(NetworkError(f"node {self.node_id} refuses the share stream: {error}"))

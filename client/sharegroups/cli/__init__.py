@@ -9,7 +9,7 @@ import sys
 def run() -> None:
     """Entry point of the command: one line that names what to install when click is missing (CM-73).
 
-    Exit status 130 after Ctrl-C, also while the command is still starting.
+    Exit status 130 after Ctrl-C and 143 after SIGTERM, also while the command is still starting.
     """
     # gRPC reads it when it is imported; its own lines (a port is taken) only precede the error that says what to do.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -22,7 +22,8 @@ def run() -> None:
         if error.name not in ("click", "rich"):
             raise
         print(
-            "This needs more packages: install sharegroups with its extra [cli], and [server] for `up`", file=sys.stderr
+            "This needs more packages: in a clone of the project, pip install '.[cli]', for `up` '.[server,cli]'",
+            file=sys.stderr,
         )
         sys.exit(1)
     except KeyboardInterrupt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,13 @@ from typing import Any
 import click
 
 from sharegroups.cli import clients
+from sharegroups.cli.console import Console, ConsoleConsumer
 from sharegroups.cli.formatting import document
+from sharegroups.cli.interrupts import attended
 from sharegroups.cli.lookout import Warnings, find_trouble
 from sharegroups.cli.output import (
     FILE,
+    NAME,
     UsageFailure,
     connection_options,
     failures,
@@ -22,18 +24,18 @@ from sharegroups.cli.output import (
     output_option,
     pairs,
     settings,
+    tell,
 )
 from sharegroups.cli.plugins import DESERIALIZERS, FORMATTERS, Deserializer, find
-from sharegroups.consumer import ShareConsumer
 from sharegroups.messages import AcknowledgeType, Message
 
 _DEFAULT_GROUP = "console-share-consumer"
 
 
 @click.command()
-@click.argument("name", metavar="[TOPIC]", required=False)
-@click.option("--topic", help="Topic to consume, when it is not given as TOPIC.")
-@click.option("--group", help=f"Share group; {_DEFAULT_GROUP} when left out.")
+@click.argument("name", metavar="[TOPIC]", required=False, type=NAME)
+@click.option("--topic", type=NAME, help="Topic to consume, when it is not given as TOPIC.")
+@click.option("--group", type=NAME, help=f"Share group; {_DEFAULT_GROUP} when left out.")
 @click.option("--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop when no record came for so long.")
 @click.option("--reject", is_flag=True, help="Reject every record instead of accepting it.")
@@ -90,33 +92,34 @@ def consume(
     """Write the records of TOPIC as a member of a share group, one per line, and acknowledge each.
 
     While the cluster or the topic is not there, it says so on standard error and waits. Exit codes: 0 done, 1 an error,
-    also when --timeout-ms is over and the cluster or the topic is still not there, 130 interrupted.
+    also when --timeout-ms is over and the cluster or the topic is still not there, 130 after Ctrl-C, 143 after SIGTERM.
+    At either it acknowledges what it has written, gives the rest back and leaves the group; a second one ends it.
 
+    Values are written as they are; to a terminal without control characters, which are shown as \\x1b and the like.
     A formatter, deserializer or function of yours is named as module:name, in a module on PYTHONPATH.
     """
     topic = _topic(name, topic)
-    if reject and release:
-        raise UsageFailure('Option "[reject]" can\'t be used with option "[release]"')
-    if output == "json" and formatter_name is not None:
-        raise UsageFailure("--output json and --formatter exclude each other; give one of them")
     if command_config is not None and old_config is not None:
         raise UsageFailure("--consumer-config is the old name of --command-config; give one of them")
-    of_formatter = pairs([*lines_of(formatter_config), *old_properties, *properties])
-    formatter = find("--formatter", formatter_name or "DefaultMessageFormatter", FORMATTERS)(of_formatter)
-    write: Callable[[Message], str] = formatter.line if output == "text" else lambda message: document(message) + "\n"
+    write = _writer(output, formatter_name, pairs([*lines_of(formatter_config), *old_properties, *properties]))
     given = _with_group(settings(bootstrap_server, command_config or old_config, [*old_extra, *extra]), group)
     given |= _deserializers(key_deserializer, value_deserializer)
     if max_messages is not None:  # what is fetched beyond that would go back with its delivery counted
         given = {"share.acquire.mode": "record_limit"} | given
-    done = AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
-    console = _Console(write, done, reject_message_on_error, max_messages)
+    console = Console(write, _outcome(reject, release), reject_message_on_error, max_messages)
     try:
-        with failures("Consuming"), Warnings() as warnings, clients.open_client(_Consumer, given) as consumer:
-            consumer.subscribe([topic])
-            console.run(consumer, timeout_ms)
-            if console.goes_on and (trouble := find_trouble(given, topic)) is not None:
-                warnings.last(trouble)
-                console.ok = False
+        with failures("Consuming"), Warnings() as warnings:
+            consumer = clients.open_client(ConsoleConsumer, given)
+
+            def work() -> None:
+                with console.closing(consumer):
+                    consumer.subscribe([topic])
+                    console.run(consumer, timeout_ms)
+                    if console.goes_on and (trouble := find_trouble(given, topic)) is not None:
+                        warnings.last(trouble)
+                        console.ok = False
+
+            attended(work, lambda ended: console.leave(consumer, ended))
     finally:
         click.echo(f"Processed a total of {console.processed} messages", err=True)
         if enable_systest_events:
@@ -133,6 +136,21 @@ def _topic(name: str | None, option: str | None) -> str:
     return topic
 
 
+def _outcome(reject: bool, release: bool) -> AcknowledgeType:
+    """What a record that was written is acknowledged with."""
+    if reject and release:
+        raise UsageFailure('Option "[reject]" can\'t be used with option "[release]"')
+    return AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
+
+
+def _writer(output: str, formatter_name: str | None, properties: dict[str, str]) -> Callable[[Message], str]:
+    """What makes a line of a record."""
+    if output == "json" and formatter_name is not None:
+        raise UsageFailure("--output json and --formatter exclude each other; give one of them")
+    formatter = find("--formatter", formatter_name or "DefaultMessageFormatter", FORMATTERS)(properties)
+    return formatter.line if output == "text" else lambda message: document(message) + "\n"
+
+
 def _deserializers(key: str | None, value: str | None) -> dict[str, Deserializer]:
     named = {"key": key, "value": value}
     return {
@@ -142,70 +160,16 @@ def _deserializers(key: str | None, value: str | None) -> dict[str, Deserializer
     }
 
 
-class _Consumer(ShareConsumer):
-    """A share consumer that can be told how many records are still wanted."""
-
-    def want(self, count: int) -> None:
-        """Have the next polls bring at most `count` records."""
-        self._engine.limit_records(count)
-
-
-class _Console:
-    """Writes and acknowledges records until the limit, the time-out, or Ctrl-C."""
-
-    def __init__(
-        self, write: Callable[[Message], str], done: AcknowledgeType, reject_on_error: bool, limit: int | None
-    ) -> None:
-        self.processed = 0
-        self.ok = True
-        self._write = write
-        self._done = done
-        self._reject_on_error = reject_on_error
-        self._limit = limit
-
-    def run(self, consumer: _Consumer, timeout_ms: int | None) -> None:
-        """Until there is enough, or nothing came for `timeout_ms`. Raises KafkaError."""
-        patience_s = float("inf") if timeout_ms is None else timeout_ms / 1000
-        last = time.monotonic()
-        while self.goes_on and time.monotonic() - last < patience_s:
-            if self._limit is not None:
-                consumer.want(self._limit - self.processed)
-            messages = consumer.poll(min(1.0, max(0.0, patience_s - (time.monotonic() - last))))
-            if messages:
-                last = time.monotonic()
-            for message in messages:
-                self._handle(consumer, message)
-        consumer.commit_sync()
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether more records are wanted: there are not enough yet, and none has failed."""
-        return self.ok and (self._limit is None or self.processed < self._limit)
-
-    def _handle(self, consumer: ShareConsumer, message: Message) -> None:
-        if not self.goes_on:
-            consumer.acknowledge(message, AcknowledgeType.RELEASE)
-            return
-        try:
-            if (error := message.error()) is not None:
-                raise error
-            text = self._write(message)
-        except Exception as problem:  # a formatter of the user's may raise anything
-            where = f"{message.topic()}-{message.partition()} offset {message.offset()}"
-            click.echo(f"Error: {where} cannot be written: {problem}", err=True)
-            self.ok = self._reject_on_error
-            consumer.acknowledge(message, AcknowledgeType.REJECT if self._reject_on_error else AcknowledgeType.RELEASE)
-            return
-        click.echo(text, nl=False)
-        consumer.acknowledge(message, self._done)
-        self.processed += 1
-
-
 def _with_group(given: dict[str, Any], group: str | None) -> dict[str, Any]:
-    """CT-32: explicit mode, the default client id, and one group id from all sources."""
+    """CT-32: explicit mode, the default client id, and one group id from all sources; which one, when nobody chose."""
     named = given.get("group.id")
     if group is not None and named is not None and group != named:
         raise UsageFailure(f"--group is {group!r} but the settings say group.id={named}; give one of them")
+    if group is None and not named:
+        tell(
+            f"No --group is given: consuming as a member of share group {_DEFAULT_GROUP!r}, from where that group has "
+            "come to. A --group of your own has its own place."
+        )
     return (
         {"client.id": _DEFAULT_GROUP}
         | given

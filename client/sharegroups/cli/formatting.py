@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kip932.printable import printable, printable_json
 from sharegroups.cli.output import UsageFailure
 from sharegroups.messages import Message
 
@@ -31,10 +33,14 @@ class Formatter:
             if name not in _FLAGS and name not in _TEXTS:
                 raise UsageFailure(f"unknown formatter property {name!r}; known: {', '.join([*_FLAGS, *_TEXTS])}")
         self._on = {name: properties.get(name, str(default)).lower() == "true" for name, default in _FLAGS.items()}
+        self._on_terminal = sys.stdout.isatty()
         self._text = {name: properties.get(name, default) for name, default in _TEXTS.items()}
 
     def line(self, message: Message) -> str:
-        """The record with its line separator. Raises UnicodeDecodeError for bytes that are no text."""
+        """The record with its line separator; bytes that are no text come as `surrogateescape` has them.
+
+        For a terminal, control characters of the record are escaped: it is others' data (CT-82).
+        """
         columns: dict[str, Callable[[], str]] = {
             "print.timestamp": lambda: f"CreateTime:{message.timestamp()[1]}",
             "print.partition": lambda: f"Partition:{message.partition()}",
@@ -49,18 +55,19 @@ class Formatter:
         return self._text["key.separator"].join(parts) + self._text["line.separator"]
 
     def _headers(self, message: Message) -> str:
-        headers = [f"{name}:{self._show(value)}" for name, value in message.headers()]
+        headers = [f"{self._show(name)}:{self._show(value)}" for name, value in message.headers()]
         return self._text["headers.separator"].join(headers) if headers else "NO_HEADERS"
 
     def _show(self, value: Any) -> str:
         if value is None:
             return self._text["null.literal"]
-        return value.decode() if isinstance(value, bytes) else str(value)
+        text = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+        return printable(text, keep="\n\t") if self._on_terminal else text
 
 
 def document(message: Message) -> str:
     """The record as one line of JSON; bytes that are no text come as {"base64": …}."""
-    return json.dumps(
+    text = json.dumps(
         {
             "topic": message.topic(),
             "partition": message.partition(),
@@ -74,6 +81,7 @@ def document(message: Message) -> str:
         ensure_ascii=False,
         default=str,
     )
+    return printable_json(text)
 
 
 def _json(value: Any) -> Any:

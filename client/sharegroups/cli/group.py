@@ -9,12 +9,13 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from sharegroups.cli.interrupts import INTERRUPTED
+from sharegroups.cli.interrupts import status_of, terminable
 from sharegroups.cli.output import UsageFailure
 
 
 class ToolGroup(click.Group):
-    """Ctrl-C ends any command with status 130, a wrong command line with 1 (CT-29); click has 1 and 2 for these.
+    """Ctrl-C ends any command with status 130, SIGTERM with 143, a wrong command line with 1 (CT-29, CT-80); click has
+    1 and 2 for the first and the last.
 
     A command below it may have an attribute `usage_status`: that is the status then, also of all below that command.
     """
@@ -27,10 +28,10 @@ class ToolGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """As click's, with everything below the group."""
         try:
-            with _wrong_usage():
+            with terminable(), _wrong_usage():
                 return super().invoke(ctx)
-        except KeyboardInterrupt:
-            ctx.exit(INTERRUPTED)
+        except KeyboardInterrupt as interrupt:
+            ctx.exit(status_of(interrupt))
 
 
 @contextmanager

@@ -10,18 +10,23 @@ import click
 
 from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import TopicPartition
+from kip932.printable import printable
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ShareGroupDescription, ShareGroupOffset
 from sharegroups.cli import clients
+from sharegroups.cli.columns import TABLES, legend
 from sharegroups.cli.output import (
+    NAME,
     UsageFailure,
     connection_options,
     failures,
     finish,
     output_option,
     print_json,
+    print_names,
     print_table,
     settings,
+    tell,
 )
 
 _STATES = {"empty": "Empty", "stable": "Stable", "dead": "Dead"}
@@ -52,20 +57,19 @@ def _admin(bootstrap_server: str, command_config: Path | None, timeout: int) -> 
 def list_(state: str | None, timeout: int, bootstrap_server: str, command_config: Path | None, output: str) -> None:
     """List the share groups."""
     wanted = _states(state) if state else None
-    with failures(_COMMAND, show_trace=True), _admin(bootstrap_server, command_config, timeout) as admin:
+    with failures(_COMMAND), _admin(bootstrap_server, command_config, timeout) as admin:
         found = admin.list_groups(wanted, ["share"])
     if output == "json":
         print_json([{"group": group.group_id, "state": group.state} for group in found])
     elif state is None:
-        for group in found:
-            click.echo(group.group_id)
+        print_names(group.group_id for group in found)
     else:
         print_table(("GROUP", "STATE"), [(group.group_id, group.state) for group in found], (15, 0))
         click.echo()
 
 
-@groups.command()
-@click.option("--group", "names", multiple=True, help="Group to describe; repeatable.")
+@groups.command(epilog=legend(*(table for table in TABLES if " groups describe" in table)))
+@click.option("--group", "names", multiple=True, type=NAME, help="Group to describe; repeatable.")
 @click.option("--all-groups", is_flag=True, help="Describe every share group.")
 @click.option("--offsets", is_flag=True, help="Start offsets and lag; the default.")
 @click.option("--members", is_flag=True, help="Members and what is assigned to them.")
@@ -92,7 +96,7 @@ def describe(
         raise UsageFailure("Option [describe] takes one of these options: [group], [all-groups]")
     if offsets + members + state > 1:
         raise UsageFailure("Option [describe] takes at most one of these options: [offsets], [members], [state]")
-    with failures(_COMMAND, show_trace=True), _admin(bootstrap_server, command_config, timeout) as admin:
+    with failures(_COMMAND), _admin(bootstrap_server, command_config, timeout) as admin:
         wanted = sorted(set(names)) if names else [group.group_id for group in admin.list_groups(None, ["share"])]
         described = admin.describe_share_groups(wanted)
         known = [name for name in wanted if not isinstance(described[name], KafkaError)]
@@ -104,7 +108,7 @@ def describe(
         problem = found.get(name) if isinstance(group, ShareGroupDescription) else group
         if isinstance(problem, KafkaError):
             text = f"Group {name} not found." if isinstance(problem, GroupIdNotFoundError) else problem.message
-            click.echo(f"Error: {_COMMAND} failed due to {text}")
+            tell(f"Error: {_COMMAND} failed due to {text}")
             ok = False
         elif isinstance(group, ShareGroupDescription):
             listed = found.get(name, {})
@@ -128,23 +132,24 @@ def _show(group: ShareGroupDescription, offsets: Offsets, *, members: bool, stat
 
 def _show_offsets(group_id: str, offsets: Offsets, verbose: bool) -> None:
     if not offsets:
-        click.echo(f"\nShare group '{group_id}' has no offset information.")
+        click.echo(f"\nShare group '{printable(group_id)}' has no offset information.")
         return
     rows = []
     for (topic, partition), entry in sorted(offsets.items()):
         epoch = "-" if entry is None or entry.leader_epoch is None else entry.leader_epoch
         start = "-" if entry is None else entry.start_offset
         lag = "-" if entry is None or entry.lag is None else entry.lag
-        rows.append((group_id, topic, partition, *((epoch,) if verbose else ()), start, lag))
+        archived = "-" if entry is None or entry.archived is None else entry.archived
+        rows.append((group_id, topic, partition, *((epoch,) if verbose else ()), start, lag, archived))
     extra = ("LEADER-EPOCH",) if verbose else ()
-    header = ("GROUP", "TOPIC", "PARTITION", *extra, "START-OFFSET", "LAG")
-    print_table(header, rows, (15, 15, 10, *((13,) if verbose else ()), 13, 0))
+    header = ("GROUP", "TOPIC", "PARTITION", *extra, "START-OFFSET", "LAG", "ARCHIVED")
+    print_table(header, rows, (15, 15, 10, *((13,) if verbose else ()), 13, 10, 0))
     click.echo()
 
 
 def _show_members(group: ShareGroupDescription, verbose: bool) -> None:
     if not group.members:
-        click.echo(f"Share group '{group.group_id}' has no active members.", err=True)
+        tell(f"Share group '{group.group_id}' has no active members.")
         return
     rows = [
         (
@@ -166,7 +171,7 @@ def _show_members(group: ShareGroupDescription, verbose: bool) -> None:
 
 def _show_state(group: ShareGroupDescription, verbose: bool) -> None:
     if not group.members:
-        click.echo(f"Share group '{group.group_id}' has no active members.", err=True)
+        tell(f"Share group '{group.group_id}' has no active members.")
     row = (
         group.group_id,
         _coordinator(group),
@@ -222,6 +227,8 @@ def _document(group: ShareGroupDescription, offsets: Offsets) -> dict[str, objec
                 "start_offset": entry.start_offset if entry else None,
                 "leader_epoch": entry.leader_epoch if entry else None,
                 "lag": entry.lag if entry else None,
+                "archived_by_limit": entry.archived_by_limit if entry else None,
+                "archived_by_reject": entry.archived_by_reject if entry else None,
             }
             for (topic, partition), entry in sorted(offsets.items())
         ],

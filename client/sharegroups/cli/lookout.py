@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-import click
-
 from kip932.errors import NetworkError, RequestTimedOutError, UnknownTopicOrPartitionError
 from sharegroups.admin import Admin
 from sharegroups.admin_values import TopicDescription
 from sharegroups.cli import clients
+from sharegroups.cli.output import tell
 from sharegroups.config import ADMIN
 from sharegroups.core.lookout import LEADERLESS, UNKNOWN, UNREACHABLE, Trouble
 
@@ -50,7 +49,7 @@ def text_of(trouble: Trouble) -> str:
 
 def warn(text: str) -> None:
     """One line on standard error."""
-    click.echo(f"Warning: {text}", err=True)
+    tell(f"Warning: {text}")
 
 
 class Warnings(logging.Handler):

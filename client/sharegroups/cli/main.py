@@ -14,6 +14,8 @@ from sharegroups.cli.interrupts import leaving_at_once
 from sharegroups.cli.produce import produce
 from sharegroups.cli.topics import topics
 
+#: The package is on no index yet.
+INSTALL = "in a clone of the project, pip install '.[{}]'"
 _SERVER_COMMANDS = ("up", "init", "demo", "scaler")
 
 
@@ -31,7 +33,7 @@ class _Commands(ToolGroup):
             if found.name == cmd_name:
                 return _load(found)
         if cmd_name in _SERVER_COMMANDS:
-            raise click.ClickException(f"'{cmd_name}' needs the servers: pip install 'sharegroups[server]'")
+            raise click.ClickException(f"'{cmd_name}' needs the servers: {INSTALL.format('server,cli')}")
         return None
 
 
@@ -45,7 +47,7 @@ def _load(found: EntryPoint) -> click.Command:
             command: Any = found.load()
     except ModuleNotFoundError as error:
         raise click.ClickException(
-            f"'{found.name}' needs the package {error.name!r}: pip install 'sharegroups[server]'"
+            f"'{found.name}' needs the package {error.name!r}: {INSTALL.format('server,cli')}"
         ) from error
     if not isinstance(command, click.Command):
         raise click.ClickException(f"entry point {found.value!r} is a {type(command).__name__}, not a command")
@@ -62,7 +64,10 @@ def _version() -> str:
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(_version(), prog_name="sharegroups")
 def main() -> None:
-    """Queues for Kafka's share groups (KIP-932). Exit codes: 0 done, 1 an error, 130 interrupted."""
+    """Queues for Kafka's share groups (KIP-932).
+
+    Exit codes: 0 done, 1 an error, 130 after Ctrl-C, 143 after SIGTERM.
+    """
 
 
 for _command in (consume, groups, produce, topics):

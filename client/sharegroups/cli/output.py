@@ -1,26 +1,42 @@
 """What the tools share: options, the connection, tables as Kafka prints them, JSON, errors and exit codes.
 
-Exit codes: 0 done, 1 an error was printed or the command line was wrong (CT-29), 130 interrupted.
+Exit codes: 0 done, 1 an error was printed or the command line was wrong (CT-29), 130 after Ctrl-C, 143 after SIGTERM
+(CT-80).
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from sharegroups.cli.interrupts import INTERRUPTED
+from kip932.printable import printable, printable_json
+from sharegroups.cli.interrupts import status_of
 from sharegroups.errors import BufferFullError, ConfigError, KafkaError, NetworkError, RequestTimedOutError
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class Name(click.ParamType[str]):
+    """A name of a topic or a group: anything but nothing."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name as it is. Raises click.BadParameter for one of blanks alone."""
+        if not value.strip():
+            self.fail("it is empty; expected a name", param, ctx)
+        return value
+
+
+NAME = Name()
 
 
 class UsageFailure(click.UsageError):
@@ -85,7 +101,7 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]], widths: Sequence[int]) -> None:
     """A table as kafka-share-groups.sh prints it: left-aligned, columns at least `widths`, a blank line before."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [[printable(str(cell)) for cell in row] for row in rows]
     columns = [
         max([widths[index], *(len(row[index]) for row in texts)]) if widths[index] >= 15 else widths[index]
         for index in range(len(header))
@@ -98,11 +114,27 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]], widths:
 
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    click.echo(printable_json(json.dumps(value, ensure_ascii=False, default=str)))
 
 
-def print_errors(errors: Mapping[str, KafkaError | None], done: str, output: str) -> bool:
-    """The outcome per name; `done` is what a success is called. True when all went well."""
+def print_names(names: Iterable[str]) -> None:
+    """One name per line; as they are for a program that reads them, without control characters for a terminal."""
+    shown = printable if sys.stdout.isatty() else str
+    for name in names:
+        click.echo(shown(name), color=True)  # else click takes sequences out of what a program reads
+
+
+def tell(text: str) -> None:
+    """One message on standard error; names and texts of others in it do nothing to a terminal (CT-82)."""
+    click.echo(printable(text, keep="\n"), err=True)
+
+
+def print_errors(
+    errors: Mapping[str, KafkaError | None], usual: str, output: str, done: Mapping[str, str] | None = None
+) -> bool:
+    """The outcome per name; `usual` is what a success is called, unless `done` calls it otherwise. True when all went
+    well."""
+    done = done or {}
     if output == "json":
         print_json(
             [
@@ -113,9 +145,9 @@ def print_errors(errors: Mapping[str, KafkaError | None], done: str, output: str
     else:
         for name, error in sorted(errors.items()):
             if error is None:
-                click.echo(f"{done} {name}.")
+                click.echo(f"{done.get(name, usual)} {printable(name)}.")
             else:
-                click.echo(f"Error: {name}: {error.name}: {error.message}", err=True)
+                tell(f"Error: {name}: {error.name}: {error.message}")
     return all(error is None for error in errors.values())
 
 
@@ -126,17 +158,15 @@ def finish(ok: bool) -> None:
 
 
 @contextmanager
-def failures(what: str, show_trace: bool = False) -> Iterator[None]:
-    """Print an error of the client as one line, and exit with 1; on Ctrl-C exit with 130."""
+def failures(what: str) -> Iterator[None]:
+    """Print an error of the client as one line, and exit with 1; after Ctrl-C with 130, after SIGTERM with 143."""
     try:
         yield
     except (KafkaError, ConfigError) as error:
         silent = isinstance(error, RequestTimedOutError | NetworkError) and not isinstance(error, BufferFullError)
         said = "sharegroups up" in str(error)  # the producer's errors say so themselves
         hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
-        click.echo(f"Error: {what} failed due to {error}{hint}", err=not show_trace)
-        if show_trace:
-            traceback.print_exc()
+        tell(f"Error: {what} failed due to {error}{hint}")
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt as interrupt:
+        sys.exit(status_of(interrupt))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 import click
 
 from kip932.errors import KafkaError
 from sharegroups.cli import clients
-from sharegroups.cli.lookout import find_trouble, text_of, warn
+from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended, attended
+from sharegroups.cli.lookout import Warnings, find_trouble
 from sharegroups.cli.output import (
+    NAME,
     UsageFailure,
     connection_options,
     failures,
@@ -19,9 +25,13 @@ from sharegroups.cli.output import (
     output_option,
     print_json,
     settings,
+    tell,
 )
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
+
+#: How often waiting for confirmations looks whether a signal has come.
+_LOOK_S: Final = 0.2
 
 
 class _Outcome:
@@ -30,23 +40,84 @@ class _Outcome:
     def __init__(self, output: str) -> None:
         self.delivered = 0
         self.failed = 0
+        #: A signal has ended the waiting for confirmations: of records that are open only the number is told.
+        self.giving_up = False
         self._output = output
+        self._lock = threading.Lock()
 
-    def report(self, error: KafkaError | None, report: DeliveryReport) -> None:
-        if error is None:
-            self.delivered += 1
-        else:
-            self.failed += 1
-            click.echo(f"Error: a record for {report.topic()} was not delivered: {error.name}: {error}", err=True)
+    def give_up(self) -> None:
+        """Say no more what becomes of each record."""
+        self.giving_up = True
+
+    def report(self, line: int, error: KafkaError | None, report: DeliveryReport) -> None:
+        with self._lock:  # after a signal two threads may run callbacks
+            self.delivered += error is None
+            self.failed += error is not None and not self.giving_up
+        if error is not None and not self.giving_up:
+            tell(f"Error: line {line}: the record for {report.topic()} was not delivered: {error.name}: {error}")
         if self._output == "json":
             document = {"topic": report.topic(), "partition": report.partition(), "offset": report.offset()}
             print_json(document | {"error": error.name if error else None})
 
 
+class _Feed:
+    """Reads lines and produces each, until the end of the input or a signal."""
+
+    def __init__(
+        self, lines: Iterable[bytes], produce_line: Callable[[Producer, int, bytes], None], give_up: Callable[[], None]
+    ) -> None:
+        self.taken = 0
+        self._give_up = give_up
+        self._lines = lines
+        self._produce_line = produce_line
+        self._stopping = False
+        self._feeding = True
+
+    def run(self, producer: Producer) -> None:
+        """Send everything and wait until it is delivered or has failed. Raises KafkaError."""
+        with closing(producer):
+            for line in self._lines:
+                if self._stopping:
+                    break
+                self.taken += 1
+                try:
+                    self._produce_line(producer, self.taken, line)
+                except KafkaError as error:
+                    raise type(error)(f"line {self.taken} of the input: {error.message}") from error
+                except ValueError as error:
+                    raise UsageFailure(f"line {self.taken} of the input: {error}") from error
+            self._feeding = False
+            while not self._stopping and producer.flush(_LOOK_S):
+                pass
+            if self._stopping:
+                self._end(producer)
+
+    def leave(self, producer: Producer, ended: Ended) -> None:
+        """Read no more, and wait a bounded time for the confirmations of what was read."""
+        self._stopping = True
+        if not ended(GRACE_S) and self._feeding:  # it waits for input, or for room while the cluster is away
+            self._end(producer)
+        else:
+            ended(LEAVE_S)
+
+    def _end(self, producer: Producer) -> None:
+        producer.flush(LEAVE_S)
+        self._give_up()
+        producer.close(0)
+
+
+def _not_empty(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    if text == "":
+        raise click.BadParameter("it is empty; leave it out for records without a key")
+    return text
+
+
 @click.command()
-@click.argument("topic")
-@click.option("--key-separator", help="Text between key and value; without it records have no key.")
-@click.option("--partition", type=int, help="Partition to produce to. When left out, "
+@click.argument("topic", type=NAME)
+@click.option(
+    "--key-separator", callback=_not_empty, help="Text between key and value; without it records have no key."
+)
+@click.option("--partition", type=click.IntRange(min=0), help="Partition to produce to. When left out, "
               "records with a key go by its hash, those without to all in turn, batch by batch.")  # fmt: skip
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record; repeatable.")
 @click.option("--input", "source", type=click.File("rb"), default="-", help="File to read instead of standard input.")
@@ -68,19 +139,34 @@ def produce(
     """Send every line of standard input as a record to TOPIC.
 
     When the cluster or the topic is not there, it says so and waits for it, for max.block.ms (60 s). Exit codes: 0 all
-    records were delivered, 1 an error, 130 interrupted.
+    records were delivered, 1 an error, 130 after Ctrl-C, 143 after SIGTERM. At either it reads no more, waits a few
+    seconds for the records that it has read, and says how many are not confirmed; a second one ends it at once.
     """
     pairs = [_header(text) for text in headers]
     outcome = _Outcome(output)
     given = settings(bootstrap_server, command_config, extra)
-    with failures("Producing"), clients.open_client(Producer, given) as producer:
+
+    def one(producer: Producer, number: int, line: bytes) -> None:
+        key, value = _split(line.rstrip(b"\r\n"), key_separator)
+        producer.produce(topic, value, key, partition, partial(outcome.report, number), headers=pairs)
+        producer.poll(0)
+
+    feed = _Feed(source, one, outcome.give_up)
+
+    def leave(producer: Producer, ended: Ended) -> None:
+        feed.leave(producer, ended)
+        open_ = feed.taken - outcome.delivered - outcome.failed
+        click.echo(
+            f"Stopped after line {feed.taken} of the input: {outcome.delivered} records delivered, "
+            f"{outcome.failed} failed, {open_} not confirmed{', which may be stored or not' if open_ else ''}.",
+            err=True,
+        )
+
+    with failures("Producing"), Warnings() as warnings:
+        producer = clients.open_client(Producer, given)
         if (found := find_trouble(given, topic)) is not None:
-            warn(text_of(found))
-        for line in source:
-            key, value = _split(line.rstrip(b"\r\n"), key_separator)
-            producer.produce(topic, value, key, partition, outcome.report, headers=pairs)
-            producer.poll(0)
-        producer.flush()
+            warnings.last(found)
+        attended(lambda: feed.run(producer), lambda ended: leave(producer, ended))
     if output == "text" and sys.stderr.isatty():
         click.echo(f"Delivered {outcome.delivered} records to {topic}.", err=True)
     finish(outcome.failed == 0)
@@ -88,7 +174,7 @@ def produce(
 
 def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
-    if not equals:
+    if not (name and equals):
         raise UsageFailure(f"header {text!r} is not NAME=VALUE")
     return name, value.encode()
 
@@ -98,5 +184,5 @@ def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
         return None, line
     key, found, value = line.partition(separator.encode())
     if not found:
-        raise UsageFailure(f"the line {line[:60]!r} has no key separator {separator!r}")
+        raise ValueError(f"{line[:60]!r} has no key separator {separator!r}")
     return key, value

@@ -10,7 +10,9 @@ from kip932.ids import topic_id_text
 from sharegroups.admin import Admin
 from sharegroups.admin_values import NewTopic, TopicDescription
 from sharegroups.cli import clients
+from sharegroups.cli.columns import legend
 from sharegroups.cli.output import (
+    NAME,
     connection_options,
     failures,
     finish,
@@ -18,8 +20,10 @@ from sharegroups.cli.output import (
     pairs,
     print_errors,
     print_json,
+    print_names,
     print_table,
     settings,
+    tell,
 )
 
 
@@ -33,8 +37,8 @@ def _admin(bootstrap_server: str, command_config: Path | None) -> Admin:
 
 
 @topics.command()
-@click.argument("names", nargs=-1, required=True)
-@click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
+@click.argument("names", nargs=-1, required=True, type=NAME)
+@click.option("--partitions", default=1, show_default=True, type=click.IntRange(min=1), help="Number of partitions.")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic config; repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Be content with a topic that exists already.")
 @connection_options
@@ -52,17 +56,22 @@ def create(
     """Create topics."""
     with failures("Creating topics"), _admin(bootstrap_server, command_config) as admin:
         errors = admin.create_topics([NewTopic(name, partitions, pairs(configs)) for name in names])
+    there: dict[str, str] = {}
     if if_not_exists:
-        errors = {
-            name: None if error is not None and error.name == "TOPIC_ALREADY_EXISTS" else error
+        there = {
+            name: "There was already topic"
             for name, error in errors.items()
+            if error is not None and error.name == "TOPIC_ALREADY_EXISTS"
         }
-    finish(print_errors(errors, "Created topic", output))
+        errors = {name: None if name in there else error for name, error in errors.items()}
+    finish(print_errors(errors, "Created topic", output, there))
 
 
 @topics.command()
-@click.argument("name")
-@click.option("--partitions", required=True, type=int, help="New number of partitions; it only grows.")
+@click.argument("name", type=NAME)
+@click.option(
+    "--partitions", required=True, type=click.IntRange(min=1), help="New number of partitions; it only grows."
+)
 @connection_options
 @output_option
 def alter(name: str, partitions: int, bootstrap_server: str, command_config: Path | None, output: str) -> None:
@@ -73,7 +82,7 @@ def alter(name: str, partitions: int, bootstrap_server: str, command_config: Pat
 
 
 @topics.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, type=NAME)
 @connection_options
 @output_option
 def delete(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
@@ -93,12 +102,11 @@ def list_(bootstrap_server: str, command_config: Path | None, output: str) -> No
     if output == "json":
         print_json(names)
     else:
-        for name in names:
-            click.echo(name)
+        print_names(names)
 
 
-@topics.command()
-@click.argument("names", nargs=-1)
+@topics.command(epilog=legend("sharegroups topics describe"))
+@click.argument("names", nargs=-1, type=NAME)
 @connection_options
 @output_option
 def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
@@ -124,7 +132,7 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
             print_table(("TOPIC", "TOPIC-ID", "PARTITION", "LEADER", "LEADER-EPOCH"), rows, (15, 22, 10, 10, 12))
     for topic in found:
         if topic.error is not None:
-            click.echo(f"Error: {topic.name}: {topic.error.name}: {topic.error.message}", err=True)
+            tell(f"Error: {topic.name}: {topic.error.name}: {topic.error.message}")
     finish(all(topic.error is None for topic in found))
 
 

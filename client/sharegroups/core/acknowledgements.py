@@ -15,7 +15,9 @@ from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_RENEW
 
 _UNSET: Final = 0xFF
 _SENT: Final = 0xFE
-_CLOSED: Final = (_SENT, ACK_GAP)
+#: As _SENT, as a renewal: the record comes back.
+_RENEWED: Final = 0xFD
+_CLOSED: Final = (_RENEWED, _SENT, ACK_GAP)
 #: A uniform stretch at least this long travels as a batch of its own, so that a long hole costs one number, not many.
 _LONG_RUN: Final = 64
 
@@ -71,7 +73,31 @@ class Delivery:
         """Whether every offset has been taken for sending."""
         if self._types is None:
             return self._taken
-        return self._types.count(_SENT) == self._size
+        return self._types.count(_SENT) + self._types.count(_RENEWED) == self._size
+
+    def held(self) -> tuple[int, int] | None:
+        """Of the records whose acknowledgement has not been taken for sending, the first and how many; None without.
+
+        It changes nothing, so another thread may acknowledge meanwhile.
+        """
+        types = self._types
+        if self._taken:
+            return None
+        if types is None:
+            runs = _overlay(self._ranges, self._gaps)
+            first = next((run.first for run in runs if run.type != ACK_GAP), None)
+            return None if first is None else (first, self._size - self._gap_count)
+        count = self._size - sum(map(types.count, _CLOSED))
+        position = next((index for index, kind in enumerate(types) if kind not in _CLOSED), None)
+        if position is None or count <= 0:
+            return None
+        index = bisect_right(self._positions, position) - 1
+        return self._ranges[index][0] + position - self._positions[index], count
+
+    def is_renewed(self, offset: int) -> bool:
+        """Whether a renewal has been taken for sending for this record, which comes back with a later poll."""
+        position = self._position(offset)
+        return position is not None and self._types is not None and self._types[position] == _RENEWED
 
     def in_flight(self, offset: int) -> bool:
         """Whether `offset` is a record of this delivery whose acknowledgement has not been taken for sending."""
@@ -120,7 +146,7 @@ class Delivery:
         for run in runs:
             position = self._position(run.first) or 0
             size = run.last - run.first + 1
-            types[position : position + size] = bytes((_SENT,)) * size
+            types[position : position + size] = bytes((_RENEWED if run.type == ACK_RENEW else _SENT,)) * size
         return _batches(runs)
 
     def _state(self) -> bytearray:
@@ -226,13 +252,13 @@ def _collect(runs: list[_Run], first: int, types: bytearray, position: int, size
     """Append the runs of equal, unsent types of one range."""
     kind = types[position]
     if types.count(kind, position, position + size) == size:
-        if kind < _SENT:
+        if kind < _RENEWED:
             runs.append(_Run(first, first + size - 1, kind))
         return
     cursor = first
     for kind, group in groupby(types[position : position + size]):
         length = sum(1 for _ in group)
-        if kind < _SENT:
+        if kind < _RENEWED:
             runs.append(_Run(cursor, cursor + length - 1, kind))
         cursor += length
 

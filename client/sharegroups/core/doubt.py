@@ -11,9 +11,11 @@ from typing import Final, NamedTuple
 
 from kip932.errors import (
     CorruptMessageError,
+    DuplicateSequenceNumberError,
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidRequestError,
+    InvalidRequiredAcksError,
     KafkaError,
     KafkaStorageError,
     MessageTooLargeError,
@@ -36,6 +38,8 @@ _NOTHING_WRITTEN: Final = frozenset(
         NotEnoughReplicasError.code,  # refused before the write, or by the store in place of it
         KafkaStorageError.code,  # the queue is full, or the store refused the write, which it never saw before
         OutOfOrderSequenceNumberError.code,
+        DuplicateSequenceNumberError.code,
+        InvalidRequiredAcksError.code,
         InvalidProducerEpochError.code,
         CorruptMessageError.code,
         InvalidRecordError.code,

@@ -32,7 +32,7 @@ class SessionStep(NamedTuple):
 class FetchSession:
     """Epochs and membership of one share session. `wanted` maps partitions to topic names, in fetch order."""
 
-    __slots__ = ("_epoch", "_established", "_known", "_last_known", "_session_id", "generation")
+    __slots__ = ("_before_close", "_epoch", "_established", "_known", "_last_known", "_session_id", "generation")
 
     def __init__(self) -> None:
         self._epoch = _OPEN
@@ -40,6 +40,7 @@ class FetchSession:
         self._established = False
         self._known: dict[TopicIdPartition, None] = {}
         self._last_known: dict[TopicIdPartition, None] = {}
+        self._before_close = (_OPEN, self._known)
         self.generation = 0
 
     @property
@@ -86,8 +87,23 @@ class FetchSession:
     def close_step(self) -> SessionStep:
         """The request that closes the session with epoch −1 (CL-28, CL-37); the next one would open a new one."""
         step = SessionStep(EPOCH_LEAVE, self._session_id, self.generation, [], [])
+        self._before_close = (self._epoch, self._known)
         self._reset()
         return step
+
+    def refused(self, step: SessionStep) -> None:
+        """The leader had no room to look at this request (CL-87): what it said of the session is said again, under the
+        same epoch unless another one was given behind it."""
+        if step.epoch == EPOCH_LEAVE:
+            if self.generation == step.generation + 1 and not self.is_open:
+                self._epoch, self._known = self._before_close
+                self._session_id, self._established, self.generation = step.session_id, True, step.generation
+        elif step.generation == self.generation:
+            if self._epoch == _next(step.epoch):
+                self._epoch = step.epoch
+            for partition in step.added:
+                self._known.pop(partition, None)
+            self._known.update(dict.fromkeys(step.forgotten))
 
     def opened(self, generation: int, session_id: int | None) -> None:
         """The leader answered epoch 0. A leader without the session id extension is taken as established too."""
@@ -103,7 +119,7 @@ class FetchSession:
         return True
 
     def _advance(self) -> None:
-        self._epoch = 1 if self._epoch >= _EPOCH_MAX else self._epoch + 1
+        self._epoch = _next(self._epoch)
 
     def _reset(self) -> None:
         self._epoch = _OPEN
@@ -112,3 +128,7 @@ class FetchSession:
         self._last_known = self._known or self._last_known
         self._known = {}
         self.generation += 1
+
+
+def _next(epoch: int) -> int:
+    return 1 if epoch >= _EPOCH_MAX else epoch + 1

@@ -107,6 +107,11 @@ class Membership:
         return self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether the member is about to say that it leaves, or has said so."""
+        return self.state in _LEAVES
+
+    @property
     def unresolved(self) -> frozenset[bytes]:
         """Topic ids of the target assignment that `reconcile` has not been able to name yet (CL-3)."""
         if self._target is None:

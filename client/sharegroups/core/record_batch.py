@@ -76,6 +76,20 @@ def select(acquired: Sequence[Acquired], extents: Sequence[Extent]) -> Selection
     return Selection(slices, gaps, ranges, records)
 
 
+def clip(acquired: Sequence[Acquired], offsets_max: int) -> Sequence[Acquired]:
+    """The first `offsets_max` offsets of the acquired ranges (CL-110): all of them, but of a leader that believed a
+    batch which says that it is enormous. Nobody speaks of the others: their locks run out."""
+    if sum([last - first + 1 for first, last, _ in acquired]) <= offsets_max:
+        return acquired
+    kept: list[Acquired] = []
+    for first, last, delivery_count in acquired:
+        if offsets_max <= 0:
+            break
+        kept.append(Acquired(first, min(last, first + offsets_max - 1), delivery_count))
+        offsets_max -= last - first + 1
+    return kept
+
+
 def restrict(slices: Sequence[Slice], extents: Sequence[Extent], ranges: Sequence[tuple[int, int]]) -> list[Slice]:
     """The parts of `slices` that lie in `ranges`: the records that come back after a renewal (CL-27)."""
     kept: list[Slice] = []

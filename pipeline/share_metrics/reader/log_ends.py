@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from kip932.records.v1 import topic_log_pb2 as pb
 
+from .decoding import RawEntry
 from .decoding.log_meta import decode_log_meta, topic_partition
+from .entries import indexed_entry, stored_entry
 from .offsets import entry_id
 from .schemas import Kind
 from .scripts import INDEX, TIP
@@ -50,19 +53,23 @@ def log_ends(store: Store) -> list[LogEnd]:
     controls = [stream.removesuffix("log") + "ctl" for stream, _ in there]
     starts = store.pipeline([(one, ("XREVRANGE", one, "+", "-", "COUNT", _LOOKED_AT)) for one in controls])
     found = []
-    for (stream, end), first, control in zip(there, firsts, starts, strict=True):
-        known = [at for at in (_first_offset(first), _told_start(control)) if at is not None]
+    for (stream, end), key, first, start in zip(there, controls, firsts, starts, strict=True):
+        main = [indexed_entry(stream, raw) for raw in first]
+        control = [stored_entry(key, raw) for raw in start]
+        known = [at for at in (_first_offset(main), _told_start(control)) if at is not None]
         # The id of a claim says nothing about the end; a marker follows it at once if the log holds anything (CM-40).
         found.append(LogEnd(*topic_partition(stream), max(known, default=None), end or None, end or None))
     return found
 
 
-def _first_offset(entries: Any) -> int | None:
+def _first_offset(entries: Sequence[RawEntry]) -> int | None:
     """The first offset that is still held, by the first batch; by a marker where all batches are trimmed."""
     marked = None
-    for _, letter, data in entries:
+    for entry in entries:
+        if entry.damage:
+            continue
         try:
-            row = decode_log_meta(letter.decode(errors="replace"), data) or {}
+            row = decode_log_meta(entry.letter, entry.record) or {}
         except (DecodeError, ValueError):
             continue
         if row.get("record_type") == "batch":
@@ -71,14 +78,13 @@ def _first_offset(entries: Any) -> int | None:
     return marked
 
 
-def _told_start(entries: Any) -> int | None:
+def _told_start(entries: Sequence[RawEntry]) -> int | None:
     """Where the log begins by the newest record that says so, also inside a batch (CM-45)."""
-    for _, fields in entries:
-        named = dict(zip(fields[::2], fields[1::2], strict=True))
-        if named.get(b"t") != b"L":
+    for entry in entries:
+        if entry.letter != "L" or entry.damage:
             continue
         try:
-            return int(pb.ControlLogRecord.FromString(named.get(b"r", b"")).log_start.log_start_offset)
+            return int(pb.ControlLogRecord.FromString(entry.record).log_start.log_start_offset)
         except DecodeError:
             continue
     return None

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from .collector import collector_paused
 from .counting import Count
 from .decoding import RawEntry, decode_page, fast, gap_row, to_batch
+from .entries import indexed_entry, stored_entry
 from .offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip, entry_id
 from .planning import TO_THE_TIP, Goal, StreamPlan, plan_stream, share_out
 from .schemas import MALFORMED, Kind
@@ -54,7 +55,7 @@ class Reader:
             raise ValueError(f"only share_state can be read light, not {kind}: nothing else has state batches")
         if self._options.decoder == "fast" and not fast.is_there():
             raise ValueError(
-                "the fast decoder needs the package ptars: pip install 'sharegroups[metrics-fast]'; python needs none"
+                "the fast decoder needs the package ptars: in a clone, pip install '.[metrics-fast]'; python needs none"
             )
         self._fast = kind is Kind.SHARE_STATE and self._options.decoder != "python" and fast.is_there()
 
@@ -193,7 +194,7 @@ class Reader:
             tail = (f"({after}", through, count) if index else (f"({after}", through, "COUNT", count)
             with collector_paused():
                 reply = store.call(piece.stream, *words, *tail)
-                page = [_indexed(piece.stream, raw) if index else _entry(piece.stream, raw) for raw in reply]
+                page = [indexed_entry(piece.stream, raw) if index else stored_entry(piece.stream, raw) for raw in reply]
             if page:
                 yield page
                 after = page[-1].id
@@ -255,19 +256,3 @@ def lag(start: Position, tip: Tip | None) -> int:
     if tip.added < start.n:  # the store lost a tail, and with it the count that `start` was taken from
         return tip.length
     return max(1, tip.added - max(start.n, tip.trimmed))
-
-
-def _entry(stream: str, raw: Any) -> RawEntry:
-    raw_id, fields = raw
-    if len(fields) == 4 and fields[0] == b"t" and fields[2] == b"r":  # the layout writers use, without a look-up
-        return RawEntry(stream, entry_id(raw_id), _letter(fields[1]), fields[3])
-    named = dict(zip(fields[::2], fields[1::2], strict=True))
-    return RawEntry(stream, entry_id(raw_id), _letter(named.get(b"t", b"")), named.get(b"r", b""))
-
-
-def _indexed(stream: str, raw: Any) -> RawEntry:
-    return RawEntry(stream, entry_id(raw[0]), _letter(raw[1]), raw[2])
-
-
-def _letter(field: bytes) -> str:
-    return field.decode(errors="replace")

@@ -31,13 +31,13 @@ if not first then return false end
 return { first, last, tonumber(ARGV[3]) - left }
 """
 
-#: KEYS: stream. ARGV: from, to, count. Answers {id, t, r} of each entry, without the batches.
+#: KEYS: stream. ARGV: from, to, count. Answers {id, t, r, c} of each entry, without the batches.
 INDEX: Final = """
 local answer = {}
 for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3])) do
   local fields = {}
   for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
-  answer[#answer + 1] = { entry[1], fields['t'] or '', fields['r'] or '' }
+  answer[#answer + 1] = { entry[1], fields['t'] or '', fields['r'] or '', fields['c'] or false }
 end
 return answer
 """

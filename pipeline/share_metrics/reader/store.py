@@ -17,7 +17,7 @@ import time
 from binascii import crc_hqx
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff
@@ -56,6 +56,20 @@ def slot_of(key: str) -> int:
     return crc_hqx((tag or key).encode(), 0) % _SLOTS
 
 
+def _parts(url: str) -> SplitResult:
+    """The parts of a URL. Raises ValueError, which quotes nothing of a URL in which a password may be misplaced."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = None
+    if parts is None or ("@" in f"{parts.path}{parts.fragment}" and not parts.scheme.startswith("unix")):
+        raise ValueError(
+            "the store URL cannot be read; expected redis://USER@HOST:PORT, and the password in the environment "
+            "variable that passwordEnv names"
+        )
+    return parts
+
+
 class Store:
     """Connections to a store's nodes, opened when first used. Not to be shared between processes or threads (PM-76)."""
 
@@ -63,14 +77,14 @@ class Store:
         self, url: str, password_env: str = "", *, replicas: bool = False, env: Mapping[str, str] = os.environ,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
-        parts = urlsplit(url)
+        parts = _parts(url)
         scheme, _, mode = parts.scheme.partition("+")
         if scheme not in {"redis", "rediss", "unix"} or mode not in {"", "cluster", "sentinel"}:
             raise ValueError(
                 f"store URL scheme {parts.scheme!r} is not known; "
                 "use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
             )
-        if "@" in parts.netloc and parts.password:
+        if parts.password or "password" in dict(parse_qsl(parts.query)):
             raise ValueError("the store URL holds a password; name the environment variable that holds it: passwordEnv")
         if password_env and password_env not in env:
             raise ValueError(f"environment variable {password_env} (passwordEnv) is not set")

@@ -7,10 +7,13 @@ repeated by callers that hold their epochs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic
 
 import grpc
+from google.protobuf import any_pb2, duration_pb2, empty_pb2
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 from grpc import aio
 
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
@@ -40,6 +43,11 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.use_local_subchannel_pool", 1),  # this transport's connections are its own: sessions hang on them (PL-524)
 )
 _UNREACHED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_NOT_FOUND: Final = "Method not found!"
+#: Where gRPC's rich errors travel, and the numbers of the fields Status.details and RetryInfo.retry_delay.
+_STATUS_KEY: Final = "grpc-status-details-bin"
+_DETAILS: Final = 3
+_RETRY_DELAY: Final = 1
 _STATUSES: Final = {status.value: status for status in TransportStatus}
 
 
@@ -72,7 +80,8 @@ class GrpcTransport:
             )
         except aio.AioRpcError as error:
             self.note_failure(address, error.code())
-            raise _error(address, error) from None
+            trailers = error.trailing_metadata()
+            raise failure(address, method, error.code(), error.details() or "", trailers) from None
         except aio.UsageError as error:
             raise TransportError(TransportStatus.CANCELLED, address, str(error)) from None
         except asyncio.CancelledError:
@@ -85,7 +94,7 @@ class GrpcTransport:
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
         """Open a duplex stream. A peer that cannot be reached shows at the first read or write."""
         call = self._callable(address, method)(metadata=self._call_metadata())
-        return _GrpcStream(address, call, self)
+        return _GrpcStream(address, method, call, self)
 
     async def close(self) -> None:
         """Close every channel; what is in flight fails with CANCELLED."""
@@ -153,10 +162,11 @@ class GrpcTransport:
 class _GrpcStream(Generic[RequestT, ResponseT]):
     """The client's end of one stream; gRPC takes one write at a time, so writes queue on a lock."""
 
-    __slots__ = ("_address", "_call", "_closed", "_transport", "_write_lock")
+    __slots__ = ("_address", "_call", "_closed", "_method", "_transport", "_write_lock")
 
-    def __init__(self, address: str, call: Any, transport: GrpcTransport) -> None:
+    def __init__(self, address: str, method: Method[Any, Any], call: Any, transport: GrpcTransport) -> None:
         self._address = address
+        self._method = method
         self._call = call
         self._transport = transport
         self._closed = False
@@ -188,7 +198,8 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         """The TransportError for a broken stream; a cancellation of the caller's own task stays what it is."""
         if isinstance(error, aio.AioRpcError):
             self._transport.note_failure(self._address, error.code())
-            return _error(self._address, error)
+            trailers = error.trailing_metadata()
+            return failure(self._address, self._method, error.code(), error.details() or "", trailers)
         if isinstance(error, asyncio.CancelledError) and _own_task_is_cancelled():
             return error  # the call is cancelled by then too: gRPC does that when its reader or writer is
         if self._closed:
@@ -198,7 +209,8 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         if self._call.done():
             code, details = await self._call.code(), await self._call.details()
             self._transport.note_failure(self._address, code)
-            return TransportError(_status(code), self._address, details or "the stream has ended")
+            trailers = await self._call.trailing_metadata()
+            return failure(self._address, self._method, code, details or "the stream has ended", trailers)
         return TransportError(TransportStatus.UNAVAILABLE, self._address, str(error))
 
 
@@ -208,9 +220,37 @@ def _own_task_is_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-def _status(code: grpc.StatusCode) -> TransportStatus:
-    return _STATUSES.get(code.name, TransportStatus.UNKNOWN)
+def failure(
+    address: str, method: Method[Any, Any], code: grpc.StatusCode, details: str, trailers: Iterable[Any] | None
+) -> TransportError:
+    """What gRPC says of a call that failed, in our words."""
+    status = _STATUSES.get(code.name, TransportStatus.UNKNOWN)
+    if status is TransportStatus.UNIMPLEMENTED:
+        named = f"{method.path} is not served there"  # gRPC's own text does not say what
+        details = named if details == _NOT_FOUND else f"{named}: {details}"
+    throttle_ms = _retry_after_ms(trailers) if status is TransportStatus.RESOURCE_EXHAUSTED else 0
+    return TransportError(status, address, details, throttle_ms)
 
 
-def _error(address: str, error: aio.AioRpcError) -> TransportError:
-    return TransportError(_status(error.code()), address, error.details() or "")
+def _retry_after_ms(trailers: Iterable[Any] | None) -> int:
+    """The RetryInfo of a google.rpc.Status, ms; 0 without one. Read field by field: its classes are not at hand here,
+    the client depends on grpcio and protobuf alone."""
+    try:
+        for key, value in trailers or ():
+            if key != _STATUS_KEY:
+                continue
+            for detail in _fields(value, _DETAILS):
+                info = any_pb2.Any.FromString(detail)
+                if info.type_url.rpartition("/")[2] == "google.rpc.RetryInfo":
+                    delays = [duration_pb2.Duration.FromString(delay) for delay in _fields(info.value, _RETRY_DELAY)]
+                    return max((delay.ToMilliseconds() for delay in delays), default=0)
+    except (DecodeError, TypeError, ValueError):  # a wish that cannot be read is none
+        return 0
+    return 0
+
+
+def _fields(message: bytes, number: int) -> list[bytes]:
+    """The values of a field that holds messages."""
+    found = UnknownFieldSet(empty_pb2.Empty.FromString(message))
+    fields = (found[index] for index in range(len(found)))
+    return [field.data for field in fields if field.field_number == number and isinstance(field.data, bytes)]

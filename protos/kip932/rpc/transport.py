@@ -55,12 +55,16 @@ RETRIABLE_STATUSES = frozenset(
 
 
 class TransportError(Exception):
-    """No response came from the peer. Whether the request took effect is unknown unless the status says otherwise."""
+    """No response came from the peer. Whether the request took effect is unknown unless the status says otherwise.
 
-    def __init__(self, status: TransportStatus, address: str, message: str = "") -> None:
+    `throttle_ms`: how long the peer asks to be left alone, with RESOURCE_EXHAUSTED (CM-92); 0 when it does not say.
+    """
+
+    def __init__(self, status: TransportStatus, address: str, message: str = "", throttle_ms: int = 0) -> None:
         super().__init__(f"{address}: {status.value}{': ' + message if message else ''}")
         self.status = status
         self.address = address
+        self.throttle_ms = throttle_ms
 
     @property
     def retriable(self) -> bool:

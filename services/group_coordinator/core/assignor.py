@@ -7,12 +7,13 @@ index), so equal input gives equal output on every node and every platform. A cu
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from group_coordinator.core.views import Assignment
-from kip932.ids import TopicIdPartition, topic_id_text
+from kip932.ids import topic_id_text
 
 
 class AssignorError(Exception):
@@ -64,10 +65,10 @@ class SimpleAssignor:
         if unknown := wanted - spec.topics:
             names = ", ".join(sorted(topic_id_text(topic_id) for topic_id in unknown))
             raise AssignorError(f"members subscribe to topic ids that do not exist: {names}")
-        dealt: dict[str, list[TopicIdPartition]] = {member_id: [] for member_id in sorted(spec.members)}
+        dealt: dict[str, dict[bytes, tuple[int, ...]]] = {member_id: {} for member_id in sorted(spec.members)}
         for topics in [sorted(wanted)] if spec.homogeneous else [[topic_id] for topic_id in sorted(wanted)]:
             _assign_topics(spec, topics, dealt)
-        return {member_id: grouped(partitions) for member_id, partitions in dealt.items()}
+        return dealt
 
 
 def desired_sizes(members: int, partitions: int) -> tuple[int, list[int]]:
@@ -80,14 +81,6 @@ def desired_sizes(members: int, partitions: int) -> tuple[int, list[int]]:
     return sharing, [bounds[i + 1] - bounds[i] for i in range(members)]
 
 
-def grouped(partitions: Iterable[TopicIdPartition]) -> Assignment:
-    """Partitions by topic, in canonical order."""
-    topics: dict[bytes, list[int]] = {}
-    for topic_id, partition in sorted(partitions):
-        topics.setdefault(topic_id, []).append(partition)
-    return {topic_id: tuple(indexes) for topic_id, indexes in topics.items()}
-
-
 def check_targets(spec: GroupSpec, targets: Mapping[str, Assignment]) -> None:
     """Raise AssignorError unless each member has a target of subscribed, assignable partitions only (GC-59)."""
     if targets.keys() != spec.members.keys():
@@ -95,79 +88,114 @@ def check_targets(spec: GroupSpec, targets: Mapping[str, Assignment]) -> None:
     assignable = {topic_id: frozenset(indexes) for topic_id, indexes in spec.assignable.items()}
     for member_id, target in targets.items():
         for topic_id, indexes in target.items():
-            allowed = assignable.get(topic_id, frozenset()) if topic_id in spec.members[member_id].subscribed else ()
-            if not set(indexes) <= set(allowed):
+            subscribed = topic_id in spec.members[member_id].subscribed
+            if indexes and not (subscribed and assignable.get(topic_id, frozenset()).issuperset(indexes)):
                 text = f"topic {topic_id_text(topic_id)} partitions {list(indexes)}"
                 raise AssignorError(f"member {member_id} was given {text}; not all are subscribed and initialised")
 
 
-def _assign_topics(spec: GroupSpec, topics: Sequence[bytes], dealt: dict[str, list[TopicIdPartition]]) -> None:
+def _assign_topics(spec: GroupSpec, topics: Sequence[bytes], dealt: dict[str, dict[bytes, tuple[int, ...]]]) -> None:
     """One independent computation over `topics` and their subscribers; its results are added to `dealt`."""
-    members = [m for m in dealt if any(topic_id in spec.members[m].subscribed for topic_id in topics)]
-    partitions = [
-        TopicIdPartition(topic_id, index) for topic_id in topics for index in spec.assignable.get(topic_id, ())
-    ]
-    deal = _Deal(members, partitions)
+    members = [m for m in dealt if not spec.members[m].subscribed.isdisjoint(topics)]
+    numbers = _Numbers([(topic_id, spec.assignable.get(topic_id, ())) for topic_id in topics])
+    deal = _Deal(members, numbers)
     deal.keep(spec)
     deal.trim_members()
     deal.trim_partitions()
     deal.fill()
     for member_id, held in deal.held.items():
-        dealt[member_id].extend(held)
+        dealt[member_id].update(numbers.grouped(held))
+
+
+class _Numbers:
+    """Numbers the partitions of a computation in canonical order: sets of integers are quickly made and sorted."""
+
+    __slots__ = ("_by_index", "_topics", "count")
+
+    def __init__(self, topics: Sequence[tuple[bytes, Sequence[int]]]) -> None:
+        self.count = 0
+        self._topics: list[tuple[bytes, int, Sequence[int]]] = []
+        self._by_index: dict[bytes, dict[int, int]] = {}
+        for topic_id, indexes in topics:
+            self._topics.append((topic_id, self.count, indexes))
+            self._by_index[topic_id] = dict(zip(indexes, range(self.count, self.count + len(indexes)), strict=True))
+            self.count += len(indexes)
+
+    def of(self, partitions: Assignment) -> set[int]:
+        """The numbers of those of `partitions` that have one."""
+        found: set[int] = set()
+        for topic_id, indexes in partitions.items():
+            by_index = self._by_index.get(topic_id)
+            if by_index is not None:
+                found.update([by_index[index] for index in indexes if index in by_index])
+        return found
+
+    def grouped(self, numbers: Iterable[int]) -> Assignment:
+        """The partitions of some numbers by topic, in canonical order."""
+        ordered = sorted(numbers)
+        topics: dict[bytes, tuple[int, ...]] = {}
+        first = 0
+        for topic_id, start, indexes in self._topics:
+            end = bisect_left(ordered, start + len(indexes), first)
+            if end > first:
+                topics[topic_id] = tuple([indexes[number - start] for number in ordered[first:end]])
+            first = end
+        return topics
 
 
 class _Deal:
-    """One computation's working state: who holds what, while the four steps of GC-54 run."""
+    """One computation's working state: who holds which number, while the four steps of GC-54 run."""
 
-    __slots__ = ("desired", "held", "holders", "sharing")
+    __slots__ = ("_numbers", "desired", "held", "holders", "sharing")
 
-    def __init__(self, members: Sequence[str], partitions: Sequence[TopicIdPartition]) -> None:
-        self.sharing, sizes = desired_sizes(len(members), len(partitions))
+    def __init__(self, members: Sequence[str], numbers: _Numbers) -> None:
+        self._numbers = numbers
+        self.sharing, sizes = desired_sizes(len(members), numbers.count)
         self.desired = dict(zip(members, sizes, strict=True))
-        self.held: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in members}
-        self.holders: dict[TopicIdPartition, set[str]] = {partition: set() for partition in partitions}
+        self.held: dict[str, set[int]] = {member_id: set() for member_id in members}
+        self.holders: list[set[str]] = [set() for _ in range(numbers.count)]
 
     def keep(self, spec: GroupSpec) -> None:
         """Step 1: the previous assignment, without what is no longer subscribed or assignable."""
-        for member_id, held in self.held.items():
-            for topic_id, indexes in spec.members[member_id].previous.items():
-                for index in indexes:
-                    partition = TopicIdPartition(topic_id, index)
-                    if partition in self.holders:
-                        held.add(partition)
-                        self.holders[partition].add(member_id)
+        for member_id in self.held:
+            self.held[member_id] = kept = self._numbers.of(spec.members[member_id].previous)
+            for number in kept:
+                self.holders[number].add(member_id)
 
     def trim_members(self) -> None:
         """Step 2: members above their size lose their lowest partitions."""
         for member_id, held in self.held.items():
             if (surplus := len(held) - self.desired[member_id]) > 0:
-                for partition in sorted(held)[:surplus]:
-                    held.discard(partition)
-                    self.holders[partition].discard(member_id)
+                for number in sorted(held)[:surplus]:
+                    held.discard(number)
+                    self.holders[number].discard(member_id)
 
     def trim_partitions(self) -> None:
         """Step 3: partitions with more than S members lose their lowest members."""
-        for partition, holders in self.holders.items():
+        for number, holders in enumerate(self.holders):
             if (surplus := len(holders) - self.sharing) > 0:
                 for member_id in sorted(holders)[:surplus]:
                     holders.discard(member_id)
-                    self.held[member_id].discard(partition)
+                    self.held[member_id].discard(number)
 
     def fill(self) -> None:
         """Step 4: partitions below S take candidates in turn; a round in which none can take one is tolerated."""
         candidates = [member_id for member_id, held in self.held.items() if len(held) < self.desired[member_id]]
         cursor = 0
-        for partition, holders in self.holders.items():
+        for number, holders in enumerate(self.holders):
             while len(holders) < self.sharing and candidates:
                 count = len(candidates)
-                turn = next((t for t in range(count) if candidates[(cursor + t) % count] not in holders), None)
-                if turn is None:
-                    break
-                cursor = (cursor + turn) % count
+                cursor %= count
+                if candidates[cursor] in holders:
+                    turn = next((t for t in range(count) if candidates[(cursor + t) % count] not in holders), None)
+                    if turn is None:
+                        break
+                    cursor = (cursor + turn) % count
                 member_id = candidates[cursor]
                 holders.add(member_id)
-                self.held[member_id].add(partition)
-                if len(self.held[member_id]) >= self.desired[member_id]:
+                held = self.held[member_id]
+                held.add(number)
+                if len(held) >= self.desired[member_id]:
                     candidates.pop(cursor)
                 else:
                     cursor += 1

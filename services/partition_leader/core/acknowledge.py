@@ -21,11 +21,13 @@ from kip932.ids import (
     STATE_ARCHIVING,
 )
 from partition_leader.core.ack_stretch import AckStretch, gather, is_held
+from partition_leader.core.archived import DELIVERY_LIMIT, REJECTED
 from partition_leader.core.batch import InFlightBatch
 from partition_leader.core.effects import (
     CAUSE_ACK,
     DLQ_CLIENT_REJECT,
     DLQ_DELIVERY_COUNT_EXCEEDED,
+    AcquiredRange,
     Counters,
 )
 from partition_leader.core.events import AckBatch, Acknowledge
@@ -161,12 +163,12 @@ class Acknowledgement:
             for low, high, _, count in list(batch.runs(first, last)):
                 state = released_state(count, operation.limit, operation.dlq_enabled)
                 self._window.recode(batch, low, high, BEGIN[state])
-                self._note_limit(state, low, high)
+                self._note_limit(state, low, high, count)
             return
         state = acknowledged_state(ack_type, 0, operation.limit, operation.dlq_enabled)
+        if ack_type == ACK_REJECT:
+            self._note_rejected(batch, first, last)
         self._window.recode(batch, first, last, BEGIN[state])
-        if state == STATE_ARCHIVING:
-            operation.dead_letters.append(((first, last), DLQ_CLIENT_REJECT))
 
     def _many_types(self, types: bytes | bytearray, batch: InFlightBatch, first: int) -> None:
         """A type, or a marked code that stays, for each offset from `first` on."""
@@ -177,9 +179,9 @@ class Acknowledgement:
         batch.track()
         if ACK_RELEASE in types and batch.max_count >= operation.limit:
             self._limit_releases(types, codes, batch, first)
-        if operation.dlq_enabled:
-            rejected = stretches(types.translate(_IS_REJECT), first)
-            operation.dead_letters += [(span, DLQ_CLIENT_REJECT) for span in rejected]
+        if ACK_REJECT in types:
+            for span in stretches(types.translate(_IS_REJECT), first):
+                self._note_rejected(batch, *span)
         self._window.assign(batch, first, codes)
         if ACK_RENEW in types:
             for span in stretches(types.translate(_IS_RENEW), first):
@@ -196,14 +198,24 @@ class Acknowledgement:
             count = batch.counts[first + at - batch.first]
             state = released_state(count, operation.limit, operation.dlq_enabled)
             codes[at] = PENDING | state
-            self._note_limit(state, first + at, first + at)
+            self._note_limit(state, first + at, first + at, count)
             at = types.find(ACK_RELEASE, at + 1)
 
-    def _note_limit(self, state: int, first: int, last: int) -> None:
+    def _note_limit(self, state: int, first: int, last: int, count: int) -> None:
         if state in (STATE_ARCHIVED, STATE_ARCHIVING):
             self._limited += last - first + 1
         if state == STATE_ARCHIVING:
             self.operation.dead_letters.append(((first, last), DLQ_DELIVERY_COUNT_EXCEEDED))
+        elif state == STATE_ARCHIVED:
+            self.operation.archived.append((AcquiredRange(first, last, count), DELIVERY_LIMIT))
+
+    def _note_rejected(self, batch: InFlightBatch, first: int, last: int) -> None:
+        operation = self.operation
+        if operation.dlq_enabled:
+            operation.dead_letters.append(((first, last), DLQ_CLIENT_REJECT))
+        else:
+            runs = batch.runs(first, last)
+            operation.archived += [(AcquiredRange(low, high, count), REJECTED) for low, high, _, count in runs]
 
     def _renew(self, batch: InFlightBatch, first: int, last: int) -> None:
         """T11: a full new lock from now; never persisted, never undone (PL-324 … PL-326)."""

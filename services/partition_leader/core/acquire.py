@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from kip932.ids import ACQUIRE_RECORD_LIMIT, STATE_ACQUIRED, STATE_AVAILABLE
+from kip932.ids import ACQUIRE_RECORD_LIMIT, BATCH_RECORDS_MAX, STATE_ACQUIRED, STATE_AVAILABLE
 from partition_leader.core.advance import advance
 from partition_leader.core.batch import InFlightBatch
 from partition_leader.core.effects import AcquiredRange
@@ -167,7 +167,7 @@ class AcquirePass:
             return 0
         last = range_last
         if cap < range_last - first + 1:
-            last = min(range_last, _end_of_log_batch(log, first + cap - 1))
+            last = min(range_last, _end_of_log_batch(log, first + cap - 1), first + max(cap, BATCH_RECORDS_MAX) - 1)
             self._complete = False
         was_first = window.is_empty or window.first_offset > first
         if self._record_limit:

@@ -135,6 +135,19 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class Archived:
+    """Tell that these records will not be delivered again though nobody accepted them; the store has it (PL-810)."""
+
+    cause: str
+    ranges: tuple[AcquiredRange, ...]
+
+    @property
+    def records(self) -> int:
+        """How many."""
+        return sum(last - first + 1 for first, last, _ in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
 class Activated:
     """The share-partition is ACTIVE; parked fetches may go on (PL-214)."""
 
@@ -157,4 +170,4 @@ class Dropped:
     generation: int
 
 
-Effect = Persist | Reply | Acquired | Wake | ReadBackWanted | DeadLetter | Activated | Fenced | Dropped
+Effect = Persist | Reply | Acquired | Wake | ReadBackWanted | DeadLetter | Archived | Activated | Fenced | Dropped

@@ -9,8 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING
+from partition_leader.core.archived import DELIVERY_LIMIT
 from partition_leader.core.batch import NOBODY, InFlightBatch
-from partition_leader.core.effects import CAUSE_SESSION_RELEASE, DLQ_DELIVERY_COUNT_EXCEEDED, Counters
+from partition_leader.core.effects import (
+    CAUSE_SESSION_RELEASE,
+    DLQ_DELIVERY_COUNT_EXCEEDED,
+    AcquiredRange,
+    Counters,
+)
 from partition_leader.core.events import GroupSettings, Release
 from partition_leader.core.in_flight import Window
 from partition_leader.core.operations import Operation
@@ -24,6 +30,7 @@ class Expired:
 
     spans: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)
+    archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit
     timed_out: int = 0
     limited: int = 0
 
@@ -57,6 +64,8 @@ def _expire_run(
         state = released_state(count, settings.delivery_count_limit, settings.dlq_enabled)
         if state in (STATE_ARCHIVED, STATE_ARCHIVING):
             result.limited += size
+        if state == STATE_ARCHIVED:
+            result.archived.append(AcquiredRange(first, last, count))
     window.recode(batch, first, last, EXPIRE_TO[state])
     batch.hold(first, last, NOBODY, 0)
     result.timed_out += size
@@ -81,6 +90,8 @@ def release(window: Window, event: Release) -> Operation:
                     state = STATE_ARCHIVED
                 elif state in (STATE_ARCHIVED, STATE_ARCHIVING):
                     limited += last - first + 1
+                    if state == STATE_ARCHIVED:
+                        operation.archived.append((AcquiredRange(first, last, count), DELIVERY_LIMIT))
                 window.recode(batch, first, last, BEGIN[state])
                 released += last - first + 1
                 operation.spans.append((first, last))

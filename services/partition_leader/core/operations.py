@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from partition_leader.core.batch import NOBODY, InFlightBatch
-from partition_leader.core.effects import NO_COUNTERS, Counters
+from partition_leader.core.effects import NO_COUNTERS, AcquiredRange, Counters
 from partition_leader.core.in_flight import Window
 from partition_leader.core.spans import Span, is_dense
 from partition_leader.core.transitions import COMMIT, PENDING, ROLL_BACK, ROLL_BACK_TO, STATE_MASK, released_state
@@ -20,7 +20,7 @@ from partition_leader.core.transitions import COMMIT, PENDING, ROLL_BACK, ROLL_B
 @dataclass(slots=True)
 class Operation:
     """`limit` and `dlq_enabled` are those of the moment it started (PL-307). `dead_letters` holds the spans on their
-    way to the dead-letter queue with their cause."""
+    way to the dead-letter queue with their cause, `archived` what is archived without one, likewise."""
 
     op_id: int
     cause: int
@@ -28,6 +28,7 @@ class Operation:
     dlq_enabled: bool
     spans: list[Span] = field(default_factory=list)
     dead_letters: list[tuple[Span, str]] = field(default_factory=list)
+    archived: list[tuple[AcquiredRange, str]] = field(default_factory=list)
     counters: Counters = NO_COUNTERS
     answered: bool = False
 
@@ -38,6 +39,7 @@ class RolledBack:
 
     changed: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)
+    archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit
 
 
 def commit(window: Window, spans: Sequence[Span]) -> None:
@@ -71,6 +73,8 @@ def _roll_back_batch(  # noqa: PLR0917 - one batch of the loop above
                 state = STATE_ARCHIVED
             elif deadline <= now_ms:
                 state = released_state(count, operation.limit, operation.dlq_enabled)
+                if state == STATE_ARCHIVED:
+                    into.archived.append(AcquiredRange(first, last, count))
             else:
                 window.recode(batch, first, last, ROLL_BACK)
                 continue

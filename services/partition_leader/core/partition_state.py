@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kip932.errors import KafkaError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from partition_leader.core.dead_letters import DeadLetters
-from partition_leader.core.effects import CAUSE_CATCH_UP, Activated, Dropped, Effect, Fenced, Reply
+from partition_leader.core.effects import CAUSE_CATCH_UP, Activated, Counters, Dropped, Effect, Fenced, Reply
 from partition_leader.core.events import GroupSettings
 from partition_leader.core.in_flight import Window
 from partition_leader.core.operations import Operation, RolledBack, roll_back
@@ -102,8 +102,10 @@ class PartitionState:
         for operation in operations:
             roll_back(self.window, operation, self.now_ms, result)
         if self.status is Status.ACTIVE:
-            self.write_back.note(result.changed, CAUSE_CATCH_UP, urgent=bool(result.archiving))
+            counters = Counters(n_limit=sum(last - first + 1 for first, last, _ in result.archived))
+            self.write_back.note(result.changed, CAUSE_CATCH_UP, counters, urgent=bool(result.archiving))
             self.write_back.dirty.archiving += result.archiving
+            self.write_back.dirty.archived += result.archived
         self.wake |= bool(result.changed)
 
     def begin_retirement(self, error: KafkaError, reason: DropReason) -> None:

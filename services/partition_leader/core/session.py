@@ -17,7 +17,7 @@ from kip932.errors import (
     ShareSessionLimitReachedError,
     ShareSessionNotFoundError,
 )
-from kip932.ids import TopicIdPartition
+from kip932.ids import SESSION_PARTITIONS_MAX, TopicIdPartition
 
 OPENING_EPOCH: Final = 0
 CLOSING_EPOCH: Final = -1
@@ -125,6 +125,7 @@ class SessionCache:
         must be answered only after max_wait_ms (PL-506)."""
         if request.epoch == OPENING_EPOCH:
             return self._open(request, new_session_id, now_ms)
+        self._check_partitions(request)
         session = self._continued(request, now_ms)
         if request.epoch == CLOSING_EPOCH:
             return SessionStep(request.key, CLOSING_EPOCH, session.session_id, (), self._remove(request.key))
@@ -197,6 +198,19 @@ class SessionCache:
         session.epoch = next_epoch(request.epoch)
         session.last_request_ms = now_ms
         return session
+
+    def _check_partitions(self, request: SessionRequest) -> None:
+        """Bound the partitions of a session, each of which an answer may name (CM-91). Raises InvalidRequestError."""
+        session = self._sessions.get(request.key)
+        if session is None or len(session.partitions) + len(request.topics) <= SESSION_PARTITIONS_MAX:
+            return
+        left = session.partitions.keys() - set(request.forgotten)
+        count = len(left.union(request.topics))
+        if count > SESSION_PARTITIONS_MAX:
+            raise InvalidRequestError(
+                f"the share session of member {request.key.member_id} would have {count} partitions; at most "
+                f"{SESSION_PARTITIONS_MAX} are fetched from one leader"
+            )
 
     def check_current(self, step: SessionStep) -> None:
         """Before a response is built (PL-505): raises InvalidShareSessionEpochError when the session was removed or

@@ -187,6 +187,7 @@ class SharePartition:
         counters = Counters(n_timeout=expired.timed_out, n_limit=expired.limited)
         state.write_back.note(expired.spans, CAUSE_LOCK_EXPIRY, counters, urgent=True)
         state.write_back.dirty.archiving += expired.archiving
+        state.write_back.dirty.archived += expired.archived
         state.wake = True
 
     def _conclude(self) -> None:
@@ -309,6 +310,7 @@ class SharePartition:
     def _retire(self, event: events.Retire) -> None:
         state = self._state
         if state.status is Status.ACTIVE:
+            state.write_back.hurry_start(state.window)
             state.begin_retirement(event.error, DropReason.RELEASED)
         elif state.status is Status.INITIALIZING:
             state.stop(event.error, DropReason.RELEASED)

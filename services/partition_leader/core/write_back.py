@@ -13,7 +13,15 @@ from typing import Final
 
 from kip932.state_batches import StateBatch
 from partition_leader.core.advance import Progress, committed, prospective
-from partition_leader.core.effects import CAUSE_CATCH_UP, CAUSE_INIT, NO_COUNTERS, Counters, Persist, total
+from partition_leader.core.effects import (
+    CAUSE_CATCH_UP,
+    CAUSE_INIT,
+    NO_COUNTERS,
+    AcquiredRange,
+    Counters,
+    Persist,
+    total,
+)
 from partition_leader.core.in_flight import Window
 from partition_leader.core.operations import Operation
 from partition_leader.core.spans import Span, normalized
@@ -29,6 +37,7 @@ class Unwritten:
 
     spans: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)  # their dead-letter flow starts when the write has returned
+    archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit; told when it is durable
     counters: Counters = NO_COUNTERS
     cause: int = 0
 
@@ -90,6 +99,11 @@ class WriteBack:
     def confirm_start(self, start_offset: int) -> None:
         """The store has this start offset, or the log begins there."""
         self.confirmed_start = max(self.confirmed_start, start_offset)
+
+    def hurry_start(self, window: Window) -> None:
+        """Ask for a write now if storage does not have the start offset: nobody is left who would do it in PL-621's
+        five seconds (PL-523)."""
+        self.urgent |= self.confirmed_start < window.start_offset
 
     def note(
         self, spans: list[Span], cause: int = CAUSE_CATCH_UP, counters: Counters | None = None, urgent: bool = False
@@ -176,6 +190,7 @@ class WriteBack:
         """The write failed: what it carried is dirty again, and is tried again with the next write (PL-621)."""
         carried = write.carried
         self.dirty.spans += carried.spans
+        self.dirty.archived += carried.archived
         self.dirty.cause |= carried.cause
         self.dirty.counters = self.dirty.counters.plus(carried.counters)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kip932.errors import FencedError, FencedStateEpochError
 from partition_leader.core import events
+from partition_leader.core.archived import DELIVERY_LIMIT, told, took_effect
 from partition_leader.core.effects import DLQ_DELIVERY_COUNT_EXCEEDED, ReadBackWanted
 from partition_leader.core.failures import Consequence, meaning
 from partition_leader.core.operations import Operation, commit
@@ -30,6 +31,10 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
     for operation in write.operations:
         state.reply(operation.op_id, None, persisted=True)
     state.wake |= bool(write.operations)
+    marks = [mark for operation in write.operations for mark in operation.archived]
+    marks += [(found, DELIVERY_LIMIT) for found in write.carried.archived]
+    if marks:
+        state.effects += told(marks)
     _start_dead_letters(state, write, write.operations)
 
 
@@ -100,6 +105,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
     stored = Stored(event.start_offset, event.batches)
     for operation in operations:
         settle(state.window, operation, stored)
+    state.effects += told(took_effect(state.window, [mark for operation in operations for mark in operation.archived]))
     state.roll_back(operations)
     state.wake = True
     causes = [cause for operation in operations for cause in operation.dead_letters]

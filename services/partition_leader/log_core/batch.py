@@ -50,6 +50,8 @@ class NewBatch(NamedTuple):
     producer_epoch: int = -1
     base_sequence: int = -1
     is_transactional: bool = False
+    sequence_given: bool = True
+    """False: `base_sequence` is 0 because the producer sent none, so it may not mean a repetition (CM-110)."""
 
     @property
     def idempotent(self) -> bool:

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Final
 
 from partition_leader.log_core.batch import LogBatch
 
 _COMPACT_AT = 256
+#: What a batch in memory takes besides its bytes: measured with tracemalloc, 439 bytes with a producer and 371 without
+#: (the tuple, its numbers, the head of the bytes, and its place in the lists).
+BATCH_BYTES: Final = 440
 
 
 class BatchRun:
-    """Every batch of a log that holds an offset in [`start`, `end`), within a limit of bytes; the oldest go first."""
+    """Every batch of a log that holds an offset in [`start`, `end`), within a limit of memory; the oldest go first.
+
+    The limit bounds what the batches take, BATCH_BYTES each besides their own bytes: by those alone, batches of one
+    small record took two hundred times the limit.
+    """
 
     __slots__ = ("_batches", "_before", "_ends", "_head", "_limit", "_total", "end", "start")
 
@@ -41,6 +49,11 @@ class BatchRun:
     def size(self) -> int:
         """Bytes held."""
         return self._total - self._before[self._head] if self._head < len(self._batches) else 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes that all that is held takes, which the limit bounds."""
+        return self.size + (len(self._batches) - self._head) * BATCH_BYTES
 
     @property
     def batches(self) -> tuple[LogBatch, ...]:
@@ -103,7 +116,8 @@ class BatchRun:
 
     def _evict(self) -> None:
         head = self._head
-        while head < len(self._batches) and self._total - self._before[head] > self._limit:
+        count = len(self._batches)
+        while head < count and self._total - self._before[head] + (count - head) * BATCH_BYTES > self._limit:
             head += 1
         self._drop_to(head)
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from kip932.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
+from kip932.errors import DuplicateSequenceNumberError, InvalidProducerEpochError, OutOfOrderSequenceNumberError
 from partition_leader.log_core.batch import LogBatch, NewBatch
 
 KEPT_BATCHES: Final = 5
@@ -59,7 +59,8 @@ class ProducerTable:
     def check(self, batch: NewBatch) -> SequencedBatch | None:
         """None: the batch may be appended; else the remembered batch that it repeats.
 
-        Raises OutOfOrderSequenceNumberError for a gap, InvalidProducerEpochError for an epoch older than the known.
+        Raises OutOfOrderSequenceNumberError for a gap, InvalidProducerEpochError for an epoch older than the known,
+        DuplicateSequenceNumberError where a batch without a sequence would count as a repetition.
         """
         known = self._producers.get(batch.producer_id)
         if known is None:
@@ -77,6 +78,12 @@ class ProducerTable:
         same_epoch = known.batches if batch.producer_epoch == known.epoch else ()
         for one in same_epoch:
             if one.base_sequence == batch.base_sequence and one.record_count == batch.record_count:
+                if not batch.sequence_given:
+                    raise DuplicateSequenceNumberError(
+                        f"producer {batch.producer_id} sent a batch without base_sequence, and its sequence 0 is "
+                        "taken; nothing was written. Set producer_id, producer_epoch and base_sequence on every batch, "
+                        "the sequence counting the records sent to this partition, or none of the three"
+                    )
                 return one
         newest = same_epoch[-1] if same_epoch else None
         expected = 0 if newest is None else (newest.base_sequence + newest.record_count) % _SEQUENCES

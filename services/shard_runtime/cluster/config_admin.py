@@ -27,6 +27,7 @@ from shard_runtime.declared import AnySetting, ConfigType, Setting
 from shard_runtime.effective import TABLES, EffectiveConfigs
 from shard_runtime.record_log import LogError
 from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.bounds import Turns, check_configs
 from shard_runtime.rpc.status import invalid_argument
 
 SOURCE_TOPIC: Final = 1
@@ -42,6 +43,8 @@ OP_APPEND: Final = 2
 OP_SUBTRACT: Final = 3
 
 RESOURCES_MAX: Final = 1_000
+#: Resources that are described without letting go of the event loop.
+RESOURCES_SLICE: Final = 50
 _OWN_SOURCE: Final = {RESOURCE_TOPIC: SOURCE_TOPIC, RESOURCE_GROUP: SOURCE_GROUP}
 
 
@@ -67,10 +70,15 @@ class ConfigAdmin:
         """The configs of each resource with where their values come from."""
         if len(request.resources) > RESOURCES_MAX:
             raise invalid_argument(f"{len(request.resources)} resources; at most {RESOURCES_MAX} in one request")
+        check_configs(sum(len(resource.configuration_keys.values) for resource in request.resources))
         response = DescribeConfigsResponse()
+        seen: set[tuple[int, str]] = set()
+        turns = Turns(RESOURCES_SLICE)
         for resource in request.resources:
+            await turns.step()
             result = response.results.add(resource_type=resource.resource_type, resource_name=resource.resource_name)
             try:
+                _require_once(seen, resource.resource_type, resource.resource_name)
                 self._require(self._metadata.image, resource.resource_type, resource.resource_name)
             except KafkaError as error:
                 result.error_code, result.error_message = ErrorCode.ValueType(error.code), error.message
@@ -142,6 +150,7 @@ class ConfigAdmin:
         """Change the configs of each resource: all of a resource's changes, or none of them."""
         if len(request.resources) > RESOURCES_MAX:
             raise invalid_argument(f"{len(request.resources)} resources; at most {RESOURCES_MAX} in one request")
+        check_configs(sum(len(resource.configs) for resource in request.resources))
         times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         response = IncrementalAlterConfigsResponse()
         for resource in request.resources:
@@ -196,6 +205,13 @@ class ConfigAdmin:
             )
 
 
+def _require_once(seen: set[tuple[int, str]], kind: int, name: str) -> None:
+    """A resource is described once, so that a short request has no long answer (CM-91). Raises InvalidRequestError."""
+    if (kind, name) in seen:
+        raise InvalidRequestError("each resource may stand in a request once")
+    seen.add((kind, name))
+
+
 def _default(setting: AnySetting) -> str:
     typed = cast(Setting[object], setting)
     return typed.text(typed.default)
@@ -204,9 +220,8 @@ def _default(setting: AnySetting) -> str:
 def _check_names(kind: int, resource: IncrementalAlterConfigsRequest.Resource) -> None:
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
-        raise InvalidRequestError(
-            f"configs stand twice in the request: {sorted({n for n in names if names.count(n) > 1})}"
-        )
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        raise InvalidRequestError(f"configs stand twice in the request: {twice}")
     label = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}[kind]
     for config_name in names:
         if config_name not in TABLES[kind]:
@@ -234,8 +249,9 @@ def _apply(
         held = [word for word in wanted.get(setting.name, _default(setting)).split(",") if word]
         words = [word.strip() for word in config.value.split(",") if word.strip()]
         if config.config_operation == OP_APPEND:
-            held += [word for word in words if word not in held]
+            held = list(dict.fromkeys([*held, *words]))
         else:
-            held = [word for word in held if word not in words]
+            gone = set(words)
+            held = [word for word in held if word not in gone]
         wanted[setting.name] = ",".join(held)
     return wanted

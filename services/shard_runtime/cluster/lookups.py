@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kip932.api.v1.common_pb2 import NodeEndpoint
@@ -18,6 +18,7 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from kip932.ids import (
+    COORDINATOR_KEY_MAX,
     KEY_TYPE_GROUP,
     KEY_TYPE_SHARE,
     NULL_TOPIC_ID,
@@ -34,10 +35,14 @@ from shard_runtime.cluster.owners import Owner, Owners, endpoint
 from shard_runtime.cluster_store import NodeRecord
 from shard_runtime.record_log import ShardId, ShardKind
 from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.bounds import Turns
 from shard_runtime.rpc.status import invalid_argument
 
 KEYS_MAX: Final = 10_000
 TOPICS_MAX: Final = 10_000
+#: What is answered without letting go of the event loop.
+KEYS_SLICE: Final = 250
+PARTITIONS_SLICE: Final = 1_000
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 
@@ -57,22 +62,37 @@ def node_endpoint(node: NodeRecord) -> NodeEndpoint:
 
 
 class Lookups:
-    """The three look-up RPCs. `shards` is the number of shards of each coordinator kind (SC-3, GC-1)."""
+    """The three look-up RPCs. `shards` is the number of shards of each coordinator kind (SC-3, GC-1).
+
+    `address_of` says where whoever asks reaches a coordinator.
+    """
 
     def __init__(
-        self, metadata: MetadataLog, registry: NodeRegistry, owners: Owners, group_shards: int, state_shards: int
+        self,
+        metadata: MetadataLog,
+        registry: NodeRegistry,
+        owners: Owners,
+        group_shards: int,
+        state_shards: int,
+        *,
+        address_of: Callable[[NodeRecord], str] = lambda node: node.address,
     ) -> None:
         self._metadata = metadata
         self._registry = registry
         self._owners = owners
+        self._address_of = address_of
         self._shards = {ShardKind.GROUP: group_shards, ShardKind.SHARE_STATE: state_shards}
 
     async def find_coordinator(self, request: FindCoordinatorRequest, _context: CallContext) -> FindCoordinatorResponse:
         """The coordinator of each key (GC-130…GC-132)."""
         if len(request.coordinator_keys) > KEYS_MAX:
             raise invalid_argument(f"{len(request.coordinator_keys)} keys; at most {KEYS_MAX} in one request")
-        response = FindCoordinatorResponse()
+        response, turns = FindCoordinatorResponse(), Turns(KEYS_SLICE)
         for key in request.coordinator_keys:
+            if len(key) > COORDINATOR_KEY_MAX:
+                raise invalid_argument(f"a key has {len(key)} characters; at most {COORDINATOR_KEY_MAX} are allowed")
+        for key in request.coordinator_keys:
+            await turns.step()
             try:
                 found = await self._coordinator(request.key_type, key)
             except KafkaError as error:
@@ -80,7 +100,7 @@ class Lookups:
                     key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message
                 )
             else:
-                where = endpoint(found.node.address)
+                where = endpoint(self._address_of(found.node))
                 response.coordinators.add(key=key, node_id=found.node.node_id, host=where.host, port=where.port)
         return response
 
@@ -99,7 +119,7 @@ class Lookups:
         return owner
 
     async def metadata(self, request: MetadataRequest, _context: CallContext) -> MetadataResponse:
-        """Topics, leaders and nodes (CM-22)."""
+        """Topics, leaders and nodes (CM-22). A topic that is asked for twice is answered once, as in Kafka (CM-91)."""
         image = self._metadata.image
         response = MetadataResponse(
             brokers=[node_endpoint(node) for node in self._registry.nodes()],
@@ -107,22 +127,34 @@ class Lookups:
             metadata_version=image.version,
         )
         await self._owners.refresh(ShardKind.TOPIC)
+        turns = Turns(PARTITIONS_SLICE)
         if not request.HasField("topics"):
             for topic in image.topics.values():
-                self._add_topic(response, topic)
+                await self._add_topic(response, topic, turns)
             return response
         if len(request.topics.values) > TOPICS_MAX:
             raise invalid_argument(f"{len(request.topics.values)} topics; at most {TOPICS_MAX} in one request")
+        answered: set[str | bytes] = set()
         for asked in request.topics.values:
-            self._add_asked(response, image, asked)
+            found = self._asked(response, image, asked, answered)
+            if found is not None:
+                await self._add_topic(response, found, turns)
+            await turns.step()
         return response
 
-    def _add_asked(self, response: MetadataResponse, image: MetadataImage, asked: MetadataRequest.Topic) -> None:
+    def _asked(
+        self, response: MetadataResponse, image: MetadataImage, asked: MetadataRequest.Topic, answered: set[str | bytes]
+    ) -> TopicCreated | None:
+        """The topic asked for, unless it was answered before; one that is not there is answered here."""
         by_id = asked.HasField("topic_id") and asked.topic_id != NULL_TOPIC_ID
         topic = image.by_id.get(checked_topic_id(asked.topic_id)) if by_id else image.topics.get(asked.name)
+        known = topic.topic_id if topic is not None else asked.topic_id if by_id else asked.name
+        if known in answered:
+            return None
+        answered.add(known)
         if topic is not None:
-            self._add_topic(response, topic)
-        elif by_id:
+            return topic
+        if by_id:
             error: KafkaError = UnknownTopicIdError(f"topic id {topic_id_text(asked.topic_id)} is not known")
             response.topics.add(error_code=error.code, error_message=error.message, topic_id=asked.topic_id)
         else:
@@ -130,10 +162,12 @@ class Lookups:
             response.topics.add(
                 error_code=error.code, error_message=error.message, name=asked.name, topic_id=NULL_TOPIC_ID
             )
+        return None
 
-    def _add_topic(self, response: MetadataResponse, topic: TopicCreated) -> None:
+    async def _add_topic(self, response: MetadataResponse, topic: TopicCreated, turns: Turns) -> None:
         entry = response.topics.add(name=topic.name, topic_id=topic.topic_id, is_internal=topic.name.startswith("__"))
         for partition in range(topic.partitions):
+            await turns.step()
             shard = ShardId(ShardKind.TOPIC, TopicIdPartition(topic.topic_id, partition).text)
             owner = self._owners.peek(shard)
             if owner is None:

@@ -131,7 +131,7 @@ class MetadataImage:
 
     def is_deleted(self, shard: ShardId) -> bool:
         """Whether the shard's topic is known to be deleted; absence alone is no deletion (CM-20)."""
-        if shard.kind is not ShardKind.TOPIC:
+        if shard.kind is not ShardKind.TOPIC or not self.deleted:
             return False
         return parse_topic_id(shard.name.partition(":")[0]) in self.deleted
 
@@ -218,8 +218,9 @@ class _Builder:
         shards = self._shards
         if self._topics_changed:
             shards = frozenset(
-                ShardId(ShardKind.TOPIC, f"{topic_id_text(topic.topic_id)}:{partition}")
+                ShardId(ShardKind.TOPIC, f"{text}:{partition}")
                 for topic in self.topics.values()
+                for text in (topic_id_text(topic.topic_id),)
                 for partition in range(topic.partitions)
             )
         acls = frozenset(self.acls)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError
+
 from kip932.records.v1 import metadata_log_pb2 as pb
 from shard_runtime.cluster.metadata import (
     Acl,
@@ -58,11 +60,14 @@ def encode_snapshot(snapshot: Snapshot, change_id: bytes, wall_ms: int) -> bytes
 
 
 def decode(data: bytes) -> MetadataEntry:
-    """An entry. Raises google.protobuf.message.DecodeError for broken bytes.
+    """An entry. Raises ValueError for broken bytes.
 
     Unknown changes, and a record of a later version as a whole, are skipped and counted (SC-51).
     """
-    record = pb.MetadataRecord.FromString(data)
+    try:
+        record = pb.MetadataRecord.FromString(data)
+    except DecodeError as error:
+        raise ValueError(f"no metadata record: {error}") from error
     if record.record_version != RECORD_VERSION:
         return MetadataEntry(record.change_id, unknown=1)
     snapshot = _read_snapshot(record.snapshot) if record.HasField("snapshot") else None

@@ -19,8 +19,8 @@ import structlog
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import Change, MetadataImage, image_of
 from shard_runtime.cluster.metadata_codec import MetadataEntry, decode, encode_changes, encode_snapshot
-from shard_runtime.cluster_store import NO_ENTRY, ClusterStore, metadata_digest
-from shard_runtime.record_log import LogError, StoreUnavailableError
+from shard_runtime.cluster_store import NO_ENTRY, ClusterStore, StoredMetadata, metadata_digest
+from shard_runtime.record_log import DamagedEntryError, LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +34,10 @@ Listener = Callable[[MetadataImage, MetadataImage], None]
 
 class MetadataLogError(LogError):
     """The metadata log cannot be what it must be: a gap without a snapshot, or a store of another cluster."""
+
+
+class MetadataDamagedError(DamagedEntryError):
+    """An entry of the metadata log is not what was written, or no build can read it; the message names it."""
 
 
 class _Basis(NamedTuple):
@@ -64,6 +68,7 @@ class MetadataLog:
         self._lock = asyncio.Lock()
         self._look = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._trouble = ""
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener(new, old)` after each change of the image. It must not block."""
@@ -126,8 +131,11 @@ class MetadataLog:
             try:
                 async with self._lock:
                     await self._read_on()
+                self._trouble = ""
             except LogError as error:
-                log.warning("metadata log not read", why=str(error))
+                if str(error) != self._trouble:  # said once: the next look, in a second, finds the same
+                    log.warning("metadata log not read", why=str(error))
+                self._trouble = str(error)
             except Exception:
                 log.exception("metadata log cannot be followed")
 
@@ -153,11 +161,11 @@ class MetadataLog:
                 "wiped or replaced. Point store.url at the right store, or restore its data."
             )
 
-    async def _take_in(self, image: MetadataImage, basis: _Basis, entries: Sequence[tuple[int, bytes]]) -> None:
+    async def _take_in(self, image: MetadataImage, basis: _Basis, entries: Sequence[StoredMetadata]) -> None:
         """Fold in a page and all behind it; the last entry must be safe from loss, and with it all before."""
         newest = None
         while True:
-            image, basis = self._fold_in(image, basis, entries)
+            image, basis = await self._fold_in(image, basis, entries)
             newest = entries[-1] if entries else newest
             if len(entries) < _PAGE:
                 break
@@ -170,19 +178,20 @@ class MetadataLog:
         if (
             newest is not None
             and (image.version, basis.tip) != seen
-            and not await self._store.confirm_metadata(*newest)
+            and not await self._store.confirm_metadata(newest.version, newest.data)
         ):
-            raise StoreUnavailableError(f"metadata version {newest[0]} was replaced while it was read; look again")
+            raise StoreUnavailableError(f"metadata version {newest.version} was replaced while it was read; look again")
         self._step(image, basis)
         self.sound = True
 
-    def _fold_in(
-        self, image: MetadataImage, basis: _Basis, entries: Sequence[tuple[int, bytes]]
+    async def _fold_in(
+        self, image: MetadataImage, basis: _Basis, entries: Sequence[StoredMetadata]
     ) -> tuple[MetadataImage, _Basis]:
-        for version, data in entries:
+        for stored in entries:
+            version = stored.version
             if version <= image.version:
                 continue
-            entry: MetadataEntry = decode(data)
+            entry = await self._entry(stored)
             if entry.unknown:
                 basis = basis._replace(unknown_version=version)
                 log.warning(
@@ -191,15 +200,31 @@ class MetadataLog:
             if entry.snapshot is not None:
                 image = image_of(version, entry.snapshot)
                 basis = basis._replace(snapshot_version=version)
-            elif version != image.version + 1:
+            elif version != image.version + 1 and version not in await self._store.skipped_metadata():
                 self.sound = False
                 raise MetadataLogError(
-                    f"metadata log: version {version} follows {image.version} without a snapshot; entries are missing"
+                    f"metadata log: version {version} follows {image.version} without a snapshot; entries are missing. "
+                    "Restore the store from a copy, or go on without them: sharegroups state skip --kind meta --entry "
+                    f"1-{version}"
                 )
             else:
                 image = image.apply(version, entry.changes)
-            basis = basis._replace(tip=metadata_digest(data))
+            basis = basis._replace(tip=metadata_digest(stored.data))
         return image, basis
+
+    async def _entry(self, stored: StoredMetadata) -> MetadataEntry:
+        """What an entry says; nothing, of one that an operator said to go on without (CM-103).
+
+        Raises MetadataDamagedError.
+        """
+        try:
+            return _decoded(stored)
+        except MetadataDamagedError as error:
+            if stored.version in await self._store.skipped_metadata():
+                log.warning("metadata entry skipped, as an operator said", version=stored.version, why=str(error))
+                return MetadataEntry(b"")
+            self.sound = False
+            raise
 
     def _step(self, image: MetadataImage, basis: _Basis) -> None:
         previous, self.image, self._basis = self.image, image, basis
@@ -244,11 +269,28 @@ class MetadataLog:
             await self._store.wake(WAKE_METADATA)
 
 
-def _joins(image: MetadataImage, basis: _Basis, entries: Sequence[tuple[int, bytes]]) -> bool:
+def _decoded(stored: StoredMetadata) -> MetadataEntry:
+    if stored.damage:
+        raise _damaged(stored, f"is damaged: {stored.damage}")
+    try:
+        return decode(stored.data)
+    except (ValueError, KeyError) as error:
+        raise _damaged(stored, f"cannot be read: {error}") from error
+
+
+def _damaged(stored: StoredMetadata, what: str) -> MetadataDamagedError:
+    return MetadataDamagedError(
+        f"metadata log: entry 1-{stored.version} of {{meta}}:log ({len(stored.data)} bytes) {what}. Running nodes "
+        "keep the metadata they have, and none can start. Restore the store from a copy, or go on without the entry "
+        f"and its change: sharegroups state skip --kind meta --entry 1-{stored.version}"
+    )
+
+
+def _joins(image: MetadataImage, basis: _Basis, entries: Sequence[StoredMetadata]) -> bool:
     """Whether entries from the image's own on begin with that one, or with a snapshot behind a trimmed one."""
     if not entries:
         return False
-    version, data = entries[0]
-    if version == image.version:
-        return metadata_digest(data) == basis.tip
-    return version > image.version and decode(data).snapshot is not None
+    first = entries[0]
+    if first.version == image.version:
+        return metadata_digest(first.data) == basis.tip
+    return first.version > image.version and _decoded(first).snapshot is not None

@@ -19,13 +19,13 @@ from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.nodes import NodeDescription, NodeRegistry
 from shard_runtime.cluster.owners import Owners
-from shard_runtime.cluster.service import ClusterService
+from shard_runtime.cluster.service import ClusterService, NodeLookups
 from shard_runtime.cluster.topic_admin import TransactionalInit
 from shard_runtime.cluster_store import ClusterStore
 from shard_runtime.configs import GROUP_SHARDS, STATE_SHARDS
 from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity
 from shard_runtime.ownership import Ownership, OwnershipOptions, ShardOwner
-from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity
 from shard_runtime.record_log import LogError, RecordLog, ShardId, ShardKind
 from shard_runtime.settings import (
     LEASE_MS,
@@ -33,6 +33,7 @@ from shard_runtime.settings import (
     REPLAYS_MAX,
     STORE_FSYNC_ALWAYS,
     STORE_REPLICAS,
+    STORE_WHOLE_HISTORIES,
     Settings,
 )
 
@@ -78,6 +79,8 @@ class ClusterNode:
         self._owner_factories: dict[ShardKind, Callable[[ShardId], ShardOwner]] = {}
         self._owned: dict[ShardId, ShardOwner] = {}
         self._fixed: frozenset[ShardId] = frozenset()
+        self._topic_shards: frozenset[ShardId] | None = None
+        self._all_shards: frozenset[ShardId] = frozenset()
         self._listener: asyncio.Task[None] | None = None
 
     def service(self, transactional_init: TransactionalInit | None = None) -> ClusterService:
@@ -91,6 +94,11 @@ class ClusterNode:
             transactional_init=transactional_init,
             history=lambda: self._log.history,
         )
+
+    def lookups_for_nodes(self) -> NodeLookups:
+        """What other nodes may ask of this one's ClusterService."""
+        settings = self.settings
+        return NodeLookups(self.metadata, self.registry, self.owners, settings[GROUP_SHARDS], settings[STATE_SHARDS])
 
     def serve(self, kind: ShardKind, owner_of: Callable[[ShardId], ShardOwner]) -> None:
         """This process owns shards of `kind`; `owner_of` is asked once for each shard claimed. Before `start`."""
@@ -136,6 +144,7 @@ class ClusterNode:
                 lease_ms=settings[LEASE_MS],
                 lossless=single and settings[STORE_FSYNC_ALWAYS],
                 durable=not single or settings[STORE_FSYNC_ALWAYS],
+                whole=settings[STORE_WHOLE_HISTORIES],
             ),
             options=OwnershipOptions(tick_ms=settings[RENEW_INTERVAL_MS], loads_max=settings[REPLAYS_MAX]),
         )
@@ -176,7 +185,9 @@ class ClusterNode:
         if ShardKind.TOPIC not in self._owner_factories:
             return self._fixed
         topics = self.metadata.image.shards
-        return self._fixed | topics if self._fixed else topics
+        if topics is not self._topic_shards:  # ownership looks at all of them whenever it is given others
+            self._topic_shards, self._all_shards = topics, self._fixed | topics
+        return self._all_shards
 
     def _owner_of(self, shard: ShardId) -> ShardOwner:
         owner = self._owned.get(shard)

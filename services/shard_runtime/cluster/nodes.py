@@ -31,7 +31,8 @@ def new_incarnation() -> int:
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """What a process says of itself. `dead`: earlier incarnations known gone, by the name's lock file."""
+    """What a process says of itself. `dead`: earlier incarnations known gone, by the name's lock file.
+    `internal_address`: where it serves other nodes (CM-80)."""
 
     name: str
     incarnation: int
@@ -39,6 +40,7 @@ class NodeDescription:
     roles: frozenset[str]
     rack: str = ""
     dead: frozenset[int] = frozenset()
+    internal_address: str = ""
 
 
 class NodeRegistry:
@@ -89,7 +91,7 @@ class NodeRegistry:
     async def register(self) -> NodeRecord:
         """Take the name's node id and enter the list. Raises LogError when another incarnation holds the name."""
         me = self._me
-        fresh = NodeRecord(0, me.incarnation, me.name, me.address, me.roles, me.rack, NODE_LIVE)
+        fresh = NodeRecord(0, me.incarnation, me.name, me.address, me.roles, me.rack, NODE_LIVE, me.internal_address)
         state = self._record.state if self._record else NODE_LIVE
         record = await self._store.register_node(
             me.name, me.incarnation, me.dead, replace(fresh, state=state), self._ttl_ms

@@ -18,6 +18,18 @@ from shard_runtime.configs import GROUP_SHARDS, STATE_SHARDS
 from shard_runtime.effective import EffectiveConfigs
 
 
+class NodeLookups:
+    """What nodes ask each other of ClusterService: FindCoordinator, answered with addresses for nodes (CM-80)."""
+
+    def __init__(
+        self, metadata: MetadataLog, registry: NodeRegistry, owners: Owners, group_shards: int, state_shards: int
+    ) -> None:
+        lookups = Lookups(
+            metadata, registry, owners, group_shards, state_shards, address_of=lambda node: node.peer_address
+        )
+        self.find_coordinator = lookups.find_coordinator
+
+
 class ClusterService:
     """The service object for `kip932.api.v1.ClusterService`."""
 

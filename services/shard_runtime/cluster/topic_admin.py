@@ -28,21 +28,23 @@ from kip932.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from kip932.ids import NULL_TOPIC_ID, RESOURCE_TOPIC, topic_id_text, valid_topic_name
+from kip932.ids import CHANGED_TOPICS_MAX, NULL_TOPIC_ID, RESOURCE_TOPIC, topic_id_text, valid_topic_name
 from shard_runtime.clock import Clock
-from shard_runtime.cluster.lookups import TOPICS_MAX, checked_topic_id
+from shard_runtime.cluster.lookups import checked_topic_id
 from shard_runtime.cluster.metadata import Change, MetadataImage, PartitionsAdded, TopicCreated, TopicDeleted
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.configs import DEFAULT_PARTITIONS
 from shard_runtime.effective import EffectiveConfigs
 from shard_runtime.record_log import LogError
 from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.bounds import check_configs
 from shard_runtime.rpc.status import invalid_argument
 
 PARTITIONS_MAX: Final = 10_000
-#: Partitions of all topics together: each is a shard with a lease of its own. Those of a deleted topic count until
-#: their streams are known removed, which bounds what the metadata must remember of deletions.
-CLUSTER_PARTITIONS_MAX: Final = 200_000
+#: Partitions of all topics together: each is a shard with a lease of its own, and the last node that lives must be able
+#: to take all of them over and keep them (CM-89). Those of a deleted topic count until their streams are known removed,
+#: which bounds what the metadata must remember of deletions.
+CLUSTER_PARTITIONS_MAX: Final = 20_000
 
 #: Gives (producer id, producer epoch) to a transactional producer (CM-44).
 TransactionalInit = Callable[[InitProducerIdRequest], Awaitable[tuple[int, int]]]
@@ -54,6 +56,13 @@ def new_topic_id() -> bytes:
         topic_id = secrets.token_bytes(16)
         if topic_id != NULL_TOPIC_ID and not topic_id_text(topic_id).startswith("-"):
             return topic_id
+
+
+def new_producer_id() -> int:
+    """63 random bits, and not 0: that is what a message says of a field that nobody has set (CM-110)."""
+    while (producer_id := secrets.randbits(63)) == 0:
+        pass
+    return producer_id
 
 
 class TopicAdmin:
@@ -78,6 +87,7 @@ class TopicAdmin:
     async def create_topics(self, request: CreateTopicsRequest, _context: CallContext) -> CreateTopicsResponse:
         """Create topics, or with `validate_only` say whether they could be."""
         _bounded(request.topics)
+        check_configs(sum(len(topic.configs) for topic in request.topics))
         names = Counter(topic.name for topic in request.topics)
         plan: list[TopicCreated | KafkaError] = []
 
@@ -143,8 +153,14 @@ class TopicAdmin:
         """Raise partition counts; they never shrink."""
         _bounded(request.topics)
         names = Counter(topic.name for topic in request.topics)
+        grown = 0  # by the topics before this one: they count in the cluster's bound too
+
+        def begin() -> None:
+            nonlocal grown
+            grown = 0
 
         def one(image: MetadataImage, asked: Any) -> Change:
+            nonlocal grown
             if names[asked.name] > 1:
                 raise InvalidRequestError(f"topic {asked.name!r} stands {names[asked.name]} times in the request")
             topic = image.topics.get(asked.name)
@@ -154,11 +170,11 @@ class TopicAdmin:
                 raise InvalidPartitionsError(
                     f"topic {asked.name!r} has {topic.partitions} partitions; {asked.count} would not grow it"
                 )
-            held = image.partitions - topic.partitions
-            _check_count(asked.name, asked.count, held)
+            _check_count(asked.name, asked.count, image.partitions - topic.partitions + grown)
+            grown += asked.count - topic.partitions
             return PartitionsAdded(topic.topic_id, asked.count)
 
-        outcomes = await self._each(request.topics, one, request.validate_only)
+        outcomes = await self._each(request.topics, one, request.validate_only, begin)
         response = CreatePartitionsResponse()
         for asked, outcome in zip(request.topics, outcomes, strict=True):
             error = outcome if isinstance(outcome, KafkaError) else None
@@ -204,9 +220,9 @@ class TopicAdmin:
     # ---- producers
 
     async def init_producer_id(self, request: InitProducerIdRequest, _context: CallContext) -> InitProducerIdResponse:
-        """A producer id of 63 random bits: a counter could repeat after a lost tail (CM-43a)."""
+        """A producer id of 63 random bits, never 0: a counter could repeat after a lost tail (CM-43a)."""
         if not request.HasField("transactional_id"):
-            return InitProducerIdResponse(producer_id=secrets.randbits(63), producer_epoch=0)
+            return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
         try:
             if not request.transactional_id:
                 raise InvalidRequestError("the transactional id is empty; leave it out for an idempotent producer")
@@ -225,13 +241,18 @@ class TopicAdmin:
     # ---- shared
 
     async def _each(
-        self, topics: Sequence[Any], one: Callable[[MetadataImage, Any], Change], validate_only: bool
+        self,
+        topics: Sequence[Any],
+        one: Callable[[MetadataImage, Any], Change],
+        validate_only: bool,
+        begin: Callable[[], None] = lambda: None,
     ) -> list[Change | KafkaError]:
-        """One change or error per topic of a request; the changes become one version."""
+        """One change or error per topic of a request; the changes become one version. `begin`: all are asked anew."""
         outcomes: list[Change | KafkaError] = []
 
         def decide(image: MetadataImage) -> Sequence[Change]:
             outcomes.clear()
+            begin()
             changes: dict[Change, None] = {}  # a set in order: a topic that stands twice is deleted once
             for asked in topics:
                 try:
@@ -257,8 +278,8 @@ class TopicAdmin:
 
 
 def _bounded(topics: Sequence[Any]) -> None:
-    if len(topics) > TOPICS_MAX:
-        raise invalid_argument(f"{len(topics)} topics; at most {TOPICS_MAX} in one request")
+    if len(topics) > CHANGED_TOPICS_MAX:
+        raise invalid_argument(f"{len(topics)} topics; at most {CHANGED_TOPICS_MAX} are changed by one request")
 
 
 def _check_count(name: str, count: int, held: int) -> None:
@@ -267,5 +288,6 @@ def _check_count(name: str, count: int, held: int) -> None:
     if held + count > CLUSTER_PARTITIONS_MAX:
         raise InvalidPartitionsError(
             f"topic {name!r}: {count} partitions and the {held} of other topics (with deleted ones not yet removed) "
-            f"exceed {CLUSTER_PARTITIONS_MAX}"
+            f"are more than the {CLUSTER_PARTITIONS_MAX} that a cluster may have; ask for at most "
+            f"{max(CLUSTER_PARTITIONS_MAX - held, 0)}, or delete topics first"
         )

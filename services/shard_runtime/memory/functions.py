@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from kip932.entry_checksum import placed as placed_checksum
 from shard_runtime.cluster_store import NO_ENTRY, metadata_digest
 from shard_runtime.redis import scripts
 
@@ -58,8 +59,8 @@ def _id(data: bytes) -> StreamKey:
     return int(ms), int(seq)
 
 
-def claim_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:  # noqa: PLR0911  (as the Lua answers)
-    """See claim_v1.lua."""
+def claim_v2(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:  # noqa: PLR0911  (as the Lua answers)
+    """See claim_v2.lua."""
     inc, node_id, address, nonce, lease_text, floor, seen = argv[:7]
     waited, lossless, durable, cont_epoch = (argv[7] == b"1", argv[8] == b"1", argv[9] == b"1", int(argv[10]))
     now, lease, history = view.now_ms(), int(lease_text), view.history.encode()
@@ -84,7 +85,7 @@ def claim_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:  # 
     mine = bool(o) and o[b"incarnation"] == inc
     cont = mine and not released and epoch == cont_epoch
     record = [o.get(name, b"") for name in _FIELDS]
-    if o and not mine and not released and expires > now and o[b"incarnation"] not in argv[12:]:
+    if o and not mine and not released and expires > now and o[b"incarnation"] not in argv[14:]:
         return answer(b"HELD", _text(expires - now), *record)
     if not lossless and not cont and o.get(b"lease_history") != history and not waited:
         return answer(b"WAIT_HISTORY")
@@ -92,9 +93,11 @@ def claim_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:  # 
     e = max(epoch + 1, now // 1000 - _EPOCH_ZERO_S, int(floor), *tips)
     if e > _EPOCH_MAX:
         return answer(b"REFUSED", b"epochs are exhausted")
-    lossy = bool(o) and o[b"tail_history"] != history and not lossless and not (released and durable)
-    for key in keys[1:]:
-        view.effect("xadd", key, ((e, 0), (b"t", b"C", b"r", argv[11])))
+    whole = o.get(b"tail_history") in argv[12].split(b",") if argv[12] else False
+    lossy = bool(o) and o[b"tail_history"] != history and not (whole or lossless or (released and durable))
+    for key, so_far in zip(keys[1:], argv[13].split(b","), strict=True):
+        placed = placed_checksum(int(so_far), (e, 0))
+        view.effect("xadd", key, ((e, 0), (b"t", b"C", b"r", argv[11], b"c", placed)))
     verdict, replay_from = (b"1" if lossy else b"0"), o.get(b"replay_from", b"0-0")
     values = (node_id, inc, address, _text(e), _text(now + lease), b"0", history,
               o[b"tail_history"] if lossy else history, replay_from, nonce, verdict)  # fmt: skip
@@ -152,13 +155,13 @@ def stream_tip_v1(view: View, keys: Sequence[str], _argv: Sequence[bytes]) -> An
     return ["{}-{}".format(*stream.last).encode(), stream.added, len(stream.ids), "{}-{}".format(*first).encode()]
 
 
-def log_index_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
-    """See log_index_v1.lua."""
+def log_index_v2(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
+    """See log_index_v2.lua."""
     name = "XREVRANGE" if argv[3] == b"newest" else "XRANGE"
-    answer: list[bytes] = []
+    answer: list[bytes | None] = []
     for entry_id, fields in view.command(name, keys[0], argv[0], argv[1], "COUNT", argv[2]):
         named = dict(zip(fields[::2], fields[1::2], strict=True))
-        answer += (entry_id, named.get(b"t", b""), named.get(b"r", b""))
+        answer += (entry_id, named.get(b"t", b""), named.get(b"r", b""), named.get(b"c"))
     return answer
 
 
@@ -207,14 +210,14 @@ def node_renew_v2(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any
     return [b"OK", min(left, default=0), *answer]
 
 
-def metadata_append_v2(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
-    """See metadata_append_v2.lua."""
+def metadata_append_v3(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
+    """See metadata_append_v3.lua."""
     newest = view.command("XREVRANGE", keys[0], "+", "-", "COUNT", "1")
     tip, version = _id(newest[0][0])[1] if newest else 0, int(argv[0])
     digest = metadata_digest(newest[0][1][3]) if newest else NO_ENTRY
     if tip != version - 1 or digest.encode() != argv[1]:
         return 0
-    view.effect("xadd", keys[0], ((1, version), (b"t", argv[2], b"r", argv[3])))
+    view.effect("xadd", keys[0], ((1, version), (b"t", argv[2], b"r", argv[3], b"c", argv[4])))
     return 1
 
 
@@ -223,13 +226,13 @@ _WRITES_WHEN_FULL: Final = {scripts.RENEW, scripts.RELEASE, scripts.REPLAY_FROM,
 READ_ONLY: Final = frozenset({scripts.STREAM_TIP.digest, scripts.LOG_INDEX.digest})
 ALLOW_OOM: Final = frozenset(script.digest for script in _WRITES_WHEN_FULL)
 FUNCTIONS: Final[dict[str, Function]] = {
-    scripts.CLAIM.digest: claim_v1,
+    scripts.CLAIM.digest: claim_v2,
     scripts.RENEW.digest: renew_v1,
     scripts.RELEASE.digest: release_v1,
     scripts.REPLAY_FROM.digest: replay_from_v1,
     scripts.STREAM_TIP.digest: stream_tip_v1,
-    scripts.LOG_INDEX.digest: log_index_v1,
+    scripts.LOG_INDEX.digest: log_index_v2,
     scripts.NODE_REGISTER.digest: node_register_v1,
     scripts.NODE_RENEW.digest: node_renew_v2,
-    scripts.METADATA_APPEND.digest: metadata_append_v2,
+    scripts.METADATA_APPEND.digest: metadata_append_v3,
 }

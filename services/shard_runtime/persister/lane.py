@@ -16,11 +16,11 @@ import structlog
 from google.protobuf.message import Message
 
 from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, NetworkError, UnknownServerError
-from kip932.ids import SharePartitionKey
+from kip932.ids import STATE_BATCHES_MAX, SharePartitionKey
 from kip932.rpc.transport import TransportError
 from shard_runtime.persister.outcomes import from_transport
 from shard_runtime.persister.settings import PersisterSettings
-from shard_runtime.persister.values import Answer, Operation, Payload
+from shard_runtime.persister.values import Answer, Operation, Payload, StateWrite
 from shard_runtime.persister.wire import build_request, read_response
 
 log = structlog.get_logger(__name__)
@@ -118,12 +118,15 @@ class Lane:
         """The next batch, oldest first; what repeats a share-partition waits for the one after."""
         waiting = [entry for entry in self._queue if not entry.answer.done()]
         batch: dict[SharePartitionKey, Entry] = {}
-        self._queue = []
+        self._queue, held = [], 0
         for entry in waiting:
-            if entry.key in batch or len(batch) >= self._settings.keys_per_request:
+            size = len(entry.payload.batches) if isinstance(entry.payload, StateWrite) else 0
+            full = len(batch) >= self._settings.keys_per_request or (batch and held + size > STATE_BATCHES_MAX)
+            if full or entry.key in batch:
                 self._queue.append(entry)
             else:
                 batch[entry.key] = entry
+                held += size
         return list(batch.values())
 
     async def _flush(self, batch: list[Entry]) -> None:

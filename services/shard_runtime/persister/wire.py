@@ -53,8 +53,11 @@ def _stored(result: Any) -> StoredState:
 
 
 def _summary(result: Any) -> StateSummary:
-    count = result.delivery_complete_count if result.HasField("delivery_complete_count") else -1
-    return StateSummary(result.state_epoch, result.leader_epoch, result.start_offset, count)
+    counts = (getattr(result, name) if result.HasField(name) else -1 for name in _COUNTS)
+    return StateSummary(result.state_epoch, result.leader_epoch, result.start_offset, *counts)
+
+
+_COUNTS: Final = ("delivery_complete_count", "archived_by_limit", "archived_by_reject")
 
 
 _SHAPES: Final[dict[Operation, _Shape]] = {

@@ -129,7 +129,7 @@ def _judge(held: HeldShard, replies: Sequence[Reply]) -> ShardLostError | None:
                     f"{where}: {stream} ends at {reply[0].decode()}, this owner had confirmed {last.id}"
                 )
             continue
-        found = entries(reply)
+        found = entries(stream, reply)
         if found != [last]:
             what = "holds other bytes there" if found else "has no such entry"
             return TailLostError(f"{where}: this owner had confirmed {last.id} in {stream}, the store {what}")

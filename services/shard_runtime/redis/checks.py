@@ -10,14 +10,24 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from .connection import Command, ConnectionLostError, ErrorReply, Reply, Store, StoreAccessError, StoreConnection
 from .keys import META_CLUSTER_ID, META_LOG
 
 _ASK_MS: Final = 5_000
 _PAUSE_MS: Final = 100
+#: How long a store may load its data, and how often that is told.
+_LOADING_MAX_S: Final = 3_600.0
+_LOADING_TOLD_S: Final = 5.0
+#: A wait that lasts longer than this is told, s: a person looks at a silent terminal for no longer.
+_TOLD_AFTER_S: Final = 1.0
 _VERSION_MIN: Final = 7
 #: The findings that an operator may accept by name; the others no process can do anything with.
 ALLOWABLE: Final = ("appendonly", "maxmemory-policy", "replicas", "version")
+
+
+log = structlog.get_logger(__name__)
 
 
 class StoreCheckError(Exception):
@@ -58,8 +68,14 @@ async def check_store(
     deadline_s = loop.time() + wait_ms / 1000
     connection, node = await _reach(store, wait_ms)
     try:
+        await _loaded(connection, node)
         findings = await _findings(connection, node, replicas)
+        deadline_s = max(deadline_s, loop.time() + wait_ms / 2000)  # replicas come after a long load, too
+        told_s: float | None = loop.time() + _TOLD_AFTER_S
         while _may_mend_itself(findings, allow) and loop.time() < deadline_s:
+            if told_s is not None and loop.time() >= told_s:
+                told_s = None
+                log.warning("the store's replicas are awaited", node=node, why=findings[0].message)
             await asyncio.sleep(_PAUSE_MS / 1000)
             findings = await _findings(connection, node, replicas)
     except ConnectionLostError as error:
@@ -75,6 +91,33 @@ async def check_store(
     return findings
 
 
+async def _loaded(connection: StoreConnection, node: str) -> None:
+    """Wait for a store that says that it loads its data, and say so: it is at work, and nothing else is wrong.
+
+    Raises StoreCheckError at the bound.
+    """
+    loop = asyncio.get_running_loop()
+    began_s, told_s = loop.time(), -_LOADING_TOLD_S
+    while True:
+        (reply,) = await connection.run([("INFO", "persistence")], _ASK_MS)
+        found = {} if isinstance(reply, ErrorReply) else _info(reply)
+        if found.get("loading", "0") == "0":
+            return
+        waited_s, done = loop.time() - began_s, found.get("loading_loaded_perc", "?")
+        if waited_s > _LOADING_MAX_S:
+            message = f"store {node}: it still loads its data after {waited_s:.0f} s, {done} % are done; try later"
+            raise StoreCheckError([Finding("unreachable", message)])
+        if waited_s - told_s >= _LOADING_TOLD_S:
+            told_s = waited_s
+            log.warning(
+                "waiting: the store loads its data",
+                node=node,
+                done_percent=done,
+                seconds_left=found.get("loading_eta_seconds", "?"),
+            )
+        await asyncio.sleep(_PAUSE_MS / 1000)
+
+
 async def _findings(connection: StoreConnection, node: str, replicas: int) -> list[Finding]:
     facts = await _facts(connection, node)
     return [finding for check in _CHECKS if (finding := check(facts, replicas)) is not None]
@@ -88,6 +131,9 @@ def _may_mend_itself(findings: list[Finding], allow: Collection[str]) -> bool:
 async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
     """Connect to the node of the metadata log; keep trying while the store starts."""
     cause = "it did not answer"
+    loop = asyncio.get_running_loop()
+    event = "the store cannot be reached yet; trying on"
+    telling = loop.call_later(_TOLD_AFTER_S, lambda: log.warning(event, why=cause, tries_for_s=wait_ms / 1000))
     try:
         async with asyncio.timeout(wait_ms / 1000):
             while True:
@@ -112,6 +158,8 @@ async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
                 )
             ]
         ) from None
+    finally:
+        telling.cancel()
 
 
 def _credentials(error: StoreAccessError) -> Finding:
@@ -236,7 +284,7 @@ async def _check_cluster(store: Store, expected: str) -> list[Finding]:
         ]
     return [
         Finding(
-            "cluster-id",
+            "other-cluster",
             f"store {node}: it belongs to cluster {found.decode()}, expected {expected}: correct store.url, or give "
             "this process a data.dir of its own (`sharegroups up`: --store, --data)",
         )

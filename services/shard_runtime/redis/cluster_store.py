@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from shard_runtime.cluster_store import LiveNodes, NodeRecord
-from shard_runtime.record_log import LogError, ShardKind, StoreUnavailableError
+from kip932.entry_checksum import checksum
+from shard_runtime.cluster_store import LiveNodes, NodeRecord, StoredMetadata
+from shard_runtime.damage import DamageNotes
+from shard_runtime.record_log import LogError, NameTakenError, ShardKind, StoreUnavailableError, StreamId
 
 from . import scripts
 from .codec import entries
@@ -36,18 +39,29 @@ from .keys import (
     owners_key,
 )
 from .line import Answered, Lines
+from .skips import read_skips, write_skip
 
 _METADATA_TYPE: Final = "V"
+_METADATA_EPOCH: Final = 1
+_META_SKIP: Final = "{meta}:skip"
+#: Hints that are read without letting go of the event loop: some 4 ms.
+_HINTS_SLICE: Final = 2_000
 
 
 class StoreClusterStore:
     """`ClusterStore` over any store. The cluster id is read here, so connections are checked for a master only."""
 
-    def __init__(self, store: Store, settings: StoreSettings) -> None:
+    def __init__(self, store: Store, settings: StoreSettings, damage: DamageNotes | None = None) -> None:
         self._store = store
         self._settings = settings
+        self._damage = damage or DamageNotes()
         self._lines = Lines(store, settings, None)
         self._closing = asyncio.Event()
+
+    @property
+    def connected_replicas(self) -> int | None:
+        """Replicas of the master that holds the node list, as the last renewal there was told."""
+        return self._lines.connected_replicas(NODES)
 
     # -- constants ----------------------------------------------------------------------------------------------------
 
@@ -96,7 +110,7 @@ class StoreClusterStore:
             self._settings.append_replicas,
         )
         if reply[0] == b"TAKEN":
-            raise LogError(
+            raise NameTakenError(
                 f"node name {name}: it is held by incarnation {reply[2].decode()} (node {reply[1].decode()}) for "
                 f"another {int(reply[3])} ms; stop that process, wait, or give this one another node.name"
             )
@@ -139,8 +153,9 @@ class StoreClusterStore:
         After a lost reply the same entry is sent again, found there, and proved by a write behind it with its own WAIT.
         False: another change came first, or a fail-over lost the entry that this one was computed from.
         """
+        proof = checksum(META_LOG, (_METADATA_EPOCH, version), _METADATA_TYPE, payload)
         add: Command = (
-            "EVALSHA", scripts.METADATA_APPEND.digest, 1, META_LOG, version, before, _METADATA_TYPE, payload,
+            "EVALSHA", scripts.METADATA_APPEND.digest, 1, META_LOG, version, before, _METADATA_TYPE, payload, proof,
         )  # fmt: skip
         look: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
         touch: Command = ("SET", META_TOUCH, version)
@@ -165,15 +180,26 @@ class StoreClusterStore:
                 continue
             before, added, _, found = answered.replies
             _require(META_LOG, added)
-            if isinstance(found, ErrorReply) or [entry.record for entry in entries(found)] != [payload]:
+            if isinstance(found, ErrorReply) or [entry.record for entry in entries(META_LOG, found)] != [payload]:
                 return False
             if answered.acked >= wait and parse_replication(before).history == answered.history:
                 return True
 
-    async def read_metadata(self, after_version: int, count: int) -> list[tuple[int, bytes]]:
-        """Entries above a version, in order."""
+    async def read_metadata(self, after_version: int, count: int) -> list[StoredMetadata]:
+        """Entries above a version, in order, damaged ones included."""
         reply = await self._one(META_LOG, ("XRANGE", META_LOG, f"(1-{after_version}", "+", "COUNT", count))
-        return [(entry.id.seq, entry.record) for entry in entries(reply)]
+        found = entries(META_LOG, reply)
+        self._damage.look(META_LOG, found)
+        return [StoredMetadata(entry.id.seq, entry.record, entry.damage) for entry in found]
+
+    async def skipped_metadata(self) -> frozenset[int]:
+        """Versions to go on without."""
+        return frozenset(entry.seq for entry in await read_skips(self._lines, _META_SKIP))
+
+    async def skip_metadata(self, version: int) -> None:
+        """Note a version to go on without."""
+        at = StreamId(_METADATA_EPOCH, version)
+        await write_skip(self._lines, _META_SKIP, at, self._settings.append_replicas)
 
     async def confirm_metadata(self, version: int, payload: bytes) -> bool:
         """Whether entry `1-<version>` is this one, and behind it a write that as many replicas have as an append needs
@@ -187,7 +213,7 @@ class StoreClusterStore:
         before, touched, found = answered.replies
         _require(META_LOG, touched)
         _require(META_LOG, found)
-        if [entry.record for entry in entries(found)] != [payload]:
+        if [entry.record for entry in entries(META_LOG, found)] != [payload]:
             return False
         if answered.acked < wait or parse_replication(before).history != answered.history:
             raise StoreUnavailableError(f"metadata version {version} is not on {wait} replicas as yet")
@@ -214,7 +240,7 @@ class StoreClusterStore:
         """All hints of a kind."""
         reply = await self._one(owners_key(kind), ("HGETALL", owners_key(kind)))
         pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-        return {name.decode(): _hint(value) for name, value in pairs}
+        return await _all_hints(pairs)
 
     async def hints_of(self, kind: ShardKind, names: Sequence[str]) -> dict[str, tuple[int, int]]:
         """The hints of these shards; those of which there is none are left out."""
@@ -289,6 +315,16 @@ def _require(key: str, reply: Reply) -> None:
         raise StoreUnavailableError(f"{key}: the store refused: {reply}")
 
 
+async def _all_hints(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, tuple[int, int]]:
+    """Hints as they came, by name; of a large cluster a part at a time (CM-96)."""
+    hints: dict[str, tuple[int, int]] = {}
+    for name, value in pairs:
+        hints[name.decode()] = _hint(value)
+        if not len(hints) % _HINTS_SLICE:
+            await asyncio.sleep(0)
+    return hints
+
+
 def _hint(value: bytes) -> tuple[int, int]:
     node, _, epoch = value.partition(b" ")
     return int(node), int(epoch)
@@ -303,6 +339,7 @@ def _pack(record: NodeRecord) -> str:
             "roles": sorted(record.roles),
             "rack": record.rack,
             "state": record.state,
+            "internal": record.internal_address,
         },
         separators=(",", ":"),
     )
@@ -318,8 +355,9 @@ def _unpack(node_id: int, data: bytes) -> NodeRecord:
         roles=frozenset(found["roles"]),
         rack=found["rack"],
         state=found["state"],
+        internal_address=found.get("internal", ""),
     )
 
 
 def _with(record: NodeRecord, node_id: int, incarnation: int) -> NodeRecord:
-    return NodeRecord(node_id, incarnation, record.name, record.address, record.roles, record.rack, record.state)
+    return replace(record, node_id=node_id, incarnation=incarnation)

@@ -1,10 +1,12 @@
-"""Between log entries and what lies in a stream: fields `t`, `r`, `b` (CM-16), and the two entries every log may hold.
+"""Between log entries and what lies in a stream: fields `t`, `r`, `b`, `c` (CM-16, CM-100), and the two entries that
+every log may hold.
 
 It never decides; it is the only module of this package that sees protobuf.
 """
 
 from __future__ import annotations
 
+from kip932.entry_checksum import checksum, damage
 from kip932.records.v1.owner_log_pb2 import ClaimEntry, NoOpEntry
 from shard_runtime.record_log import Entry, StreamId
 
@@ -25,10 +27,11 @@ def noop_record(wall_ms: int) -> bytes:
 
 def xadd(stream: str, entry: Entry) -> Command:
     """The append of one entry; it never creates a stream (CM-13: only a claim does)."""
-    stream_id = f"{entry.id.epoch}-{entry.id.seq}"
-    if entry.batch:
-        return ("XADD", stream, "NOMKSTREAM", stream_id, "t", entry.kind, "r", entry.record, "b", entry.batch)
-    return ("XADD", stream, "NOMKSTREAM", stream_id, "t", entry.kind, "r", entry.record)
+    (epoch, seq), kind, record, batch, _ = entry
+    at, proof = f"{epoch}-{seq}", checksum(stream, entry.id, kind, record, batch)
+    if batch:
+        return ("XADD", stream, "NOMKSTREAM", at, "t", kind, "r", record, "b", batch, "c", proof)
+    return ("XADD", stream, "NOMKSTREAM", at, "t", kind, "r", record, "c", proof)
 
 
 def stream_id(data: bytes | str) -> StreamId:
@@ -39,20 +42,30 @@ def stream_id(data: bytes | str) -> StreamId:
     return StreamId(int(epoch), int(seq))
 
 
-def entries(reply: Reply) -> list[Entry]:
-    """Entries of an XRANGE or XREVRANGE reply."""
+def entries(stream: str, reply: Reply) -> list[Entry]:
+    """Entries of an XRANGE or XREVRANGE reply; what a checksum shows to be wrong is said in `damage` (CM-101)."""
     found: list[Entry] = []
     for raw_id, fields in reply:
-        if len(fields) == 4 and fields[0] == b"t" and fields[2] == b"r":  # the layout writers use, without a look-up
-            found.append(Entry(stream_id(raw_id), fields[1].decode(), fields[3]))
-            continue
-        named = dict(zip(fields[::2], fields[1::2], strict=True))
-        found.append(
-            Entry(stream_id(raw_id), named.get(b"t", b"").decode(), named.get(b"r", b""), named.get(b"b", b""))
-        )
+        size = len(fields)
+        if size == 6 and fields[4] == b"c" and fields[0] == b"t" and fields[2] == b"r":  # the layout writers use
+            found.append(_judged(stream, raw_id, fields[1], fields[3], batch=b"", found=fields[5]))
+        elif size == 8 and fields[6] == b"c" and fields[0] == b"t" and fields[2] == b"r" and fields[4] == b"b":
+            found.append(_judged(stream, raw_id, fields[1], fields[3], batch=fields[5], found=fields[7]))
+        else:
+            named = dict(zip(fields[::2], fields[1::2], strict=True))
+            kind, record, batch = (named.get(name, b"") for name in (b"t", b"r", b"b"))
+            found.append(_judged(stream, raw_id, kind, record, batch=batch, found=named.get(b"c")))
     return found
 
 
-def index_entries(reply: Reply) -> list[Entry]:
-    """Entries of a `log_index_v1` reply: flat id, t, r."""
-    return [Entry(stream_id(reply[i]), reply[i + 1].decode(), reply[i + 2]) for i in range(0, len(reply), 3)]
+def index_entries(stream: str, reply: Reply) -> list[Entry]:
+    """Entries of a `log_index_v2` reply: flat id, t, r, c. Of batches, which are not there, nothing is judged."""
+    return [_judged(stream, *reply[i : i + 3], batch=None, found=reply[i + 3]) for i in range(0, len(reply), 4)]
+
+
+def _judged(
+    stream: str, raw_id: bytes, raw_kind: bytes, record: bytes, *, batch: bytes | None, found: bytes | None
+) -> Entry:
+    at, kind = stream_id(raw_id), raw_kind.decode(errors="replace")
+    wrong = damage(stream, at, kind, record, batch=batch, found=found)
+    return Entry(at, kind, record, batch or b"", wrong)

@@ -24,6 +24,12 @@ class StoreAccessError(ConnectionLostError):
     """The store refuses the credentials, or wants some: trying again with the same ones is of no use."""
 
 
+_DISK: Final = (
+    "[the file system of the store's data cannot be written: `CONFIG GET dir` names the directory, with `sharegroups "
+    "up` it is store in the data directory. Make room there; the store goes on by itself]"
+)
+
+
 class ErrorReply(NamedTuple):
     """An error the store answered, as a value: the other replies of its pipeline still count."""
 
@@ -31,7 +37,8 @@ class ErrorReply(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.code} {self.message}".strip()
+        said = f"{self.code} {self.message}".strip()
+        return f"{said} {_DISK}" if self.code == "MISCONF" or "No space left on device" in self.message else said
 
 
 REROUTE_CODES: Final = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOSCRIPT"})
@@ -126,6 +133,14 @@ def parse_replication(reply: Reply) -> Replication:
     if not isinstance(reply, bytes):
         return Replication("", "")
     return Replication(_field(reply, b"role:"), _field(reply, b"master_replid:"))
+
+
+def connected_replicas(reply: Reply) -> int | None:
+    """How many replicas an INFO replication reply counts; None when it does not say."""
+    if isinstance(reply, str):
+        reply = reply.encode()
+    found = _field(reply, b"connected_slaves:") if isinstance(reply, bytes) else ""
+    return int(found) if found.isdigit() else None
 
 
 def _field(info: bytes, name: bytes) -> str:

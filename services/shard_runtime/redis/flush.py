@@ -213,7 +213,9 @@ class FlushJob:
 
     def resolve(self, replies: Sequence[Reply]) -> ShardLostError | None:
         """Decide from the ranges what is to be sent next; an error when the ids carry other bytes, or none can land."""
-        found = [entries(reply) for reply in replies]
+        streams = [append.stream for append in self._appends]
+        streams += [self._held.shard.streams[-1]] if self._noops else []
+        found = [entries(stream, reply) for stream, reply in zip(streams, replies, strict=True)]
         wanted = [list(append.entries) for append in self._appends]
         noops = found.pop() if self._noops else []
         if found == wanted and noops == self._noops[: len(noops)]:

@@ -151,7 +151,7 @@ def seen(future: asyncio.Future[AnswerT]) -> None:
 
 
 class ClaimJob(Call[ClaimAnswer]):
-    """`claim_v1`, its WAIT, and the look behind it whether the record is still this claim's (CM-12)."""
+    """`claim_v2`, its WAIT, and the look behind it whether the record is still this claim's (CM-12)."""
 
     def __init__(
         self,

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kip932.entry_checksum import unplaced
 from shard_runtime.record_log import (
+    CLAIM_TYPE,
     STREAM_START,
     Claimed,
     ClaimRefused,
@@ -30,7 +32,7 @@ _RECORD_FIELDS: Final = 9  # of the eleven a function answers, the last two (non
 
 
 def claim_command(request: ClaimRequest, record: bytes) -> Command:
-    """`claim_v1` for a request; `record` is the claim entry's field `r`."""
+    """`claim_v2` for a request; `record` is the claim entry's field `r`."""
     streams = request.shard.streams
     return (
         "EVALSHA",
@@ -50,12 +52,14 @@ def claim_command(request: ClaimRequest, record: bytes) -> Command:
         int(request.durable),
         request.cont_epoch,
         record,
+        ",".join(request.whole),
+        ",".join(str(unplaced(stream, CLAIM_TYPE, record)) for stream in streams),
         *(str(incarnation) for incarnation in sorted(request.dead)),
     )
 
 
 def claim_answer(reply: Reply, sent_ms: int) -> Claimed | Held | HistoryChanged | WaitHistory | ClaimRefused:
-    """What `claim_v1` answered. A Claimed does not count yet."""
+    """What `claim_v2` answered. A Claimed does not count yet."""
     status, history = reply[0], reply[1].decode()
     if status == b"OK":
         previous = owner_record(reply[6:]) if len(reply) > 6 else None

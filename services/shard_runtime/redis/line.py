@@ -26,6 +26,7 @@ from .connection import (
     Store,
     StoreConnection,
     StoreSettings,
+    connected_replicas,
     parse_replication,
 )
 from .jobs import seen
@@ -55,6 +56,8 @@ class Line:
         self._store = store
         self._settings = settings
         self._cluster_id = cluster_id
+        #: Replicas of this node as its last answer counted them; None while it does not answer.
+        self.connected_replicas: int | None = None
         self._connection: StoreConnection | None = None
         self._calls: deque[_Call] = deque()
         self._wake = asyncio.Event()
@@ -107,6 +110,7 @@ class Line:
         commands.append(INFO_REPLICATION)
         replies = await self._connection.run(commands, settings.reply_ms + (settings.wait_ms if wait else 0))
         replication = parse_replication(replies[-1])
+        self.connected_replicas = connected_replicas(replies[-1])
         acked = replies[-2] if wait and isinstance(replies[-2], int) else 0
         at = 0
         stale = replication.role != "master"
@@ -131,6 +135,7 @@ class Line:
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
+        self.connected_replicas = None
         if connection is not None:
             await connection.close()
 
@@ -187,6 +192,11 @@ class Lines:
                     await self.look_again()
         except TimeoutError:
             raise last from None
+
+    def connected_replicas(self, key: str) -> int | None:
+        """Replicas of the node of `key` as last counted; None while that is not known."""
+        line = self._lines.get(self._store.node_of(key) or "")
+        return None if line is None else line.connected_replicas
 
     async def look_again(self) -> None:
         """After a failed call: learn where keys live now, if they can move."""

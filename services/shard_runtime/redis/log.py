@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 from shard_runtime.clock import Clock
+from shard_runtime.damage import DamageNotes
 from shard_runtime.record_log import (
     CLAIM_TYPE,
     Appended,
@@ -39,6 +40,7 @@ from .held import HeldShard
 from .jobs import AnswerT, Call, ClaimJob, CompactJob, Job, PlainJob, ReleaseJob, RenewJob
 from .keys import META_CLUSTER_ID, shard_of
 from .line import Lines
+from .skips import read_skips, write_skip
 from .writer import Writer
 
 _UNROUTED: Final = ""
@@ -50,11 +52,19 @@ _READERS_MAX: Final = 512
 class StoreRecordLog:
     """`RecordLog` over a store."""
 
-    def __init__(self, store: Store, settings: StoreSettings, clock: Clock, rng: Random | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: StoreSettings,
+        clock: Clock,
+        rng: Random | None = None,
+        damage: DamageNotes | None = None,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
         self._rng = rng or Random()
+        self._damage = damage or DamageNotes()
         self._held: dict[ShardId, HeldShard] = {}
         self._writers: dict[str, Writer] = {}
         self._lines = Lines(store, settings, settings.cluster_id)
@@ -236,19 +246,19 @@ class StoreRecordLog:
     async def read(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
         """A page of a stream."""
         reply = await self._read(stream, ("XRANGE", stream, f"({after}", _end(through), "COUNT", count))
-        return entries(reply)
+        return self._looked_at(stream, entries(stream, reply))
 
     async def index(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
         """A page without batches."""
         call: Command = (
             "EVALSHA", scripts.LOG_INDEX.digest, 1, stream, f"({after}", _end(through), count, "oldest",
         )  # fmt: skip
-        return index_entries(await self._read(stream, call))
+        return self._looked_at(stream, index_entries(stream, await self._read(stream, call)))
 
     async def read_back(self, stream: str, before: StreamId, count: int) -> list[Entry]:
         """A page backwards, without batches."""
         call: Command = ("EVALSHA", scripts.LOG_INDEX.digest, 1, stream, f"({before}", "-", count, "newest")
-        return index_entries(await self._read(stream, call))
+        return self._looked_at(stream, index_entries(stream, await self._read(stream, call)))
 
     async def tip(self, stream: str) -> StreamTip | None:
         """Where a stream stands."""
@@ -256,6 +266,18 @@ class StoreRecordLog:
         if reply is None:
             return None
         return StreamTip(stream_id(reply[0]), int(reply[1]), int(reply[2]), stream_id(reply[3]))
+
+    def _looked_at(self, stream: str, found: list[Entry]) -> list[Entry]:
+        self._damage.look(stream, found)
+        return found
+
+    async def skipped(self, shard: ShardId) -> frozenset[StreamId]:
+        """The fields of the shard's hash of entries to go on without."""
+        return await read_skips(self._lines, shard.skip_key)
+
+    async def skip(self, shard: ShardId, entry: StreamId) -> None:
+        """Let replays go on without an entry: an operator's word, kept beside the stream (CM-103). Raises LogError."""
+        await write_skip(self._lines, shard.skip_key, entry, self._settings.append_replicas)
 
     async def readers(self, shard: ShardId) -> ReaderNotes:
         """Notes of readers: one page of the hash, for nobody bounds what others write. Of any past: it is advice."""

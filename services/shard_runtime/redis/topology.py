@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from weakref import WeakSet
 
 from redis.asyncio.connection import Connection, parse_url
+
+from shard_runtime.store_url import masked_url
 
 from .connection import ConnectionLostError, ErrorReply, Reply, Store, StoreAccessError, StoreConnection
 from .keys import slot_of
@@ -26,38 +28,48 @@ _ASK_MS: Final = 2_000
 
 def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
     """The store behind a URL. Connects to nothing yet. Raises ValueError for a URL it cannot make sense of."""
-    parts = urlsplit(url)
+    shown = masked_url(url)
     if "://" not in url:
-        raise ValueError(f"store URL {_without_secret(url)}: it has no scheme; try redis://{_without_secret(url)}")
+        raise ValueError(f"store URL {shown}: it has no scheme; try redis://{shown}")
+    parts = _parts(url)
     scheme, _, mode = parts.scheme.partition("+")
     query = dict(parse_qsl(parts.query))
     cluster = mode == "cluster" or query.pop("cluster", "").lower() in ("1", "true", "yes")
     if mode not in ("", "cluster", "sentinel") or scheme not in ("redis", "rediss", "unix"):
         raise ValueError(
-            f"store URL {_without_secret(url)}: scheme {parts.scheme!r} is not known; "
+            f"store URL {shown}: scheme {parts.scheme!r} is not known; "
             "use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
         )
     try:
         base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
         others = _addresses(parts.netloc)
     except ValueError as error:  # of redis-py, and of a port that is no number
-        raise ValueError(f"store URL {_without_secret(url)}: {error}") from None
+        raise ValueError(f"store URL {shown}: {error}") from None
     if mode == "sentinel":
         service = parts.path.strip("/")
         if not service:
-            raise ValueError(
-                f"store URL {_without_secret(url)}: name the service, as in redis+sentinel://host:26379/main"
-            )
+            raise ValueError(f"store URL {shown}: name the service, as in redis+sentinel://host:26379/main")
         return SentinelStore(base, others, service)
     return ClusterStoreMap(base, others) if cluster else SingleStore(base)
 
 
-def _without_secret(url: str) -> str:
-    """The URL as it may be shown: without a password."""
-    if "://" not in url:
-        return url.rpartition("@")[2]
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+def _parts(url: str) -> SplitResult:
+    """The parts of a URL whose password, if it has one, stands where it belongs. Raises ValueError that shows none.
+
+    Of `redis://:a/b@host` the address would be `:a`, and whatever then fails would tell half of the password.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its message may quote all that stands before the first slash
+        parts = None
+    misplaced = "" if parts is None or parts.scheme.startswith("unix") else f"{parts.path}#{parts.fragment}"
+    bare = parts is not None and any("@" in word and "=" not in word for word in parts.query.split("&"))
+    if parts is None or "@" in misplaced or bare:
+        raise ValueError(
+            f"store URL {masked_url(url)}: it cannot be read; expected redis://USER:PASSWORD@HOST:PORT. Write all but "
+            "letters and digits of a password as %XX: @, /, ?, # and [ as %40, %2F, %3F, %23 and %5B"
+        )
+    return parts
 
 
 def _addresses(netloc: str) -> list[tuple[str, int]]:

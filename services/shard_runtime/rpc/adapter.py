@@ -7,36 +7,97 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
 
 import grpc
-import structlog
 from google.protobuf.message import Message
 from grpc_status import rpc_status  # type: ignore[import-untyped]  # it ships no types
 
+from kip932.errors import ThrottlingQuotaExceededError
 from kip932.rpc.transport import CLIENT_ID_KEY, Method
+from shard_runtime.rate_log import RateLimitedLog
 from shard_runtime.rpc.binding import BoundMethod, CallContext
+from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
 from shard_runtime.rpc.status import expected, rich_status
 
-log = structlog.get_logger(__name__)
-
 CLIENT_ID_MAX: Final = 255
+#: They change nothing, so what they answered may be asked for again. The answers of all others stand for something
+#: done, and are given whatever room there is.
+_READS: Final = frozenset({
+    "DescribeAcls", "DescribeCluster", "DescribeConfigs", "DescribeShareGroupOffsets", "ExplainRecord", "Fetch",
+    "FindCoordinator", "GetMetricSpec", "GetMetrics", "IsActive", "ListGroups", "ListOffsets", "Metadata",
+    "ReadShareGroupState", "ReadShareGroupStateSummary", "ShareGroupDescribe",
+})  # fmt: skip
 
 GrpcContext = grpc.aio.ServicerContext[Any, Any]
 
 
-def generic_handler(service: str, methods: Iterable[BoundMethod]) -> grpc.GenericRpcHandler:
-    """The handler of one service for grpc.aio."""
-    handlers = {bound.method.name: _method_handler(bound) for bound in methods}
-    return grpc.method_handlers_generic_handler(service, handlers)
+class Meter(Protocol):
+    """Hears of every message that comes out of a connection."""
+
+    def came(self, connection: str, size: int) -> None:
+        """A message of this connection reached its handler."""
+        ...
 
 
-def call_context(context: GrpcContext) -> CallContext:
+class OpenCalls:
+    """Counts the calls that a server is answering, streams aside: these end when their clients like."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def counted(
+        self, handle: Callable[[bytes, GrpcContext], Awaitable[bytes]]
+    ) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
+        """`handle`, which counts while it runs."""
+
+        async def answer(data: bytes, context: GrpcContext) -> bytes:
+            self._open += 1
+            self._none.clear()
+            try:
+                return await handle(data, context)
+            finally:
+                self._open -= 1
+                if not self._open:
+                    self._none.set()
+
+        return answer
+
+    async def none(self) -> None:
+        """Until no call is open."""
+        await self._none.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What all calls of a server have in common: their bound (CM-92, CM-93), the log of failures, and their number."""
+
+    budget: Budget
+    meter: Meter
+    failures: RateLimitedLog
+    calls: OpenCalls
+
+
+def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
+    """The handlers of a service's methods for grpc.aio, by the methods' names."""
+    return {bound.method.name: _method_handler(bound, gate) for bound in methods}
+
+
+def call_context(context: GrpcContext, budget: Budget) -> CallContext:
     """Who calls, from gRPC's `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`."""
     connection = context.peer()
+    share = Share(budget, connection)
+    return CallContext(
+        _host(connection), connection, context.time_remaining, client_id=_client_id(context), share=share
+    )
+
+
+def _host(connection: str) -> str:
     kind, _, rest = connection.partition(":")
-    host = rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "") if kind in {"ipv4", "ipv6"} else kind
-    return CallContext(host, connection, context.time_remaining, client_id=_client_id(context))
+    return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "") if kind in {"ipv4", "ipv6"} else kind
 
 
 def _client_id(context: GrpcContext) -> str:
@@ -46,41 +107,103 @@ def _client_id(context: GrpcContext) -> str:
     return ""
 
 
-def _method_handler(bound: BoundMethod) -> grpc.RpcMethodHandler[bytes, bytes]:
+def _method_handler(bound: BoundMethod, gate: Gate) -> grpc.RpcMethodHandler[bytes, bytes]:
     if bound.method.streaming:
-        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(_stream(bound))
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(_stream(bound, gate))
         return handler
-    return grpc.unary_unary_rpc_method_handler(_unary(bound))
+    return grpc.unary_unary_rpc_method_handler(gate.calls.counted(_unary(bound, gate)))
 
 
-def _unary(bound: BoundMethod) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
-    handler, parse, method = bound.handler, bound.parse, bound.method
+class _Held:
+    """What one call holds of the budget until gRPC has done with it: its request, then its answer too."""
+
+    __slots__ = ("_budget", "_connection", "_size")
+
+    def __init__(self, budget: Budget, connection: str, size: int) -> None:
+        self._budget = budget
+        self._connection = connection
+        self._size = size
+
+    def keep(self, size: int, *, at_any_rate: bool) -> bool:
+        """Hold the answer too; False when there is no room for it."""
+        if at_any_rate:
+            self._budget.add(self._connection, size)
+        elif not self._budget.take(self._connection, size):
+            self._budget.throttle(self._connection)
+            return False
+        self._size += size
+        return True
+
+    def give(self, _: Any) -> None:
+        """The answer has left, or nobody waits for it."""
+        self._budget.give(self._connection, self._size)
+
+
+def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
+    handler, parse, method, budget, came = bound.handler, bound.parse, bound.method, gate.budget, gate.meter.came
+    answer_counts = method.name not in _READS
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
+        caller, size = call_context(context, budget), len(data)
+        connection = caller.connection_id
+        came(connection, size)
         try:
-            response: Message = await handler(parse(data), call_context(context))
-            return response.SerializeToString()
+            if not budget.take(connection, size) and not await budget.wait(connection, size):
+                return await _throttled(method, context, gate)
+            held = _Held(budget, connection, size)
+            context.add_done_callback(cast(Any, held.give))
+            response: Message = await handler(parse(data), caller)
+            answer = response.SerializeToString()
+            if held.keep(len(answer), at_any_rate=answer_counts):
+                return answer
+            del response, answer
+            return await _throttled(method, context, gate)
+        except ThrottlingQuotaExceededError:
+            return await _throttled(method, context, gate)
         except Exception as error:
-            return await _abort(method, context, error)
+            return await _abort(method, context, error, gate.failures)
 
     return handle
 
 
-def _stream(bound: BoundMethod) -> Callable[[Any, GrpcContext], Awaitable[None]]:
+async def _throttled(method: Method[Message, Message], context: GrpcContext, gate: Gate) -> bytes:
+    """Come again later: in the response where it has room for that, else as the status of the call."""
+    error = ThrottlingQuotaExceededError(
+        f"this node has no memory left for {method.name} at present; try again in {THROTTLE_MS} ms"
+    )
+    fields = method.response_type.DESCRIPTOR.fields_by_name
+    if not {"error_code", "throttle_time_ms"} <= set(fields):
+        return await _abort(method, context, error, gate.failures)
+    response: Any = method.response_type()
+    response.error_code, response.throttle_time_ms = error.code, THROTTLE_MS
+    if "error_message" in fields:
+        response.error_message = error.message
+    return bytes(response.SerializeToString())
+
+
+def _stream(bound: BoundMethod, gate: Gate) -> Callable[[Any, GrpcContext], Awaitable[None]]:
     async def handle(_requests: Any, context: GrpcContext) -> None:
         try:
-            await bound.handler(GrpcServerStream(bound, context))
+            await bound.handler(GrpcServerStream(bound, context, gate))
         except Exception as error:
-            await _abort(bound.method, context, error)
+            await _abort(bound.method, context, error, gate.failures)
 
     return handle
 
 
-async def _abort(method: Method[Message, Message], context: GrpcContext, error: Exception) -> bytes:
+async def _abort(
+    method: Method[Message, Message], context: GrpcContext, error: Exception, failures: RateLimitedLog
+) -> bytes:
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if not expected(error):
-        log.error("call failed", method=method.path, peer=context.peer(), exc_info=error)
+        failures.error(
+            "call failed",
+            key=(method.path, _host(context.peer()), type(error)),
+            method=method.path,
+            peer=context.peer(),
+            exc_info=error,
+        )
     await context.abort_with_status(rpc_status.to_status(rich_status(error)))
     raise AssertionError("abort_with_status returned")
 
@@ -88,10 +211,11 @@ async def _abort(method: Method[Message, Message], context: GrpcContext, error: 
 class GrpcServerStream:
     """`ServerStream` over grpc.aio's read and write."""
 
-    __slots__ = ("_context", "_parse", "_write_lock", "context")
+    __slots__ = ("_came", "_context", "_parse", "_write_lock", "context")
 
-    def __init__(self, bound: BoundMethod, context: GrpcContext) -> None:
-        self.context = call_context(context)
+    def __init__(self, bound: BoundMethod, context: GrpcContext, gate: Gate) -> None:
+        self.context = call_context(context, gate.budget)
+        self._came = gate.meter.came
         self._context = context
         self._parse = bound.parse
         self._write_lock = asyncio.Lock()
@@ -99,7 +223,11 @@ class GrpcServerStream:
     async def read(self) -> Message | None:
         """The next message; None when the client closed in good order. Raises as `BoundMethod.parse`."""
         data = await self._context.read()
-        return None if data is grpc.aio.EOF else self._parse(data)
+        if data is grpc.aio.EOF:
+            return None
+        self.context.message_bytes = len(data)
+        self._came(self.context.connection_id, len(data))
+        return self._parse(data)
 
     async def write(self, message: Message) -> None:
         """Send one message; gRPC takes one write at a time."""

@@ -2,7 +2,8 @@
 
 A service is any object whose async methods are named in snake_case after the RPCs: `ShareFetch` is
 `share_fetch(request, context) -> response`, `ShareStream` is `share_stream(stream)`. RPCs it has no method for are
-UNIMPLEMENTED. It may bound the bytes of requests: `request_bytes_max`, by the RPC's name.
+UNIMPLEMENTED. It may bound the bytes of requests otherwise than by `REQUEST_BYTES_MAX`: `request_bytes_max`, by the
+RPC's name.
 """
 
 from __future__ import annotations
@@ -16,17 +17,23 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
 from kip932.rpc.transport import Method, service_methods
+from shard_runtime.rpc.budget import UNBOUNDED, Share
 from shard_runtime.rpc.status import invalid_argument
 
 UnaryHandler = Callable[[Any, "CallContext"], Awaitable[Message]]
 StreamHandler = Callable[["ServerStream"], Awaitable[None]]
+
+#: Bytes of one request without record batches (CM-91). Its lists are bounded by number (`rpc.bounds`) and need less. Of
+#: empty entries so many fit in as are parsed in 20 ms, into 50 MB.
+REQUEST_BYTES_MAX: Final = 1024 * 1024
 
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass(slots=True)
 class CallContext:
-    """Who calls; `client_id` is what it calls itself.
+    """Who calls; `client_id` is what it calls itself, `share` its part of the node's memory (CM-92),
+    `message_bytes` the size of what a stream read last.
 
     `connection_id` is the same for all calls and streams of one connection (PL-524).
     """
@@ -36,6 +43,8 @@ class CallContext:
     time_remaining: Callable[[], float | None]
     principal: str | None = None
     client_id: str = ""
+    share: Share = UNBOUNDED
+    message_bytes: int = 0
 
     @property
     def deadline_s(self) -> float | None:
@@ -72,7 +81,7 @@ class BoundMethod:
 
     method: Method[Message, Message]
     handler: Callable[..., Awaitable[Any]]
-    request_bytes_max: int | None = None
+    request_bytes_max: int | None = REQUEST_BYTES_MAX
 
     def parse(self, data: bytes) -> Message:
         """A request from its bytes. Raises DecodeError; RpcFailureError when it is too large."""
@@ -89,12 +98,12 @@ def snake_case(name: str) -> str:
 
 def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
     """The RPCs of `descriptor` that `service` has a method for. Raises TypeError when it has none: a wrong pairing."""
-    bytes_max: Mapping[str, int] = getattr(service, "request_bytes_max", {})
+    bytes_max: Mapping[str, int | None] = getattr(service, "request_bytes_max", {})
     bound = []
     for name, method in service_methods(descriptor).items():
         handler = getattr(service, snake_case(name), None)
         if handler is not None:
-            bound.append(BoundMethod(method, handler, bytes_max.get(name)))
+            bound.append(BoundMethod(method, handler, bytes_max.get(name, REQUEST_BYTES_MAX)))
     if not bound:
         raise TypeError(
             f"{type(service).__name__} has no method of {descriptor.full_name}; expected names such as "

@@ -5,11 +5,40 @@ The client knows the same numbers and splits; who sends more all the same is tol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kip932.errors import InvalidRequestError
-from kip932.ids import ACKNOWLEDGED_RANGES_MAX, PRODUCED_BATCHES_MAX, REQUEST_PARTITIONS_MAX
+from kip932.ids import (
+    ACKNOWLEDGED_RANGES_MAX,
+    GROUP_ID_MAX,
+    PRODUCED_BATCHES_MAX,
+    REQUEST_CONFIGS_MAX,
+    REQUEST_GROUPS_MAX,
+    REQUEST_PARTITIONS_MAX,
+    SHARE_PARTITION_BATCHES_MAX,
+    STATE_BATCHES_MAX,
+)
+
+
+class Turns:
+    """Lets go of the event loop now and then during long work, so that nobody waits some 20 ms for it (CM-94).
+
+    Only where others may act in between: never in the middle of a decision.
+    """
+
+    __slots__ = ("_every", "_left")
+
+    def __init__(self, every: int) -> None:
+        self._every = self._left = every
+
+    async def step(self, cost: int = 1) -> None:
+        """One more entry is done, or `cost` of them."""
+        self._left -= cost
+        if self._left <= 0:
+            self._left = self._every
+            await asyncio.sleep(0)
 
 
 def check_partitions(*lists: tuple[Sequence[Any], str]) -> None:
@@ -29,11 +58,40 @@ def check_partitions(*lists: tuple[Sequence[Any], str]) -> None:
         )
 
 
+def check_groups(count: int, group_ids: Iterable[str]) -> None:
+    """Bound the groups that a request asks for, and their ids. Raises InvalidRequestError as `check_partitions`."""
+    if count > REQUEST_GROUPS_MAX:
+        raise InvalidRequestError(
+            f"{count} groups were asked for; at most {REQUEST_GROUPS_MAX} are described by one request"
+        )
+    longest = max(map(len, group_ids), default=0)
+    if longest > GROUP_ID_MAX:
+        raise InvalidRequestError(f"a group id has {longest} characters; at most {GROUP_ID_MAX} are allowed")
+
+
+def check_configs(count: int) -> None:
+    """Bound the configs of a request's topics or resources. Raises InvalidRequestError as `check_partitions`."""
+    if count > REQUEST_CONFIGS_MAX:
+        raise InvalidRequestError(f"the request names {count} configs; at most {REQUEST_CONFIGS_MAX} in one request")
+
+
 def check_batches(count: int) -> None:
     """Bound the record batches of a Produce. Raises InvalidRequestError as `check_partitions`."""
     if count > PRODUCED_BATCHES_MAX:
         raise InvalidRequestError(
             f"the request brings {count} record batches; at most {PRODUCED_BATCHES_MAX} go into one request"
+        )
+
+
+def check_state_batches(counts: Sequence[int]) -> None:
+    """Bound the state batches of a write, by partition and in all. Raises InvalidRequestError as `check_partitions`."""
+    if sum(counts) > STATE_BATCHES_MAX:
+        raise InvalidRequestError(
+            f"the request brings {sum(counts)} state batches; at most {STATE_BATCHES_MAX} go into one request"
+        )
+    if max(counts, default=0) > SHARE_PARTITION_BATCHES_MAX:
+        raise InvalidRequestError(
+            f"a share-partition has {max(counts)} state batches; at most {SHARE_PARTITION_BATCHES_MAX} at a time"
         )
 
 

@@ -5,6 +5,7 @@ Plaintext listens on loopback only, unless a flag says otherwise (CM-60).
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,14 +17,24 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # it ships no types
 
-from shard_runtime.rpc.adapter import generic_handler
+from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rpc.accept_watch import call_ourselves, watch
+from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
 from shard_runtime.rpc.binding import bind
+from shard_runtime.rpc.budget import Budget, default_bytes
+from shard_runtime.rpc.grpc_server import GuardedServer, UnknownGrpcError
+from shard_runtime.rpc.unfinished import Unfinished
 
 log = structlog.get_logger(__name__)
 
 STARTUP: Final = "startup"
 LIVENESS: Final = "liveness"
 READINESS: Final = "readiness"
+#: gRPC's bit set of compression algorithms: that of uncompressed messages alone.
+_IDENTITY_ONLY: Final = 1
+
+
+_TERMINATION_S: Final = 60.0
 
 
 class ListenError(Exception):
@@ -32,9 +43,15 @@ class ListenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RpcOptions:
-    """Limits of the server (CM-62); keepalive is equal on both sides (`kip932.rpc.grpc_transport`)."""
+    """Limits of the server (CM-62); keepalive is equal on both sides (`kip932.rpc.grpc_transport`).
+
+    `request_max_bytes`: what one request may have, if `message_max_bytes` is not less; answers may have that.
+    """
 
     message_max_bytes: int = 64 * 1024 * 1024
+    request_max_bytes: int = 8 * 1024 * 1024
+    connection_calls_max: int = 1_000
+    unread_bytes: int = 64 * 1024
     concurrent_calls_max: int = 20_000
     keepalive_ms: int = 20_000
     keepalive_timeout_ms: int = 10_000
@@ -45,19 +62,29 @@ class RpcOptions:
         """gRPC's options. A connection past its age takes no new calls; its open streams go on."""
         return [
             ("grpc.so_reuseport", 0),  # else a second server on the same port would start and take half the calls
-            ("grpc.max_receive_message_length", self.message_max_bytes),
+            ("grpc.max_receive_message_length", min(self.request_max_bytes, self.message_max_bytes)),
             ("grpc.max_send_message_length", self.message_max_bytes),
+            # A compressed message is refused with its first bytes, never unpacked (CM-90): 1 MiB could become 64 MiB.
+            ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+            ("grpc.per_message_decompression", 0),
             ("grpc.keepalive_time_ms", self.keepalive_ms),
             ("grpc.keepalive_timeout_ms", self.keepalive_timeout_ms),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_ms // 2),
             ("grpc.max_connection_age_ms", self.connection_age_ms),
+            # Of a stream that nobody reads, no more comes than this (CM-93); with probing it grew to 25 MB each.
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", self.unread_bytes),
+            ("grpc.max_concurrent_streams", self.connection_calls_max),
         ]
 
 
 class RpcServer:
-    """A gRPC server for services that are plain objects (`rpc.binding`)."""
+    """A gRPC server for services that are plain objects (`rpc.binding`). Raises ListenError when it cannot be made.
+
+    `failed` is told, once at least, why it takes no calls any more though nobody stopped it (CM-85).
+    """
 
     def __init__(
         self,
@@ -65,28 +92,49 @@ class RpcServer:
         port: int = 0,
         options: RpcOptions | None = None,
         credentials: grpc.ServerCredentials | None = None,
+        *,
+        failed: Callable[[str], None] = lambda why: None,
+        budget: Budget | None = None,
     ) -> None:
         self.host = host
         self.port = port
         self._options = options or RpcOptions()
+        self._told = RateLimitedLog(log)
+        self.budget: Final = budget if budget is not None else Budget(default_bytes())
+        self.unfinished: Final = Unfinished(self.budget, self._cut)
+        self.budget.on_throttled = self._throttled
+        self._gate = Gate(self.budget, self.unfinished, RateLimitedLog(log), OpenCalls())
+        self.connections_cut = 0
         self._credentials = credentials
         self._names: list[str] = []
         self._listening = False
+        self._started = False
         self._on_drain: list[Callable[[], None]] = []
         self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(
-            options=self._options.channel_arguments(), maximum_concurrent_rpcs=self._options.concurrent_calls_max
-        )
+        self._failed = failed
+        self._watchers: list[asyncio.Task[None]] = []
+        try:
+            self._server = GuardedServer(self._options.channel_arguments(), self._options.concurrent_calls_max)
+        except UnknownGrpcError as error:
+            raise ListenError(str(error)) from error
 
     @property
     def address(self) -> str:
         """`host:port` it listens on, once started."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def add(self, descriptor: ServiceDescriptor, service: object) -> None:
-        """Serve the RPCs of `descriptor` that `service` has methods for; before `start`."""
-        self._server.add_generic_rpc_handlers((generic_handler(descriptor.full_name, bind(descriptor, service)),))
-        self._names.append(descriptor.full_name)
+    def add(
+        self, descriptor: ServiceDescriptor, service: object, *, only_while: Callable[[], bool] | None = None
+    ) -> None:
+        """Serve the RPCs of `descriptor` that `service` has methods for; before `start`.
+
+        `only_while`: asked at each call; while it says no, a call is UNIMPLEMENTED before its request is read, as if
+        the service were not there. Reflection does not name such a service.
+        """
+        handlers = method_handlers(bind(descriptor, service), self._gate)
+        self._server.serve(descriptor.full_name, handlers, only_while)
+        if only_while is None:
+            self._names.append(descriptor.full_name)
 
     def on_drain(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the server stops accepting: services finish or fail their parked requests then."""
@@ -101,6 +149,9 @@ class RpcServer:
         reflection.enable_server_reflection([*self._names, reflection.SERVICE_NAME, health.SERVICE_NAME], self._server)
         self.listen()
         await self._server.start()
+        self._started = True
+        self._watchers = [asyncio.get_running_loop().create_task(work) for work in (self._until_ended(), self._ask())]
+        self.unfinished.start(self.port)
         return self.port
 
     def listen(self) -> int:
@@ -119,12 +170,74 @@ class RpcServer:
         if serving:
             await self._set(STARTUP, True)
 
-    async def drain(self, grace_s: float) -> None:
-        """Readiness off, accept no more calls, tell the services, then wait for open calls for `grace_s` at most."""
+    async def drain(self, grace_s: float, streams_s: float | None = None) -> None:
+        """Readiness off, accept no more calls, tell the services, then wait for open calls for `grace_s` at most.
+
+        `streams_s`: once no other call is open, streams get so long for their last answers; without it they too
+        have all of `grace_s`, and most clients use it.
+        """
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
         await self._health.enter_graceful_shutdown()
         for callback in self._on_drain:
             callback()
-        await self._server.stop(grace_s)
+        if self._listening and not self._started:
+            await self._server.start()  # gRPC gives a port back only by stopping, and stops only what has started
+        stopping = asyncio.ensure_future(self._server.stop(grace_s))
+        if streams_s is not None:
+            answered = asyncio.ensure_future(self._gate.calls.none())
+            await asyncio.wait([stopping, answered], return_when=asyncio.FIRST_COMPLETED)
+            answered.cancel()
+            await asyncio.wait([stopping], timeout=streams_s)
+            await self._server.stop(0)
+        await stopping
+        await self.unfinished.stop()
+
+    def _throttled(self, connection: str) -> None:
+        self._told.warning(
+            "a call was told to come again later: the memory for requests and answers is used up",
+            key="throttled",
+            peer=connection,
+            held_bytes=self.budget.held(connection),
+            used_bytes=self.budget.used_bytes,
+            budget_bytes=self.budget.total_bytes,
+            setting="rpc.memory.bytes",
+        )
+
+    def _cut(self, peer: str, size: int) -> None:
+        self.connections_cut += 1
+        self._told.warning(
+            "a connection was cut: it holds most of the memory for requests and answers, half sent or not read",
+            key="cut",
+            peer=peer,
+            its_bytes=size,
+            budget_bytes=self.budget.total_bytes,
+            setting="rpc.memory.bytes",
+        )
+
+    async def _until_ended(self) -> None:
+        """gRPC ends a server whose accept loop met an error: all its connections are gone then."""
+        why = "gRPC ended it"
+        try:
+            # With a time-out: without one, whoever ends this task would cancel gRPC's own future.
+            while await self._server.wait_for_termination(_TERMINATION_S):
+                pass
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        self._tell_failed(why)
+
+    async def _ask(self) -> None:
+        """With TLS nobody is asked: a certificate for clients need not be one for ourselves."""
+        if self._credentials is None:
+            await watch(call_ourselves(self.host, self.port), lambda: self._server.accepted)
+            self._tell_failed("calls to ourselves through the port stay unanswered")
+
+    def _tell_failed(self, why: str) -> None:
+        self._failed(
+            f"the listener at {self.address} takes no calls any more ({why}); this node gives its shards up and ends, "
+            "to be started anew"
+        )
 
     def _listen(self) -> int:
         if self._credentials is None:

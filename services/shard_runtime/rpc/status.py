@@ -11,8 +11,9 @@ from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2  # type: ignore[import-untyped]  # it ships no types
 
-from kip932.errors import InvalidRequestError, KafkaError, RetriableError
+from kip932.errors import InvalidRequestError, KafkaError, RetriableError, ThrottlingQuotaExceededError
 from kip932.rpc.transport import TransportStatus
+from shard_runtime.rpc.budget import THROTTLE_MS
 
 ERROR_DOMAIN: Final = "sharegroups"
 _RETRY_MS: Final = 100
@@ -41,7 +42,8 @@ def failure_status(error: BaseException) -> tuple[TransportStatus, str]:
         case InvalidRequestError():
             return TransportStatus.INVALID_ARGUMENT, error.message
         case RetriableError():
-            return TransportStatus.UNAVAILABLE, error.message
+            full = isinstance(error, ThrottlingQuotaExceededError)
+            return TransportStatus.RESOURCE_EXHAUSTED if full else TransportStatus.UNAVAILABLE, error.message
         case KafkaError():
             return TransportStatus.ABORTED, error.message
         case _:
@@ -63,7 +65,8 @@ def rich_status(error: BaseException) -> status_pb2.Status:
         )
         details.append(_packed(info))
     if isinstance(error, RetriableError):
-        delay = duration_pb2.Duration(nanos=_RETRY_MS * 1_000_000)
+        delay_ms = THROTTLE_MS if isinstance(error, ThrottlingQuotaExceededError) else _RETRY_MS
+        delay = duration_pb2.Duration(nanos=delay_ms * 1_000_000)
         details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     return status_pb2.Status(code=code_pb2.Code.Value(status.value), message=message, details=details)
 

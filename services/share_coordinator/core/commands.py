@@ -105,6 +105,8 @@ class StateSummary(NamedTuple):
     leader_epoch: int = 0
     start_offset: int = -1
     delivery_complete_count: int = -1
+    archived_by_limit: int = -1
+    archived_by_reject: int = -1
 
 
 class Removed(NamedTuple):

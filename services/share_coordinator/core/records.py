@@ -34,6 +34,8 @@ class ShareSnapshot:
     fence_generation: int
     fence_state_epoch: int
     stats: WriteStats = NO_STATS
+    archived_by_limit: int = 0
+    archived_by_reject: int = 0
 
 
 class ShareUpdate(NamedTuple):

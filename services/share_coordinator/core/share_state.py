@@ -18,6 +18,8 @@ class ShareState(NamedTuple):
 
     `fence` is the largest (leader epoch, generation) ever seen and `fence_state_epoch` the largest state epoch; they
     never fall while the state exists (SC-34). `updates` counts updates since the last snapshot of any cause [SC-55 R].
+    `archived_by_…` count the records that were archived though nobody accepted them, since the state was initialised
+    (PL-811): each update adds its own, each snapshot holds all.
     """
 
     snapshot_epoch: int
@@ -32,6 +34,8 @@ class ShareState(NamedTuple):
     fence: tuple[int, int]
     fence_state_epoch: int
     updates: int
+    archived_by_limit: int = 0
+    archived_by_reject: int = 0
 
     @property
     def cold_copied(self) -> bool:
@@ -62,6 +66,8 @@ class ShareState(NamedTuple):
             fence_generation=self.fence[1],
             fence_state_epoch=self.fence_state_epoch,
             stats=stats,
+            archived_by_limit=self.archived_by_limit,
+            archived_by_reject=self.archived_by_reject,
         )
 
 
@@ -86,6 +92,8 @@ def after_snapshot(state: ShareState | None, record: ShareSnapshot) -> ShareStat
         fence=fence,
         fence_state_epoch=state_epoch,
         updates=0,
+        archived_by_limit=record.archived_by_limit,
+        archived_by_reject=record.archived_by_reject,
     )
 
 
@@ -111,6 +119,8 @@ def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
         fence=max(state.fence, pair),
         fence_state_epoch=state.fence_state_epoch,
         updates=state.updates + 1,
+        archived_by_limit=state.archived_by_limit + (record.stats.n_limit or 0),
+        archived_by_reject=state.archived_by_reject + (record.stats.n_reject or 0),
     )
 
 
@@ -128,6 +138,8 @@ def _orphan(record: ShareUpdate, pair: tuple[int, int]) -> ShareState:
         fence=pair,
         fence_state_epoch=NO_LEADER_EPOCH,
         updates=1,
+        archived_by_limit=(record.stats.n_limit or 0),
+        archived_by_reject=(record.stats.n_reject or 0),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from share_node.data_directory import DataDirectory, DataDirectoryError
 from share_node.demo.run import DemoError
+from share_node.serve import WITH_PARENT
 
 _STOP_WAIT_S: Final = 30.0
 
@@ -33,8 +34,12 @@ def own_cluster(keep: Path | None = None) -> Iterator[tuple[str, int]]:
     """
     with _folder(keep) as data, (Path(data) / "up.log").open("w+") as log:
         command = [sys.executable, "-m", "share_node", "up", "--data", f"{data}/{DATA}", "--port", "0"]
-        command += ["--output", "json", "--log-level", "warning"]
-        node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        command += ["--output", "json", "--log-level", "warning", WITH_PARENT]
+        # A session of its own: Ctrl-C at the terminal reaches the demo, which dismisses its workers first. When the
+        # demo is gone without a word, the cluster's standard input closes.
+        node = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
         try:
             assert node.stdout is not None
             line = node.stdout.readline()
@@ -51,8 +56,9 @@ def own_cluster(keep: Path | None = None) -> Iterator[tuple[str, int]]:
             except subprocess.TimeoutExpired:
                 node.kill()
                 node.wait()
-            if node.stdout is not None:
-                node.stdout.close()
+            for pipe in (node.stdin, node.stdout):
+                if pipe is not None:
+                    pipe.close()
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
@@ -16,6 +17,9 @@ from share_node.demo.jobs import InputError, Job, job_for
 from share_node.demo.report import ProgressBar, as_json, print_outcome
 from share_node.demo.run import Demo, DemoError, Outcome
 from sharegroups import KafkaError
+
+#: How long deleting the topic may take when a signal has ended the demo.
+_CLEAR_MS: Final = 5_000
 
 
 @click.command()
@@ -30,7 +34,8 @@ def demo(input_path: str | None, workers: int, bootstrap_server: str | None, kee
     """Run the whole story on real input: produce, share, release, reject, kill a worker, account for every record.
 
     Its topic is deleted at the end, unless it fails; its share group stays in a cluster of yours.
-    Exit status: 0 when every record is accounted for and the totals equal a count without the queue, else 1.
+    Exit status: 0 when every record is accounted for and the totals equal a count without the queue, else 1; 130 after
+    Ctrl-C and 143 after SIGTERM, its workers dismissed, its topic deleted, its own cluster stopped.
     """
     if keep is not None and bootstrap_server is not None:
         raise click.UsageError("--keep is for the demo's own cluster; yours keeps its data anyway")
@@ -39,7 +44,12 @@ def demo(input_path: str | None, workers: int, bootstrap_server: str | None, kee
         job = job_for(input_path)
         with _cluster(bootstrap_server, keep, console) as bootstrap:
             story = Demo(bootstrap, job, workers, input_path)
-            outcome = _run(console, story, job, workers)
+            try:
+                outcome = _run(console, story, job, workers)
+            except KeyboardInterrupt:
+                if bootstrap_server is not None:
+                    console.print(f"Stopped. In the cluster {story.clear_away(_CLEAR_MS)}.")
+                raise
             if bootstrap_server is not None:
                 console.print(f"In the cluster {story.clear_away()}.")
     except (DemoError, InputError, KafkaError) as error:

@@ -90,12 +90,12 @@ class Demo:
         killed = self._victim.number if self._victim is not None else 0
         return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found)
 
-    def clear_away(self) -> str:
-        """Delete the topic; returns what is left behind in the cluster, for a person.
+    def clear_away(self, wait_ms: int = 60_000) -> str:
+        """Delete the topic, for at most so long; returns what is left behind in the cluster, for a person.
 
         The group stays, for groups cannot be deleted yet. A topic that is gone already was deleted by an earlier try.
         """
-        with Admin({"bootstrap.servers": self._bootstrap}) as admin:
+        with Admin({"bootstrap.servers": self._bootstrap, "default.api.timeout.ms": wait_ms}) as admin:
             try:
                 error = admin.delete_topics([self.topic])[self.topic]
             except KafkaError as failure:

@@ -7,6 +7,7 @@ but never lost. It leaves in good order when its standard input closes.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections import Counter
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
             "group.id": group,
             "client.id": f"demo-worker-{number}",
             "share.acknowledgement.mode": "explicit",
+            "share.acquire.mode": "record_limit",
             "max.poll.records": 25,
         }
     )
@@ -74,8 +76,12 @@ def main(arguments: Sequence[str]) -> int:
                     "outcome": outcome,
                     "tally": tally,
                 }
-                sys.stdout.write(json.dumps(report) + "\n")
-                sys.stdout.flush()
+                try:
+                    sys.stdout.write(json.dumps(report) + "\n")
+                    sys.stdout.flush()
+                except BrokenPipeError:  # the demo was killed: nobody counts any more, so leave the group
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                    return 1
                 consumer.acknowledge(message, _ACKNOWLEDGE[outcome])
     return 0
 

@@ -6,13 +6,13 @@ Reading takes no part in the group: nothing is acquired, no offset moves (CM-45)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kip932.rpc.transport import Transport, TransportError
-from share_node.scaler.backlog_codec import FETCH, fetch_request, oldest_ms
+from share_node.scaler.backlog_codec import FETCH, LIST_OFFSETS, end_request, fetch_request, holes, oldest_ms
 from share_node.scaler.demand import PartitionBacklog, Trigger
 from sharegroups.admin_values import ShareGroupOffset
 from sharegroups.aio.admin import Admin
@@ -20,6 +20,9 @@ from sharegroups.aio.admin import Admin
 #: Partitions whose oldest record is looked up at the same time, and the wait for each.
 LOOKUPS_MAX: Final = 16
 LOOKUP_WAIT_S: Final = 5.0
+
+#: Asks the leader at an address about a topic's partition from an offset on; None: it gave no answer.
+_Ask = Callable[[str, bytes, int, int], Awaitable[int | None]]
 
 
 class BacklogReader:
@@ -42,7 +45,7 @@ class BacklogReader:
         }
         found.update(await self._not_begun(trigger.topics, {key for key, value in offsets.items() if value}))
         waiting = {key: start for key, (start, lag) in found.items() if lag > 0}
-        oldest = await self._oldest(waiting) if ages and waiting else {}
+        oldest = await self._of_leaders(waiting, self._timestamp) if ages else {}
         return [PartitionBacklog(lag, oldest.get(key)) for key, (_, lag) in found.items()]
 
     async def _offsets(self, group: str) -> Mapping[TopicPartition, ShareGroupOffset | None]:
@@ -67,14 +70,18 @@ class BacklogReader:
             return {}
         starts = await self._admin.list_offsets(dict.fromkeys(names, OFFSET_EARLIEST))
         ends = await self._admin.list_offsets(dict.fromkeys(names, OFFSET_LATEST))
-        return {
+        found = {
             name: (start, end - start)
             for name in names
             if isinstance(start := starts[name], int) and isinstance(end := ends[name], int)
         }
+        empty = await self._of_leaders({name: start for name, (start, lag) in found.items() if lag > 0}, self._holes)
+        return {name: (start, max(0, lag - empty.get(name, 0))) for name, (start, lag) in found.items()}
 
-    async def _oldest(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Timestamps of the batches that hold these offsets, as far as their leaders tell them."""
+    async def _of_leaders(self, starts: Mapping[TopicPartition, int], ask: _Ask) -> dict[TopicPartition, int]:
+        """What each partition's leader answers for its offset, as far as they do."""
+        if not starts:
+            return {}
         topics = await self._admin.list_topics({partition.topic for partition in starts})
         nodes = {node.node_id: f"{node.host}:{node.port}" for node in (await self._admin.describe_cluster()).nodes}
         gate = asyncio.Semaphore(LOOKUPS_MAX)
@@ -85,7 +92,7 @@ class BacklogReader:
             if leader not in nodes:
                 return key, None
             async with gate:
-                return key, await self._timestamp(nodes[leader], topic.topic_id, key.partition, starts[key])
+                return key, await ask(nodes[leader], topic.topic_id, key.partition, starts[key])
 
         return {key: found for key, found in await asyncio.gather(*map(one, starts)) if found is not None}
 
@@ -97,3 +104,13 @@ class BacklogReader:
         except TransportError:
             return None  # the lag is known; the age is told again at the next question
         return oldest_ms(answer)
+
+    async def _holes(self, address: str, topic_id: bytes, partition: int, start: int) -> int | None:
+        """Offsets from `start` on that hold no record."""
+        try:
+            answer = await self._transport.call(
+                address, LIST_OFFSETS, end_request(topic_id, partition, start), LOOKUP_WAIT_S
+            )
+        except TransportError:
+            return None  # too large a lag starts a worker too many, too small a one none
+        return holes(answer)

@@ -1,4 +1,5 @@
-"""The one call of the scaler that the client has no word for: plain Fetch of the batch that holds an offset (CM-45)."""
+"""What the scaler asks leaders and the client has no word for: the batch that holds an offset (CM-45), and how many
+offsets up to a log's end hold no record (CM-105)."""
 
 from __future__ import annotations
 
@@ -7,10 +8,29 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from kip932.api.v1.fetch_pb2 import FetchRequest, FetchResponse
+from kip932.api.v1.list_offsets_pb2 import ListOffsetsRequest, ListOffsetsResponse
 from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.ids import OFFSET_LATEST
 from kip932.rpc.transport import Method
 
 FETCH: Final = Method("/kip932.api.v1.PartitionLeaderService/Fetch", FetchRequest, FetchResponse)
+LIST_OFFSETS: Final = Method(
+    "/kip932.api.v1.PartitionLeaderService/ListOffsets", ListOffsetsRequest, ListOffsetsResponse
+)
+
+
+def end_request(topic_id: bytes, partition: int, start: int) -> ListOffsetsRequest:
+    """Ask where the log ends, and for the offsets without a record from `start` up to there."""
+    request = ListOffsetsRequest()
+    request.topics.add(topic_id=topic_id).partitions.add(
+        partition_index=partition, current_leader_epoch=-1, timestamp=OFFSET_LATEST, holes_from=start
+    )
+    return request
+
+
+def holes(response: ListOffsetsResponse) -> int:
+    """Offsets without a record; 0 from a leader that does not tell."""
+    return sum(part.holes for topic in response.topics for part in topic.partitions)
 
 
 def fetch_request(topic_id: bytes, partition: int, offset: int) -> FetchRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -12,7 +13,7 @@ import click
 from kip932.keda import external_scaler_pb2
 from kip932.rpc.grpc_transport import GrpcTransport
 from shard_runtime.logs import configure_logs
-from shard_runtime.rpc.server import RpcOptions, RpcServer
+from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
 from shard_runtime.settings import (
     ALLOW_PLAINTEXT,
     DRAIN_GRACE_MS,
@@ -34,11 +35,21 @@ _MESSAGE_MAX_BYTES = 1 << 16
 _CALLS_MAX = 100
 
 
-async def serve_scaler(settings: Settings, bootstrap: str) -> None:
-    """Serve until SIGTERM or SIGINT. Raises one of START_ERRORS."""
-    stop = StopSignal().received
-    options = RpcOptions(_MESSAGE_MAX_BYTES, _CALLS_MAX, allow_plaintext=settings[ALLOW_PLAINTEXT])
-    server = RpcServer(settings[LISTEN_HOST], settings[LISTEN_PORT], options)
+async def serve_scaler(settings: Settings, bootstrap: str, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set. Raises one of START_ERRORS."""
+    options = RpcOptions(
+        message_max_bytes=_MESSAGE_MAX_BYTES,
+        request_max_bytes=_MESSAGE_MAX_BYTES,
+        concurrent_calls_max=_CALLS_MAX,
+        allow_plaintext=settings[ALLOW_PLAINTEXT],
+    )
+    failures: list[str] = []
+
+    def failed(why: str) -> None:
+        failures.append(why)
+        stop.set()
+
+    server = RpcServer(settings[LISTEN_HOST], settings[LISTEN_PORT], options, failed=failed)
     transport = GrpcTransport()
     try:
         async with Admin({"bootstrap.servers": bootstrap, "client.id": "scaler"}, transport=transport) as admin:
@@ -49,6 +60,8 @@ async def serve_scaler(settings: Settings, bootstrap: str) -> None:
             click.echo(f"ready {server.address}")
             await stop.wait()
             await server.drain(settings[DRAIN_GRACE_MS] / 1000)
+            if failures:
+                raise ListenError(failures[0])
     finally:
         await transport.close()
 
@@ -60,20 +73,22 @@ async def serve_scaler(settings: Settings, bootstrap: str) -> None:
 def scaler(bootstrap: str, config: Path | None) -> None:
     """Tell KEDA how many workers a share group needs: by lag, and by the age of its oldest unfinished record.
 
-    Listens where the settings listen.host and listen.port say. Exit status: 0 after a signal, 1 when it cannot listen.
+    Listens where the settings listen.host and listen.port say. Exit status: 0 after Ctrl-C, 143 after SIGTERM, 1
+    when it cannot listen.
     """
     status = 1
 
     async def body() -> None:
         nonlocal status
+        stop = StopSignal()
         try:
             settings = load_settings(environ=os.environ, file=config)
             configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
-            await serve_scaler(settings, bootstrap)
+            await serve_scaler(settings, bootstrap, stop.received)
         except START_ERRORS as error:
             click.echo(f"Error: {error}", err=True)
         else:
-            status = 0
+            status = stop.status
 
     run(body)
     sys.exit(status)

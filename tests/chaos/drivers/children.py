@@ -46,6 +46,11 @@ class Child:
         """Exit status of the last process; None while it runs, and before the first."""
         return None if self._process is None else self._process.poll()
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs; 0 when none does."""
+        return self._handle.pid if self._handle is not None and self.running else 0
+
     def launch(self) -> None:
         """Start the process."""
         self._let_go()

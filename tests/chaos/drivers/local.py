@@ -78,6 +78,8 @@ class LocalDeployment:
         self._run: Run | None = None
         self._places: dict[str, Place] = {}
         self._nodes: dict[str, Child] = {}
+        self._metrics_ports: dict[str, int] = {}
+        self._internal_ports: dict[str, int] = {}
         self._workers: dict[str, Child] = {}
 
     # ---- what a driver says
@@ -185,6 +187,27 @@ class LocalDeployment:
         return {name: str(place.reached_at) for name, place in self._places.items() if role_of(name) in SERVICES}
 
     @property
+    def internal_addresses(self) -> Mapping[str, str]:
+        """The address at which each service listens for other nodes, by its name."""
+        return {name: f"{self._places[name].reached_at.host}:{port}" for name, port in self._internal_ports.items()}
+
+    @property
+    def metrics_addresses(self) -> Mapping[str, str]:
+        """The address at which each service serves its metrics, by its name."""
+        return {name: f"{self._places[name].listen.host}:{port}" for name, port in self._metrics_ports.items()}
+
+    def pids(self) -> Mapping[str, int]:
+        """The processes of the services that run, by name."""
+        return {name: child.pid for name, child in self._services() if child.pid}
+
+    def ended(self) -> tuple[str, ...]:
+        """The services that have ended by themselves and were not started again."""
+        return tuple(name for name, child in self._services() if child.status is not None and not child.running)
+
+    def _services(self) -> list[tuple[str, Child]]:
+        return [(name, child) for name, child in self._nodes.items() if role_of(name) in SERVICES]
+
+    @property
     def reach(self) -> Mapping[str, str]:
         """{}: the process of the test reaches every node at the address it advertises."""
         return {}
@@ -213,9 +236,15 @@ class LocalDeployment:
         command += ["--logfile", str(folder / "store.log")]
         return WatchedChild(name, place.enter, command, folder / "store.log", self.run.environment)
 
+    def _internal_flags(self, name: str) -> dict[str, str]:
+        """The listener for other nodes: what links between nodes do to one address, they do to the other."""
+        return {"internal.listen.port": str(self._internal_ports[name])}
+
     def _service_child(self, name: str) -> Child:
         place, folder = self._places[name], self.home / name
         folder.mkdir(exist_ok=True)
+        self._metrics_ports[name] = self.run.port()
+        self._internal_ports[name] = self.run.port()
         flags = {
             "store.replicas": str(self.topology.store_replicas),
             # As the containers: with one copy that confirms, a killed master may take what it confirmed with it.
@@ -230,6 +259,9 @@ class LocalDeployment:
             "advertised.host": place.reached_at.host,
             "advertised.port": str(place.reached_at.port),
             "data.dir": str(folder),
+            "metrics.host": place.listen.host,
+            "metrics.port": str(self._metrics_ports[name]),
+            **self._internal_flags(name),
         }
         words = [f"{setting}={value}" for setting, value in flags.items()]
         command = [*place.enter, sys.executable, "-m", role_of(name), WITH_PARENT, *words]

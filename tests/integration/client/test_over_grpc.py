@@ -102,9 +102,9 @@ def test_the_examples_run(served: ServedCluster) -> None:
         producer.produce("orders", b"raw")
     raw = _example("raw_stubs.py", served.bootstrap, "orders", "raw")
     assert raw.returncode == 0, raw.stderr
-    assert raw.stdout.splitlines()[-1] == "11 records from node 0"
+    assert raw.stdout.splitlines()[-1] == "13 records from node 0"
     states = [state for number in (0, 1) for state in served.states("orders", "raw", number).values()]
-    assert states == ["acknowledged"] * 11
+    assert states == ["acknowledged"] * 13
 
 
 def _example(name: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroups import Admin, Producer
+from sharegroups import Admin, AlterConfig, ConfigResource, Producer
 from tests.integration.cluster import BOUND_S, Cluster
 from tests.integration.scenarios.wire import Wire
 
@@ -23,7 +23,7 @@ def own() -> Iterator[Cluster]:
     """The examples name their topics and groups themselves."""
     with Cluster() as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-            assert admin.create_topics(["orders"]) == {"orders": None}
+            assert set(admin.create_topics(["orders", "raw-orders"]).values()) == {None}
         yield cluster
 
 
@@ -37,36 +37,88 @@ def _run(name: str, *words: str) -> list[str]:
 
 def _start_offset(cluster: Cluster, group: str, topic: str = "orders") -> tuple[int, int]:
     async def asked() -> tuple[int, int]:
-        async with Wire(cluster.bootstrap) as wire:
+        async with Wire(cluster.bootstrap, cluster.internal) as wire:
             return await wire.lag(group, topic)
 
     return asyncio.run(asked())
 
 
 def test_every_example_is_run_here() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"acknowledge.py", "produce_consume.py", "raw_stubs.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "acknowledge.py",
+        "long_jobs.py",
+        "produce_consume.py",
+        "raw_stubs.py",
+    }
 
 
 def test_a_program_with_only_the_generated_stubs(own: Cluster) -> None:
     """No client library: what it imports is the generated modules and gRPC."""
     imported = re.findall(r"^(?:from|import) ([\w.]+)", (EXAMPLES / "raw_stubs.py").read_text(), re.MULTILINE)
-    assert {name.split(".")[0] for name in imported} <= {"__future__", "asyncio", "sys", "uuid", "grpc", "kip932"}
+    assert {name.split(".")[0] for name in imported} <= {
+        "__future__",
+        "asyncio",
+        "sys",
+        "time",
+        "uuid",
+        "grpc",
+        "kip932",
+    }
     assert all(name.startswith("kip932.api.v1") for name in imported if name.startswith("kip932"))
     with Producer(bootstrap_servers=own.bootstrap) as producer:
         for number in range(7):
-            producer.produce("orders", f"order {number}")
-    said = _run("raw_stubs.py", own.bootstrap, "orders", "raw")
-    assert said[:-1] == [f"partition 0 offset {number}: b'order {number}'" for number in range(7)]
-    assert re.fullmatch(r"7 records from node \d+", said[-1])
-    assert _start_offset(own, "raw") == (7, 0)
+            producer.produce("raw-orders", f"order {number}")
+    said = _run("raw_stubs.py", own.bootstrap, "raw-orders", "raw")
+    assert said[0] == "stored 2 records in partition 0 from offset 7"
+    assert said[1:-1] == [
+        *(f"partition 0 offset {number}: b'order {number}'" for number in range(7)),
+        "partition 0 offset 7: b'raw order 1'",
+        "partition 0 offset 8: b'raw order 2'",
+    ]
+    assert re.fullmatch(r"9 records from node \d+", said[-1])
+    assert _start_offset(own, "raw", "raw-orders") == (9, 0)
+    again = _run("raw_stubs.py", own.bootstrap, "raw-orders", "raw")
+    assert again[:-1] == [
+        "stored 2 records in partition 0 from offset 9",
+        "partition 0 offset 9: b'raw order 1'",
+        "partition 0 offset 10: b'raw order 2'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("127.0.0.1:1",), "no answer: UNAVAILABLE: failed to connect.*127.0.0.1:1.*host:port right"),
+        (("127.0.0.1:1", "orders", "raw", "more"), r"usage: python raw_stubs.py \[host:port\] \[topic\] \[group\]"),
+    ],
+)
+def test_the_stubs_alone_say_in_one_line_that_nobody_answers(words: tuple[str, ...], said: str) -> None:
+    command = [sys.executable, str(EXAMPLES / "raw_stubs.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(said + ".*\n", done.stderr)
 
 
 def test_produce_and_consume(own: Cluster) -> None:
     said = _run("produce_consume.py", own.bootstrap)
-    assert [line.split(" ", 1)[1] for line in said[-10:]] == [f"order {number} delivery 1" for number in range(10)]
-    start, lag = _start_offset(own, "workers")
-    assert lag == 0
-    assert start >= 10
+    assert [line.split(" ", 1)[1] for line in said] == [f"order {number} delivery 1" for number in range(10)]
+    assert _start_offset(own, "workers") == (10, 0)
+
+
+@pytest.mark.rule("CL-27")
+def test_a_job_longer_than_its_lock_is_run_once(own: Cluster) -> None:
+    with Admin(bootstrap_servers=own.bootstrap) as admin:
+        assert admin.create_topics(["videos"]) == {"videos": None}
+        lock = AlterConfig("share.record.lock.duration.ms", "3000")
+        group = ConfigResource.group("encoders")
+        assert admin.incremental_alter_configs({group: [lock]}) == {group: None}
+    with Producer(bootstrap_servers=own.bootstrap) as producer:
+        for seconds in ("8", "0.1"):
+            producer.produce("videos", seconds)
+    said = _run("long_jobs.py", own.bootstrap, "2")
+    assert [line for line in said if "renewed" not in line] == ["8 delivery 1 done", "0.1 delivery 1 done"]
+    assert len(said) >= 4, "renewed more than once"
+    assert _start_offset(own, "encoders", "videos") == (2, 0)
 
 
 @pytest.mark.rule("CL-23")

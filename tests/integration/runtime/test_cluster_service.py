@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import pytest_asyncio
@@ -14,7 +14,9 @@ from kip932 import errors
 from kip932.api.v1 import cluster_service_pb2
 from kip932.ids import NULL_TOPIC_ID, RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.rpc.transport import Transport, TransportError, TransportStatus, service_methods
+from shard_runtime.cluster import config_admin, lookups, topic_admin
 from shard_runtime.configs import GROUP_DELIVERY_COUNT_LIMIT, RETENTION_MS
+from shard_runtime.rpc.bounds import Turns
 from shard_runtime.transport import InMemoryNetwork
 from tests.integration.runtime.harness import CLUSTER_ID, Cluster, Process, until
 
@@ -109,6 +111,90 @@ async def test_each_topic_of_a_request_has_its_own_result_and_a_check_creates_no
     assert dict(wire.process.node.metadata.image.topics) == {}
     assert (await wire.create("c", 1, retention_ms="soon")).error_code == errors.InvalidConfigError.code
     assert (await wire.create("c", 1, no_such="1")).error_code == errors.InvalidConfigError.code
+
+
+@pytest.mark.rule("CM-89")
+async def test_the_partitions_of_a_cluster_are_bounded_and_the_error_names_the_bound(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert topic_admin.CLUSTER_PARTITIONS_MAX == 20_000
+    monkeypatch.setattr(topic_admin, "CLUSTER_PARTITIONS_MAX", 10)
+    assert (await wire.create("a", 6)).error_code == 0
+    refused = await wire.create("b", 5)
+    assert refused.error_code == errors.InvalidPartitionsError.code
+    assert "more than the 10 that a cluster may have; ask for at most 4" in refused.error_message
+    assert (await wire.create("b", 2)).error_code == 0
+    topics = [{"name": "a", "count": 8}, {"name": "b", "count": 3}]
+    answer = await wire.call("CreatePartitions", topics=topics)  # each by itself would fit
+    assert [result.error_code for result in answer.results] == [0, errors.InvalidPartitionsError.code]
+    assert "ask for at most 2" in answer.results[1].error_message
+    found = {name: topic.partitions for name, topic in wire.process.node.metadata.image.topics.items()}
+    assert found == {"a": 8, "b": 2}
+
+
+@pytest.mark.rule("CM-89")
+async def test_topics_of_one_request_count_together_and_a_cluster_that_has_more_keeps_them(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await wire.create("before", 5)).error_code == 0
+    monkeypatch.setattr(topic_admin, "CLUSTER_PARTITIONS_MAX", 10)
+    topics = [{"name": "a", "num_partitions": 4}, {"name": "b", "num_partitions": 2}]
+    answer = await wire.call("CreateTopics", topics=topics)  # each by itself would fit
+    assert [topic.error_code for topic in answer.topics] == [0, errors.InvalidPartitionsError.code]
+    assert "ask for at most 1" in answer.topics[1].error_message
+    monkeypatch.setattr(topic_admin, "CLUSTER_PARTITIONS_MAX", 3)  # as when an older build allowed more
+    assert (await wire.create("c", 1)).error_code == errors.InvalidPartitionsError.code
+    grown = await wire.call("CreatePartitions", topics=[{"name": "before", "count": 6}])
+    assert grown.results[0].error_code == errors.InvalidPartitionsError.code
+    metadata = await wire.call("Metadata")
+    assert {topic.name: len(topic.partitions) for topic in metadata.topics} == {"before": 5, "a": 4}
+
+
+class CountedTurns(Turns):
+    """Notes how many entries were counted, and after how many others have their turn."""
+
+    every: ClassVar[list[int]] = []
+    steps = 0
+
+    def __init__(self, every: int) -> None:
+        super().__init__(every)
+        CountedTurns.every.append(every)
+        CountedTurns.steps = 0
+
+    async def step(self, cost: int = 1) -> None:
+        CountedTurns.steps += cost
+        await super().step(cost)
+
+
+@pytest.mark.rule("CM-94")
+async def test_look_ups_and_configs_give_others_their_turn_at_every_entry_they_count(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (lookups, config_admin):
+        monkeypatch.setattr(module, "Turns", CountedTurns)
+    await wire.create("wide", 30)
+    names = [f"n{number}" for number in range(50)]
+    groups = [{"resource_type": RESOURCE_GROUP, "resource_name": name} for name in names]
+    counted = []
+    for method, arguments in (
+        ("FindCoordinator", {"coordinator_keys": names}),
+        ("Metadata", {}),
+        ("Metadata", {"topics": {"values": [{"name": name} for name in names]}}),
+        ("DescribeConfigs", {"resources": groups}),
+    ):
+        await wire.call(method, **arguments)
+        counted.append(CountedTurns.steps)
+    assert counted == [50, 30, 50, 50]
+    assert max(CountedTurns.every) <= 1_000
+
+
+@pytest.mark.rule("CM-94")
+@pytest.mark.parametrize("method", ["CreateTopics", "DeleteTopics", "CreatePartitions"])
+async def test_a_request_changes_a_thousand_topics_at_most(wire: Wire, method: str) -> None:
+    topics = [{"name": f"t{number}"} for number in range(1_001)]
+    with pytest.raises(TransportError, match="1001 topics; at most 1000 are changed by one request") as refused:
+        await wire.call(method, topics=topics)
+    assert refused.value.status is TransportStatus.INVALID_ARGUMENT
 
 
 @pytest.mark.rule("CM-21")
@@ -260,3 +346,24 @@ async def test_access_control_is_not_served(wire: Wire) -> None:
     with pytest.raises(TransportError) as caught:
         await wire.call("DescribeAcls")
     assert caught.value.status is TransportStatus.UNIMPLEMENTED
+
+
+@pytest.mark.rule("CM-91")
+async def test_what_is_named_twice_is_answered_once_or_refused(wire: Wire) -> None:
+    created = await wire.create("t", 2)
+    twice = [{"name": "t"}, {"topic_id": created.topic_id}, {"name": "gone"}, {"name": "gone"}]
+    metadata = await wire.call("Metadata", topics={"values": twice})
+    assert [topic.name for topic in metadata.topics] == ["t", "gone"]
+    described = await wire.call(
+        "DescribeConfigs", resources=[{"resource_type": RESOURCE_TOPIC, "resource_name": "t"}] * 2
+    )
+    assert [result.error_code for result in described.results] == [0, errors.InvalidRequestError.code]
+    for method, arguments in (
+        ("FindCoordinator", {"coordinator_keys": ["k" * 291]}),
+        ("CreateTopics", {"topics": [{"name": "t", "configs": [{"name": "n"}] * 10_001}]}),
+        ("DescribeConfigs", {"resources": [{"configuration_keys": {"values": ["k"] * 10_001}}]}),
+        ("IncrementalAlterConfigs", {"resources": [{"configs": [{"name": "n"}] * 10_001}]}),
+    ):
+        with pytest.raises(TransportError, match="at most") as refused:
+            await wire.call(method, **arguments)
+        assert refused.value.status is TransportStatus.INVALID_ARGUMENT

@@ -247,7 +247,7 @@ async def test_a_snapshot_that_was_lost_lets_nothing_be_folded_that_this_build_d
     world.memory.fail_over()
     for value in range(12):
         await b.change(lambda image, value=value: [config(value)])  # type: ignore[misc]
-    assert (await store.read_metadata(0, 1))[0] == (1, unknown)
+    assert (await store.read_metadata(0, 1))[0] == (1, unknown, "")
 
 
 @pytest.mark.rule("CM-20")

@@ -10,9 +10,10 @@ import pytest
 import pytest_asyncio
 
 from shard_runtime.cluster_store import NodeRecord
+from shard_runtime.host_options import HostState
 from shard_runtime.lease import Lease
+from shard_runtime.lease_terms import OwnerIdentity
 from shard_runtime.ownership import Ownership, OwnershipOptions
-from shard_runtime.ownership_core import OwnerIdentity
 from shard_runtime.placement import NODE_LIVE, ROLES
 from shard_runtime.record_log import (
     STREAM_START,
@@ -27,6 +28,7 @@ from shard_runtime.record_log import (
     StoreUnavailableError,
     TailLostError,
 )
+from shard_runtime.shard_states import shard_states
 from tests.unit.shard_runtime.worlds import TestClock
 
 pytestmark = pytest.mark.asyncio
@@ -131,7 +133,7 @@ class Owner:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, options: OwnershipOptions | None = None) -> None:
         self.clock = TestClock()
         self.script = Script(self.clock)
         self.owners = {shard: Owner(self, shard) for shard in SHARDS}
@@ -150,22 +152,25 @@ class World:
             owner_of=self.owners.__getitem__,
             nodes=lambda: self.nodes,
             deleted=self.deleted.__contains__,
-            options=OwnershipOptions(tick_ms=5, loads_max=2),
+            options=options or OwnershipOptions(tick_ms=5, loads_max=2),
         )
 
     @staticmethod
     def node(number: int) -> NodeRecord:
         return NodeRecord(number, number, f"n{number}", f"127.0.0.1:{number}", ROLES, "", NODE_LIVE)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        for _ in range(2_000):
+    async def until(self, condition: Callable[[], bool], pause_ms: int = 0) -> None:
+        """Wait for something; with `pause_ms` as much time passes again and again, since a pause may begin late."""
+        for turn in range(2_000):
             if condition():
                 return
+            if turn % 200 == 0:
+                self.clock.ms += pause_ms
             await asyncio.sleep(0.001)
         raise AssertionError("what was waited for never came")
 
-    async def settled(self) -> World:
-        await self.until(self.ownership.settled)
+    async def settled(self, pause_ms: int = 0) -> World:
+        await self.until(self.ownership.settled, pause_ms)
         return self
 
 
@@ -309,3 +314,66 @@ async def test_a_replay_under_way_is_cancelled_when_its_shard_goes(world: World)
     world.ownership.wake()
     await world.until(lambda: "release 0" in world.script.events)
     assert world.loading == []
+
+
+@pytest.mark.rule("GC-153")
+async def test_a_shard_whose_replay_failed_counts_as_failed_until_one_succeeds_or_another_node_is_to_serve_it(
+    world: World,
+) -> None:
+    world.shards = frozenset({FIRST})
+    owner = world.owners[FIRST]
+    owner.failures = [ValueError("broken"), ValueError("broken")]
+
+    def states() -> list[HostState]:
+        return shard_states(world.ownership.core, ShardKind.GROUP)
+
+    world.ownership.start()
+    await world.until(lambda: len(owner.lost_for) == 1)
+    assert states() == [HostState.FAILED], "also while it is not held"
+    owner.gate.clear()
+    world.clock.ms += 60_000
+    await world.until(lambda: len(world.loaded) == 2)
+    assert states() == [HostState.FAILED], "also while it is tried again"
+    owner.gate.set()
+    await world.until(lambda: len(owner.lost_for) == 2)
+    world.clock.ms += 60_000
+    await world.settled()
+    assert states() == [HostState.ACTIVE]
+    assert shard_states(world.ownership.core, ShardKind.TOPIC) == []
+    owner.failures = [ValueError("broken")] * 9
+    world.script.lost_now[FIRST] = TailLostError("gone")
+    world.clock.ms += 60_000
+    await world.until(lambda: len(owner.lost_for) >= 4)
+    assert states() == [HostState.FAILED]
+    world.nodes = [world.node(2)]
+    world.ownership.wake()
+    await world.until(lambda: HostState.FAILED not in states())
+
+
+@pytest.mark.rule("CM-86")
+async def test_one_ill_shard_holds_up_neither_the_others_nor_the_nodes_readiness(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.owners[FIRST].failures = [ValueError("entry 7-1 is damaged")] * 1_000
+    world.ownership.start()
+    await world.until(lambda: world.ownership.settled(but_for_ill=True))
+    assert set(world.ownership.serving()) == SHARDS - {FIRST}
+    assert world.ownership.core.ill() == [FIRST]
+    assert not world.ownership.settled()
+    await world.until(lambda: world.loaded.count(FIRST.name) >= 4, pause_ms=30_000)
+    said = capsys.readouterr()
+    told = (said.out + said.err).count("shard is ill")
+    assert told == 1, "told once, not at each attempt"
+    world.owners[FIRST].failures.clear()
+    await world.settled(pause_ms=30_000)
+    assert world.ownership.core.ill() == []
+
+
+@pytest.mark.rule("CM-86")
+async def test_a_store_that_is_away_makes_no_shard_ill(world: World) -> None:
+    world.owners[FIRST].failures = [StoreUnavailableError("away")] * 3
+    world.ownership.start()
+    await world.until(lambda: world.loaded.count(FIRST.name) >= 2)
+    assert world.ownership.core.ill() == []
+    await world.until(lambda: world.loaded.count(FIRST.name) >= 4, pause_ms=30_000)
+    await world.settled(pause_ms=30_000)

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
+from structlog.testing import capture_logs
 
 from kip932.api.v1 import (
     cluster_service_pb2,
@@ -294,3 +295,59 @@ async def test_names_of_methods_follow_the_rpcs() -> None:
 async def test_a_service_without_any_method_of_the_descriptor_is_a_wrong_pairing() -> None:
     with pytest.raises(TypeError, match="find_coordinator"):
         RpcServer("127.0.0.1").add(CLUSTER, object())
+
+
+async def test_a_call_that_fails_again_and_again_leaves_one_trace() -> None:
+    server = RpcServer("127.0.0.1")
+    server.add(CLUSTER, Echo())
+    await server.start()
+    transport = GrpcTransport()
+    try:
+        with capture_logs() as lines:
+            request = find_coordinator_pb2.FindCoordinatorRequest(coordinator_keys=["bug"])
+            for _ in range(200):
+                with pytest.raises(TransportError):
+                    await transport.call(server.address, FIND, request, 5)
+        told = [line for line in lines if line["event"] == "call failed"]
+        assert 1 <= len(told) <= 1 + 60 // 10, "one at once, and one per ten seconds for a very slow machine"
+        assert isinstance(told[0]["exc_info"], RuntimeError)
+        assert "exc_info" not in told[-1] or len(told) == 1
+    finally:
+        await transport.close()
+        await server.drain(0)
+
+
+@pytest.mark.rule("CM-4")
+async def test_a_stream_that_stays_open_ends_soon_and_a_call_gets_its_time() -> None:
+    """A second for both cut calls off; all of drain.grace.ms for both would wait for idle streams."""
+    service = Echo()
+    server = RpcServer("127.0.0.1")
+    server.add(CLUSTER, service)
+    server.add(LEADER, service)
+    await server.start()
+    transport = GrpcTransport()
+    stream = await transport.open_stream(server.address, STREAM)
+    request = find_coordinator_pb2.FindCoordinatorRequest(coordinator_keys=["slow"])
+    call = asyncio.create_task(transport.call(server.address, FIND, request, 600))
+    try:
+        while not service.contexts:  # noqa: ASYNC110 - no one event tells it
+            await asyncio.sleep(0.01)
+        draining = asyncio.create_task(server.drain(600, 0.05))
+        await asyncio.sleep(1.5)  # more than a stream gets, and than a call got before
+        assert not draining.done()
+        service.release.set()
+        assert await call
+        await asyncio.wait_for(draining, 60)
+    finally:
+        await stream.close()
+        await transport.close()
+
+
+async def test_a_server_that_took_its_port_and_never_started_gives_it_back() -> None:
+    """A process that could not join its cluster tries again, at the same port."""
+    first = RpcServer("127.0.0.1")
+    port = first.listen()
+    await first.drain(0)
+    second = RpcServer("127.0.0.1", port)
+    assert await second.start() == port
+    await second.drain(0)

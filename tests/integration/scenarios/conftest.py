@@ -30,11 +30,11 @@ def kafka_cluster(clusters: Clusters) -> Cluster:
 
 @pytest_asyncio.fixture
 async def wire(cluster: Cluster) -> AsyncIterator[Wire]:
-    async with Wire(cluster.bootstrap) as made:
+    async with Wire(cluster.bootstrap, cluster.internal) as made:
         yield made
 
 
 @pytest_asyncio.fixture
 async def kafka(kafka_cluster: Cluster) -> AsyncIterator[Wire]:
-    async with Wire(kafka_cluster.bootstrap) as made:
+    async with Wire(kafka_cluster.bootstrap, kafka_cluster.internal) as made:
         yield made

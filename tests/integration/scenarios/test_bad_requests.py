@@ -59,15 +59,18 @@ def _batch(size: int) -> bytes:
 
 @pytest.mark.rule("CM-62")
 def test_a_malformed_frame_is_an_invalid_argument(cluster: Cluster) -> None:
-    with grpc.insecure_channel(cluster.bootstrap) as channel:
+    with grpc.insecure_channel(cluster.bootstrap) as channel, grpc.insecure_channel(cluster.internal) as between_nodes:
 
         def unary(name: str, frame: bytes) -> Any:
             method: Any = channel.unary_unary(METHODS[name].path)
             return method(frame, timeout=20)
 
-        def stream(name: str, frame: bytes) -> Any:
-            method: Any = channel.stream_stream(METHODS[name].path)
+        def stream(name: str, frame: bytes, way: grpc.Channel = channel) -> Any:
+            method: Any = way.stream_stream(METHODS[name].path)
             return next(method(iter([frame]), timeout=20))
+
+        def internal(name: str, frame: bytes) -> Any:
+            return stream(name, frame, between_nodes)
 
         bad_id = _produce(bytes(15), _batch(1)).SerializeToString()
         attempts: list[tuple[Callable[[str, bytes], Any], str, bytes, str]] = [
@@ -75,7 +78,8 @@ def test_a_malformed_frame_is_an_invalid_argument(cluster: Cluster) -> None:
                 (unary, name, GARBAGE, "cannot be decoded")
                 for name in ("ShareFetch", "ShareGroupHeartbeat", "Metadata")
             ),
-            *((stream, name, GARBAGE, "cannot be decoded") for name in ("ShareStream", "ProduceStream", "StateStream")),
+            *((stream, name, GARBAGE, "cannot be decoded") for name in ("ShareStream", "ProduceStream")),
+            (internal, "StateStream", GARBAGE, "cannot be decoded"),
             (stream, "ShareStream", b"", "neither fetch nor acknowledge"),
             (unary, "Produce", bad_id, "a topic id has 15 bytes; expected 16"),
         ]

@@ -14,7 +14,7 @@ import redis
 
 from sharegroups import Admin
 from tests.contracts.deployment import Server, free_port
-from tests.integration.cluster import Cluster, StartedProcess, up_words
+from tests.integration.cluster import TERMINATED, Cluster, StartedProcess, up_words
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def _starts(folder: Path, *options: str) -> None:
     """The same directory serves afterwards, and can be stopped."""
     process = StartedProcess(up_words(folder / "data", None, *options), folder)
     process.first_line()
-    assert process.stop() == 0
+    assert process.stop() == TERMINATED
 
 
 def _keys(store: Server) -> list[bytes]:
@@ -209,15 +209,15 @@ def test_an_address_that_stands_for_all_of_a_machine_is_not_told_to_others(tmp_p
     try:
         assert json.loads(node.first_line())["bootstrap"].startswith("127.0.0.1:")
     finally:
-        assert node.stop() == 0
+        assert node.stop() == TERMINATED
 
 
 @pytest.mark.rule("CM-20")
 def test_a_store_without_a_cluster(tmp_path: Path, store: Server) -> None:
-    node = up_words(tmp_path / "data", None, "--store", _url(store))
-    for message in _refusals(tmp_path, node, ["partition_leader", f"store.url={_url(store)}"]):
-        assert f"store {_url(store)} holds no cluster" in message
-        assert "--init" in message
+    """A role by itself waits instead, tests/integration/share_node/test_waiting.py."""
+    message = _refused(tmp_path, *up_words(tmp_path / "data", None, "--store", _url(store)))
+    assert f"store {_url(store)} holds no cluster" in message
+    assert "--init" in message
     assert _keys(store) == []
     _starts(tmp_path, "--store", _url(store), "--init")
 

@@ -35,7 +35,7 @@ class World:
         """One call of the wire's."""
 
         async def asked() -> Any:
-            async with Wire(self.cluster.bootstrap) as wire:
+            async with Wire(self.cluster.bootstrap, self.cluster.internal) as wire:
                 return await getattr(wire, name)(*arguments)
 
         thread = LoopThread("asking")

@@ -107,7 +107,7 @@ async def test_session_expiry_and_rejoin(kafka: Wire) -> None:
 async def test_size_limit_and_a_killed_group_coordinator() -> None:
     """Both need a cluster of their own: the roles are processes, and the group coordinator is killed."""
     with Cluster({**KAFKA, "group.share.max.size": "2"}, "--processes") as cluster:
-        async with Wire(cluster.bootstrap) as wire:
+        async with Wire(cluster.bootstrap, cluster.internal) as wire:
             foo, group = "foo", "grp"
             topic_id = await wire.create_topic(foo, 2)
             small = [(await wire.heartbeat("small", member, 0, [foo])).error_code for member in ("1", "2", "3")]

@@ -84,8 +84,10 @@ async def attempts() -> AsyncIterator[int]:
 class Wire:
     """One client of one cluster."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, internal: str = "") -> None:
         self.bootstrap = bootstrap
+        #: Where nodes call the cluster; for what clients must not call.
+        self.internal = internal
         self.transport = GrpcTransport()
 
     async def __aenter__(self) -> Self:
@@ -177,10 +179,11 @@ class Wire:
     # ---- coordinators
 
     async def coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> str:
-        """Address of a group's coordinator, or of a share key's, once it is known."""
+        """Address of a group's coordinator for clients, or of a share key's for nodes, once it is known."""
+        ask = self.internal if key_type == KEY_TYPE_SHARE else self.bootstrap
         async for _ in attempts():
             request = finder_pb.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-            (found,) = (await self.call("FindCoordinator", request)).coordinators
+            (found,) = (await self.call("FindCoordinator", request, ask)).coordinators
             if found.error_code == 0:
                 return f"{found.host}:{found.port}"
         raise AssertionError(f"no coordinator for {key}: {errors.error_name(found.error_code)}")

@@ -10,10 +10,12 @@ def main() -> int:
     folder = Path(given["data.dir"])
     with (folder / "ports").open("a") as ports:
         ports.write(given["listen.port"] + "\n")
+    with (folder / "internal-ports").open("a") as ports:
+        ports.write(given.get("internal.listen.port", "0") + "\n")
     if (folder / "refuse").exists():
         return 1
     if not (folder / "hold").exists():
-        print(f"ready 127.0.0.1:{int(given['listen.port']) or 4242}", flush=True)
+        print(f"ready 127.0.0.1:{int(given['listen.port']) or 4242} 127.0.0.1:4343", flush=True)
     time.sleep(30)
     return 0
 

@@ -12,11 +12,11 @@ from share_node.children import RoleProcess
 FAKE_ROLE = "tests.integration.share_node.fake_role"
 
 
-async def ports_when(folder: Path, starts: int) -> list[str]:
+async def ports_when(folder: Path, starts: int, name: str = "ports") -> list[str]:
     """The ports given to every start so far, once there have been so many."""
     async with asyncio.timeout(20):
         while True:
-            found = (folder / "ports").read_text().split() if (folder / "ports").exists() else []
+            found = (folder / name).read_text().split() if (folder / name).exists() else []
             if len(found) >= starts:
                 return found
             await asyncio.sleep(0.02)
@@ -34,6 +34,7 @@ async def test_a_role_started_again_keeps_its_port_though_it_was_killed_before_i
         for starts in (2, 3):
             os.kill(role.pid, signal.SIGKILL)
             assert await ports_when(tmp_path, starts) == ["0"] + ["4242"] * (starts - 1)
+            assert (await ports_when(tmp_path, starts, "internal-ports"))[1:] == ["4343"] * (starts - 1)
         assert failures == []
     finally:
         await role.stop()

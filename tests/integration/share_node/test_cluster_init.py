@@ -46,6 +46,23 @@ async def test_two_at_once_agree_on_one_cluster(server: Server) -> None:
     assert sum(made for _, made in found) == 1
 
 
+async def test_a_store_that_comes_later_is_waited_for_as_long_as_told() -> None:
+    """A job on Kubernetes says --wait; a person at a terminal is told after ten seconds."""
+    late = Server()
+    url = f"redis://127.0.0.1:{late.port}"
+    refused = await run("--store", url, "--wait", "1")
+    assert refused.exit_code == 1
+    assert "no connection within 1000 ms" in refused.stderr
+    waiting = asyncio.create_task(run("--store", url, "--wait", "600"))
+    try:
+        await late.start()
+        done = await waiting
+        assert (done.exit_code, done.stdout[:13]) == (0, "Made cluster ")
+    finally:
+        late.stop()
+        shutil.rmtree(late.folder, ignore_errors=True)
+
+
 async def test_a_store_that_would_lose_data_gets_none(server: Server) -> None:
     await server.run(("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"))
     refused = await run("--store", f"redis://127.0.0.1:{server.port}")

@@ -13,7 +13,7 @@ import pytest
 from kip932.keda import external_scaler_pb2 as keda
 from sharegroups import Admin, Producer, ShareConsumer
 from tests.contracts.deployment import free_port
-from tests.integration.cluster import Cluster, StartedProcess, unique
+from tests.integration.cluster import TERMINATED, Cluster, StartedProcess, unique
 
 
 class Asked:
@@ -64,7 +64,7 @@ def asked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     process, found = started(tmp_path_factory.mktemp("scaler"), cluster.bootstrap)
     yield found
     found.channel.close()
-    assert process.stop() == 0
+    assert process.stop() == TERMINATED
 
 
 def topic_with(cluster: Cluster, values: list[str]) -> str:
@@ -142,4 +142,4 @@ def test_a_cluster_that_is_not_there_is_no_reason_to_scale_to_nothing(tmp_path: 
         assert "the backlog of group 'g' cannot be read" in str(refused.value.details())
     finally:
         nobody.channel.close()
-        assert process.stop() == 0
+        assert process.stop() == TERMINATED

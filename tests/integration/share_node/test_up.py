@@ -1,13 +1,19 @@
 """`sharegroups up` as people run it: what its processes say, and where they may be started."""
 
 import json
+import re
+import socket
+import urllib.request
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from kip932.ids import topic_id_text
 from share_node.state_dump import state
-from tests.integration.cluster import StartedProcess, up_words
+from sharegroups import Admin, Producer, ShareConsumer
+from tests.contracts.deployment import free_port
+from tests.integration.cluster import TERMINATED, StartedProcess, up_words
 
 
 @pytest.mark.rule("CM-70")
@@ -16,8 +22,55 @@ def test_the_log_level_reaches_every_process(tmp_path: Path) -> None:
     words = up_words(tmp_path / "data", None, "--processes")  # with --log-level warning
     node = StartedProcess(words, tmp_path, {"SHAREGROUPS_BOOTSTRAP": "127.0.0.1:7932"})
     node.first_line()
-    assert node.stop() == 0
+    assert node.stop() == TERMINATED
     assert node.errors == ""
+
+
+@pytest.mark.rule("CT-81")
+def test_every_process_serves_its_metrics(tmp_path: Path) -> None:
+    first = _three_free_ports()
+    words = up_words(tmp_path / "data", {"metrics.port": str(first)}, "--processes")
+    node = StartedProcess(words, tmp_path)
+    try:
+        node.first_line()
+        for port in range(first, first + 3):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                assert b"num_partitions" in answer.read()
+    finally:
+        assert node.stop() == TERMINATED
+
+
+def _three_free_ports() -> int:
+    for _ in range(100):
+        first = free_port()
+        try:
+            for port in range(first, first + 3):
+                socket.create_server(("127.0.0.1", port)).close()
+        except (OSError, OverflowError):
+            continue
+        return first
+    raise AssertionError("no three free ports in a row")
+
+
+@pytest.mark.rule("CM-16")
+def test_topic_ids_are_dumped_as_they_are_described(tmp_path: Path) -> None:
+    node = StartedProcess(up_words(tmp_path / "data"), tmp_path)
+    try:
+        bootstrap = json.loads(node.first_line())["bootstrap"]
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topics(["t"])
+            topic_id = topic_id_text(admin.list_topics(["t"])["t"].topic_id)
+        with Producer(bootstrap_servers=bootstrap) as producer:
+            producer.produce("t", "a")
+        with ShareConsumer(bootstrap_servers=bootstrap, group_id="g") as consumer:
+            consumer.subscribe(["t"])
+            assert consumer.poll(30)
+        words = ["dump", "--data", str(tmp_path / "data"), "--kind", "gc", "--shard"]
+        dumped = "".join(CliRunner().invoke(state, [*words, str(shard)]).stdout for shard in range(50))
+        assert f'"topic_id": "{topic_id}"' in dumped
+        assert set(re.findall(r'"topic_id": "([^"]*)"', dumped)) == {topic_id}
+    finally:
+        node.stop()
 
 
 @pytest.mark.rule("CM-16")

@@ -45,8 +45,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "partition_leader.core.write_results",
-                "        settle(state.window, operation, stored)\n    state.roll_back(operations)\n",
-                "        settle(state.window, operation, stored)\n",
+                "    state.roll_back(operations)\n    state.wake = True\n",
+                "    state.wake = True\n",
             ),
         ),
     ),
@@ -81,8 +81,9 @@ MUTANTS: Final = (
         (
             Edit(
                 "shard_runtime.loading",
-                "        for entry in page:\n            _replay_entry(",
-                "        for entry in page[:-2] if len(page) < page_entries else page:\n            _replay_entry(",
+                "        for entry in page:\n            try:\n                _require_next(",
+                "        for entry in page[:-2] if len(page) < page_entries else page:\n"
+                "            try:\n                _require_next(",
             ),
         ),
     ),
@@ -263,10 +264,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "partition_leader.log_core.producers",
-                "            if one.base_sequence == batch.base_sequence and one.record_count == batch.record_count:\n"
-                "                return one\n",
-                "            if one.base_sequence == batch.base_sequence and one.record_count == batch.record_count:\n"
-                "                return None\n",
+                "                    )\n                return one\n",
+                "                    )\n                return None\n",
             ),
         ),
     ),
@@ -301,9 +300,9 @@ MUTANTS: Final = (
         (
             Edit(
                 "group_coordinator.core.assignor",
-                "        for partition, holders in self.holders.items():\n"
+                "        for number, holders in enumerate(self.holders):\n"
                 "            while len(holders) < self.sharing and candidates:\n",
-                "        for partition, holders in list(self.holders.items())[: max(1, len(self.holders) - 1)]:\n"
+                "        for number, holders in enumerate(self.holders[: max(1, len(self.holders) - 1)]):\n"
                 "            while len(holders) < self.sharing and candidates:\n",
             ),
         ),

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity
 from shard_runtime.memory import FaultPoint, Stage
-from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore
+from shard_runtime.ownership_core import OwnershipCore
 from shard_runtime.record_log import STREAM_START, Held, OwnerRecord, ShardId, ShardKind
 from shard_runtime.redis import scripts
 from tests.unit.adversarial.world import World
@@ -47,7 +48,7 @@ def test_shards_whose_claim_is_answered_while_the_node_leaves_are_handed_over(he
         held = asyncio.Event()
 
         async def hook(point: FaultPoint) -> None:
-            released = any(tenure.phase == "free" for tenure in a.core._tenures.values())
+            released = any(tenure.phase == "free" for tenure in a.core.tenures())
             if released and point.client == "b" and point.stage is Stage.REPLY and point.has(scripts.CLAIM.digest):
                 held.set()
                 await asyncio.sleep(held_s)
@@ -69,7 +70,7 @@ def test_shards_whose_claim_is_answered_while_the_node_leaves_are_handed_over(he
 async def _settled(ownership: object) -> None:
     while True:
         await asyncio.sleep(0.01)
-        tenures = ownership.core._tenures.values()  # type: ignore[attr-defined]
+        tenures = ownership.core.tenures()  # type: ignore[attr-defined]
         if tenures and all(tenure.phase == "serving" for tenure in tenures):
             return
 

@@ -93,7 +93,9 @@ class Server:
         self._world = world
         self._address = address
 
-    def add(self, descriptor: ServiceDescriptor, service: object) -> None:
+    def add(self, descriptor: ServiceDescriptor, service: object, *, only_while: object = None) -> None:
+        if only_while is not None:
+            return  # what is served while older builds are about
         self._world.network.serve(self._address, descriptor, service)
 
 
@@ -107,6 +109,7 @@ class Node:
         self.roles = roles
         self.incarnation = world.numbers
         self.address = f"{name}:9000"
+        self.internal = f"{name}:9001"
         self.fatal: list[str] = []
         self.tasks: set[asyncio.Task[Any]] = set()
         store = StoreSettings(
@@ -123,7 +126,7 @@ class Node:
             self.cluster,
             world.clock,
             settings,
-            me=NodeDescription(name, self.incarnation, self.address, roles, dead=dead),
+            me=NodeDescription(name, self.incarnation, self.address, roles, dead=dead, internal_address=self.internal),
             cluster_id=CLUSTER_ID,
             taken=self.fatal.append,
         )
@@ -142,7 +145,7 @@ class Node:
                     world.clock,
                     CollectorRegistry(),
                 )
-            self._made.serve(Server(world, self.address))  # type: ignore[arg-type]
+            self._made.serve(Server(world, self.address), Server(world, self.internal))  # type: ignore[arg-type]
             self.node.metadata.subscribe(self._made.metadata_changed)
             self.node.start()
             self._made.start()
@@ -158,14 +161,16 @@ class Node:
         assert self._made is not None
         self._made.drain()
         await self.node.stop()
-        self.world.network.stop(self.address)
+        for address in (self.address, self.internal):
+            self.world.network.stop(address)
         await self._made.stop()
         await self.log.close()
         await self.cluster.close()
 
     async def kill(self) -> None:
         """As SIGKILL does: nothing is released and nothing more is sent."""
-        self.world.network.stop(self.address)
+        for address in (self.address, self.internal):
+            self.world.network.stop(address)
         self.world.store.cut_off(self.name)
         for task in list(self.tasks):
             task.cancel()

@@ -29,6 +29,9 @@ class Leader:
 
     # Produce.
 
+    async def produce(self, request: produce_pb2.ProduceRequest, context: Any) -> produce_pb2.ProduceResponse:
+        return self._produce(request)
+
     async def produce_stream(self, stream: ServerStream) -> None:
         while (message := await stream.read()) is not None:
             if self.fake.hold_produce is not None:
@@ -52,7 +55,7 @@ class Leader:
             for part in topic.partition_data:
                 partition = TopicIdPartition(topic.topic_id, part.index)
                 outcome = result.partition_responses.add(index=part.index, base_offset=-1)
-                error = fake.take_error("produce")
+                error = fake.take_error("produce") or ErrorCode.ValueType(fake.unloadable.get(partition, 0))
                 if topic.topic_id not in {topic_id for topic_id, _ in fake.topics.values()}:
                     error = ErrorCode.ValueType(100)
                 leader, epoch = fake.leaders[partition]
@@ -71,7 +74,7 @@ class Leader:
     def _append(log: Log, part: Any, outcome: Any) -> None:
         for batch in part.batches:
             key = (batch.producer_id, batch.base_sequence)
-            if batch.producer_id >= 0 and key in log.sequences:
+            if batch.HasField("producer_id") and batch.producer_id >= 0 and key in log.sequences:
                 outcome.base_offsets.append(log.sequences[key])
                 continue
             base = log.append(batch.record_batch, batch.record_count)
@@ -178,11 +181,11 @@ class Leader:
         response = answer.fetch
         key = (request.group_id, request.member_id)
         if error:
-            response.error_code = error
+            self.fake.refuse(response, error)
             await stream.write(answer)
             return
         session = self.fake.sessions[self.node][key]
-        response.acquisition_lock_timeout_ms = 30_000
+        response.acquisition_lock_timeout_ms = self.fake.lock_ms
         if request.share_session_epoch == 0:
             response.session_id = session.session_id
         acks = self._apply(request)
@@ -215,9 +218,9 @@ class Leader:
         request = message.acknowledge
         answer = share_stream_pb2.ShareStreamResponse(correlation_id=message.correlation_id)
         response = answer.acknowledge
-        response.error_code = error
+        self.fake.refuse(response, error)
         if not error:
-            response.acquisition_lock_timeout_ms = 30_000
+            response.acquisition_lock_timeout_ms = self.fake.lock_ms
             for partition, code in self._apply(request).items():
                 response.responses.add(topic_id=partition.topic_id).partitions.add(
                     partition_index=partition.partition, error_code=code
@@ -254,6 +257,8 @@ class Leader:
                     return 121
                 if kind == ACK_RENEW and not request.is_renew_ack:
                     return 42
+                if kind == ACK_RENEW:
+                    self.fake.lock(partition, request.group_id, offset)
                 states[offset] = {
                     ACK_GAP: ("archived", "", count),
                     ACK_ACCEPT: ("acknowledged", "", count),
@@ -300,6 +305,7 @@ class Leader:
                 if state != "available" or taken >= budget:
                     continue
                 states[offset] = ("acquired", request.member_id, count + 1)
+                self.fake.lock(partition, request.group_id, offset)
                 taken += 1
                 used = True
                 if ranges and ranges[-1][1] == offset - 1 and ranges[-1][2] == count + 1:

@@ -82,7 +82,7 @@ class Coordinator:
         if not error and request.member_epoch > 0 and request.member_id not in fake.members:
             error = ErrorCode.ValueType(25)
         if error:
-            response.error_code = error
+            fake.refuse(response, error)
             return response
         response.member_id = request.member_id
         if request.member_epoch == -1:
@@ -102,7 +102,8 @@ class Coordinator:
         return response
 
     async def list_groups(self, request: Any, context: Any) -> list_groups_pb2.ListGroupsResponse:
-        response = list_groups_pb2.ListGroupsResponse(error_code=self.fake.take_error("list_groups"))
+        response = list_groups_pb2.ListGroupsResponse()
+        self.fake.refuse(response, self.fake.take_error("list_groups"))
         response.groups.add(group_id="g", protocol_type="share", group_state=self._state(), group_type="share")
         return response
 

@@ -21,6 +21,9 @@ from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
 from shard_runtime.transport import InMemoryNetwork
 
+#: THROTTLING_QUOTA_EXCEEDED
+NO_ROOM = 89
+
 
 @dataclass
 class Log:
@@ -68,6 +71,13 @@ class FakeState:
         self.coordinator = 0
         self.errors: dict[str, deque[int]] = defaultdict(deque)
         self.hold_produce: asyncio.Event | None = None
+        #: For how long who is refused with THROTTLING_QUOTA_EXCEEDED is asked to stay away.
+        self.throttle_ms = 0
+        #: How long an acquired record stays so.
+        self.lock_ms = 30_000
+        self.locked_until: dict[tuple[TopicIdPartition, str, int], float] = {}
+        #: Partitions that answer a Produce with this error.
+        self.unloadable: dict[TopicIdPartition, int] = {}
         self.changed = asyncio.Event()
         self.streams: dict[int, list[ServerStream]] = defaultdict(list)
         self.stream_tasks: dict[int, set[asyncio.Task[Any]]] = defaultdict(set)
@@ -107,6 +117,11 @@ class FakeState:
     def take_error(self, what: str) -> ErrorCode.ValueType:
         return ErrorCode.ValueType(self.errors[what].popleft() if self.errors[what] else 0)
 
+    def refuse(self, response: Any, error: int) -> None:
+        """Make an answer nothing but this error."""
+        response.error_code = error
+        response.throttle_time_ms = self.throttle_ms if error == NO_ROOM else 0
+
     def endpoint(self, node: int) -> common_pb2.NodeEndpoint:
         return common_pb2.NodeEndpoint(node_id=node, host=f"node{node}", port=9000)
 
@@ -116,6 +131,19 @@ class FakeState:
     def drop_streams(self, node: int) -> None:
         for task in list(self.stream_tasks[node]):
             task.cancel()
+
+    def lock(self, partition: TopicIdPartition, group: str, offset: int) -> None:
+        """Lock an acquired record, or renew its lock; it is available again when nobody renews it."""
+        loop, key = asyncio.get_running_loop(), (partition, group, offset)
+        self.locked_until[key] = loop.time() + self.lock_ms / 1000
+        loop.call_later(self.lock_ms / 1000, self._expire, key)
+
+    def _expire(self, key: tuple[TopicIdPartition, str, int]) -> None:
+        partition, group, offset = key
+        state, _, count = self.logs[partition].states[group][offset]
+        if state == "acquired" and asyncio.get_running_loop().time() >= self.locked_until[key]:
+            self.logs[partition].states[group][offset] = ("available", "", count)
+            self.notify()
 
     def states(self, topic: str, group: str = "g", number: int = 0) -> dict[int, str]:
         return {offset: state for offset, (state, _, _) in sorted(self.log(topic, number).states[group].items())}

@@ -20,7 +20,8 @@ def produce(fake: FakeCluster, count: int = 1, topic: str = "t", partition: int 
 
 
 def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:
-    given = {"bootstrap.servers": fake.bootstrap, "group.id": "g"} | settings
+    """A consumer that gets whole batches, so that a story knows what its first poll returns."""
+    given = {"bootstrap.servers": fake.bootstrap, "group.id": "g", "share.acquire.mode": "batch_optimized"} | settings
     return ShareConsumer(given, transport=fake.transport())
 
 

@@ -30,7 +30,7 @@ def fake() -> FakeCluster:
 
 
 def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:
-    given = {"bootstrap.servers": fake.bootstrap, "group.id": "g"} | settings
+    given = {"bootstrap.servers": fake.bootstrap, "group.id": "g", "share.acquire.mode": "batch_optimized"} | settings
     return ShareConsumer(given, transport=fake.transport())
 
 

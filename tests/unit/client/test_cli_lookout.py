@@ -90,11 +90,14 @@ def _run(*words: str, stdin: str = "") -> tuple[int, str]:
 
 @pytest.mark.rule("CT-30")
 def test_consume_says_why_nothing_came_and_fails(fake: FakeCluster) -> None:
-    status, told = _run("consume", "--topic", "nope", "--timeout-ms", "1")
+    status, told = _run("consume", "--topic", "nope", "--group", "g", "--timeout-ms", "1")
     assert status == 1
     assert told.startswith("Warning: topic 'nope' does not exist")
     assert told.endswith("Processed a total of 0 messages\n")
-    assert _run("consume", "--topic", "t", "--timeout-ms", "1") == (0, "Processed a total of 0 messages\n")
+    assert _run("consume", "--topic", "t", "--group", "g", "--timeout-ms", "1") == (
+        0,
+        "Processed a total of 0 messages\n",
+    )
 
 
 @pytest.mark.rule("CM-72")

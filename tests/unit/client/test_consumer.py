@@ -190,6 +190,6 @@ def test_metrics_count_what_happened() -> None:
             assert metrics["records-consumed-total"] == 3
             assert metrics["acknowledgements-send-total"] == 1
             assert metrics["rebalance-total"] == 1
-            assert len(metrics) == 28
+            assert len(metrics) == 29
 
     play(story)

@@ -298,6 +298,50 @@ def test_a_renewed_record_comes_back_from_poll_and_can_then_be_accepted() -> Non
     play(story)
 
 
+@pytest.mark.rule("CL-27")
+def test_a_renewal_that_fails_drops_the_record_and_no_fetch_carries_one() -> None:
+    async def story(fake: FakeCluster) -> None:
+        produce(fake, 2)
+        async with consumer(fake, **EXPLICIT) as c:
+            c.subscribe(["t"])
+            for message in await c.poll(5):
+                c.acknowledge(message, AcknowledgeType.RENEW)
+            fake.errors["acknowledge"].append(121)
+            assert (await c.poll(1)).is_empty()  # a poll sends them, too
+            (request,) = fake.acknowledges
+            assert request.is_renew_ack
+            sent = [part for asked in fake.fetches for topic in asked.topics for part in topic.partitions]
+            assert not any(part.acknowledgement_batches for part in sent)
+            assert not any(asked.is_renew_ack for asked in fake.fetches)
+            with pytest.raises(IllegalStateError):
+                c.acknowledge_offset("t", 0, 0)
+
+    play(story)
+
+
+@pytest.mark.rule("CL-22", "CL-27")
+def test_records_renewed_one_after_the_other_come_back_by_offset() -> None:
+    async def story(fake: FakeCluster) -> None:
+        produce(fake, 6)
+        async with consumer(fake, **EXPLICIT) as c:
+            c.subscribe(["t"])
+            messages = await c.poll(5)
+            for chosen in ((3, 5), (0, 4), (1,), (2,)):
+                for message in messages:
+                    if message.offset() in chosen:
+                        c.acknowledge(message, AcknowledgeType.RENEW)
+                assert list((await c.commit_sync()).values()) == [None]
+            again = await c.poll(5)
+            assert [message.offset() for message in again] == [0, 1, 2, 3, 4, 5]
+            assert [message.value() for message in again] == [b"v%d" % number for number in range(6)]
+            for message in again:
+                c.acknowledge(message)
+            assert list((await c.commit_sync()).values()) == [None]
+        assert set(fake.states("t").values()) == {"acknowledged"}
+
+    play(story)
+
+
 @pytest.mark.rule("CL-23", "CL-26", "PL-232", "PL-804")
 def test_offsets_of_control_batches_are_acknowledged_as_gaps_and_the_callback_does_not_hear_of_them() -> None:
     heard: list[set[int]] = []

@@ -33,7 +33,7 @@ def test_send_returns_where_the_record_is_stored() -> None:
     play(story)
 
 
-@pytest.mark.rule("P-1", "CM-43")
+@pytest.mark.rule("P-1", "CM-43", "CM-110")
 def test_what_piles_up_during_a_request_leaves_together() -> None:
     async def story(fake: FakeCluster) -> None:
         fake.hold_produce = asyncio.Event()
@@ -50,6 +50,11 @@ def test_what_piles_up_during_a_request_leaves_together() -> None:
                 batch.base_sequence for r in fake.produces for batch in r.topic_data[0].partition_data[0].batches
             ]
             assert sequences == [0, 1]
+            for request in fake.produces:  # the zeros too: unset would be no producer, or half of one
+                for batch in request.topic_data[0].partition_data[0].batches:
+                    given = [batch.HasField(name) for name in ("producer_id", "producer_epoch", "base_sequence")]
+                    assert given == [True] * 3
+                    assert batch.producer_id > 0
 
     play(story)
 

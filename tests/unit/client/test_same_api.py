@@ -16,7 +16,7 @@ DIFFERENT = {
         "poll",  # runs callbacks on the caller's thread; in an event loop they run by themselves
         # what the blocking producer uses of the asyncio one
         "append", "begin_transaction", "block_s", "buffer_full", "delivery_timeout_s", "end_transaction",
-        "ensure_topic", "record",
+        "ensure_topic", "knows", "record",
     },
 }  # fmt: skip
 

@@ -133,6 +133,7 @@ def test_a_session_is_kept_while_the_leader_has_some_of_its_partitions() -> None
             for number in (0, 1):
                 produce(fake, 1, partition=number)
             assert await first(consumer, 5)
+            assert await first(consumer, 5)
             assert (await consumer.poll(1)).is_empty()
             transport.silent.add("node1:9000")
             fake.move_leader("t", 0, 2)
@@ -325,3 +326,24 @@ def test_partitions_that_fail_together_make_one_step_of_the_back_off() -> None:
             assert now() - began < 0.8, "100 ms, 200 ms and perhaps 400 ms; not the cap at once"
 
     play(story, partitions=20)
+
+
+@pytest.mark.rule("CL-36")
+def test_a_silent_leader_does_not_keep_the_others_from_being_asked() -> None:
+    async def story(fake: FakeCluster, transport: SilentTransport) -> None:
+        fake.move_leader("t", 1, 2)
+        async with member(fake, transport) as consumer:
+            for number in (0, 1):
+                produce(fake, 1, partition=number)
+            assert await first(consumer, 5)
+            assert await first(consumer, 5)
+            transport.silent.add("node1:9000")  # it leads partition 0 all the time
+            produce(fake, 30, partition=1, value=b"b")
+            seen: list[bytes | None] = []
+            while len(seen) < 30:
+                found = await first(consumer, 5)
+                assert found, "the healthy leader is asked"
+                seen += found
+            await transport.speak("node1:9000")
+
+    play(story, partitions=2)

@@ -7,9 +7,11 @@ import logging
 
 import pytest
 
+from kip932.errors import UnknownTopicOrPartitionError
 from kip932.ids import TopicIdPartition
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.stories import consumer, play, produce
+from tests.unit.client.test_producer import producer
 
 
 def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -27,6 +29,31 @@ def test_a_topic_that_is_not_there_is_told_once_within_five_seconds(caplog: pyte
     play(story)
     assert len(_told(caplog)) == 1
     assert "topic 'nope' does not exist in the cluster at node0:9000" in _told(caplog)[0]
+
+
+def test_a_producer_to_a_topic_that_is_not_there_says_so_once_while_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with producer(fake) as p:
+            waiting = [asyncio.create_task(p.send("nope", b"x")) for _ in range(20)]
+            await asyncio.sleep(5)
+            assert len(_told(caplog)) == 1
+            found = await asyncio.gather(*waiting, return_exceptions=True)
+            assert {type(each) for each in found} == {UnknownTopicOrPartitionError}
+
+    play(story)
+    (told,) = _told(caplog)
+    assert "topic 'nope' does not exist in the cluster at node0:9000" in told
+    assert "It waits for max.block.ms, 60000 ms." in told
+
+
+def test_a_producer_that_finds_its_topic_soon_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with producer(fake) as p:
+            await p.send("t", b"x")
+            await asyncio.sleep(5)
+
+    play(story)
+    assert not _told(caplog)
 
 
 def test_a_cluster_that_is_down_is_told_and_another_cause_too(caplog: pytest.LogCaptureFixture) -> None:

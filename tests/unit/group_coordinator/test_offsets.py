@@ -6,12 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from group_coordinator import service_offsets
 from group_coordinator.doors import DESCRIBE, GROUP, READ, TOPIC
-from group_coordinator.end_offsets_service import EndOffsets
+from group_coordinator.end_offsets_service import EndOffsets, LogEnd
 from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.api.v1 import list_offsets_pb2 as list_pb
-from kip932.ids import NULL_TOPIC_ID, REQUEST_PARTITIONS_MAX, TopicIdPartition, shard_index
+from kip932.ids import NULL_TOPIC_ID, REQUEST_GROUPS_MAX, REQUEST_PARTITIONS_MAX, TopicIdPartition, shard_index
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.persister import PersisterError, StateSummary
 from tests.scenarios.group_world import World
@@ -106,6 +107,16 @@ def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
         await _ready(world)
         world.persister.states["grp", TopicIdPartition(T, 0)] = summary
         assert _rows(await _ask(world, {"t": [0]})) == [("t", 0, *row)]
+
+    play(body)
+
+
+@pytest.mark.parametrize(("holes", "lag"), [(0, 24), (4, 24), (6, 24), (10, 20), (29, 1), (30, 0), (1_000, 0)])
+def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes: int, lag: int) -> None:
+    async def body(world: World) -> None:
+        await _ready(world)  # six are finished, and they may be of the hole
+        world.leaders.holes[T, 0] = holes
+        assert _rows(await _ask(world, {"t": [0]})) == [("t", 0, 100, 9, lag)]
 
     play(body)
 
@@ -219,6 +230,25 @@ def test_partitions_of_all_groups_asked_for_are_bounded_together() -> None:
     play(body)
 
 
+@pytest.mark.rule("CM-91")
+def test_an_offsets_request_for_too_many_groups_or_partitions_is_refused_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(world: World) -> None:
+        await _ready(world)
+        many = Request(groups=[Request.Group(group_id="x")] * (REQUEST_GROUPS_MAX + 1))
+        with pytest.raises(TransportError, match="1001 groups were asked for; at most 1000") as refused:
+            await world.call("DescribeShareGroupOffsets", many)
+        assert refused.value.status is TransportStatus.INVALID_ARGUMENT
+        monkeypatch.setattr(service_offsets, "DESCRIBED_PARTITIONS_MAX", 4)
+        twice = Request(groups=[Request.Group(group_id="grp")] * 2)
+        assert len(cast(Any, await world.call("DescribeShareGroupOffsets", twice)).groups) == 2
+        with pytest.raises(TransportError, match="more than 4 partitions together"):
+            await world.call("DescribeShareGroupOffsets", Request(groups=[Request.Group(group_id="grp")] * 3))
+
+    play(body)
+
+
 @pytest.mark.rule("CM-62", "GC-115")
 def test_one_leader_is_asked_for_no_more_partitions_than_one_request_holds() -> None:
     asked: list[int] = []
@@ -237,5 +267,5 @@ def test_one_leader_is_asked_for_no_more_partitions_than_one_request_holds() -> 
 
     ends = EndOffsets(cast(Any, Leader()), lambda _: "leader:1")
     wanted = [TopicIdPartition(T, index) for index in range(REQUEST_PARTITIONS_MAX + 3)]
-    assert run(ends.latest(wanted)) == dict.fromkeys(wanted, 7)
+    assert run(ends.latest(dict.fromkeys(wanted, 3))) == dict.fromkeys(wanted, LogEnd(7, 0))
     assert asked == [REQUEST_PARTITIONS_MAX, 3]

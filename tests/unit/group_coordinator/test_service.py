@@ -7,13 +7,15 @@ from typing import Any, cast
 
 import pytest
 
+from group_coordinator import service
 from group_coordinator.doors import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPIC, Endpoint
 from group_coordinator.service import NO_OPERATIONS
 from kip932 import errors
 from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.list_groups_pb2 import ListGroupsRequest, ListGroupsResponse
 from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from kip932.ids import shard_index
+from kip932.ids import REQUEST_GROUPS_MAX, shard_index
+from kip932.rpc.transport import TransportError, TransportStatus
 from tests.scenarios.group_world import World, assigned
 from tests.unit.group_coordinator.shard_driver import topic_id
 from tests.unit.virtual_time import run
@@ -176,12 +178,41 @@ def test_without_an_authorizer_all_operations_are_3400() -> None:
     play(body)
 
 
-@pytest.mark.rule("GC-125", "CM-62")
-def test_a_describe_of_too_many_groups_says_so_for_those_past_the_limit() -> None:
+@pytest.mark.rule("CM-91")
+def test_a_describe_of_too_many_groups_is_refused_whole() -> None:
     async def body(world: World) -> None:
-        groups = await _describe(world, *(f"g{number}" for number in range(1_001)))
-        assert {group.error_code for group in groups[:1_000]} == {69}
-        assert (groups[1_000].group_id, groups[1_000].error_code) == ("g1000", 42)
+        names = [f"g{number}" for number in range(REQUEST_GROUPS_MAX)]
+        assert {group.error_code for group in await _describe(world, *names)} == {69}
+        with pytest.raises(TransportError, match="at most 1000 are described by one request") as refused:
+            await _describe(world, *names, "one more")
+        assert refused.value.status is TransportStatus.INVALID_ARGUMENT
+
+    play(body)
+
+
+@pytest.mark.rule("CM-91")
+def test_a_group_named_often_is_described_once_and_a_long_id_is_refused() -> None:
+    async def body(world: World) -> None:
+        await world.heartbeat("m", 0, ["foo"])
+        assert len(await _describe(world, *["grp"] * 500)) == 1
+        with pytest.raises(TransportError, match="256 characters"):
+            await _describe(world, "g" * 256)
+
+    play(body)
+
+
+@pytest.mark.rule("CM-91")
+def test_descriptions_of_several_groups_that_are_too_large_together_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "DESCRIPTIONS_BYTES_MAX", 300)
+
+    async def body(world: World) -> None:
+        for name in ("g", "h"):
+            await world.heartbeat("m", 0, ["t" * 200], name)
+        assert len(await _describe(world, "g")) == 1
+        with pytest.raises(TransportError, match="describe fewer groups by one request"):
+            await _describe(world, "g", "h")
 
     play(body)
 

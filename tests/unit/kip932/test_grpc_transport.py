@@ -83,6 +83,9 @@ class FakeStream:
     async def details(self) -> str:
         return "Locally cancelled by application!"
 
+    async def trailing_metadata(self) -> aio.Metadata:
+        return aio.Metadata()
+
 
 class Names:
     """What the name service knows, and the channels that were opened."""

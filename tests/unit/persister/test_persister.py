@@ -42,7 +42,7 @@ def test_all_operations_reach_the_coordinator_and_come_back() -> None:
         ]
         assert sent[0].stats == stats
         summaries = await persister.summary("g", names[:2])
-        assert summaries == {names[0]: StateSummary(4, 3, 11, 4), names[1]: StateSummary(4, 0, 10, 0)}
+        assert summaries == {names[0]: StateSummary(4, 3, 11, 4, 0, 0), names[1]: StateSummary(4, 0, 10, 0, 0, 0)}
         deleted = await persister.delete("g", {names[0]: 3, names[1]: 4})
         refused = deleted[names[0]]
         assert isinstance(refused, PersisterError)

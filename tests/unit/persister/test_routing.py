@@ -108,7 +108,7 @@ def test_the_coordinator_of_the_same_process_is_called_without_messages() -> Non
         assert await persister.initialize("g", {name: StateInit(2, 5)}) == {name: None}
         assert await persister.read(key(), 8, 2) == StoredState(2, 5, ())
         await persister.write(key(), change((6, 7, 2, 1), start=5, leader=8, generation=2))
-        assert await persister.summary("g", [name]) == {name: StateSummary(2, 8, 5, 0)}
+        assert await persister.summary("g", [name]) == {name: StateSummary(2, 8, 5, 0, 0, 0)}
         with pytest.raises(PersisterError) as fenced:
             await persister.write(key(), change(leader=8, generation=1))
         assert (fenced.value.error.code, fenced.value.leader_epoch, fenced.value.outcome_unknown) == (74, 8, False)

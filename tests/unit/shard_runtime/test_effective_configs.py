@@ -44,7 +44,7 @@ def test_dynamic_broker_values_are_clamped_and_static_ones_cannot_be_overridden(
     }
     here = effective(stored)
     assert here.broker(configs.ASSIGNMENT_INTERVAL_MS) == 15_000
-    assert here.broker(configs.DLQ_PREFIX) == "mine."
+    assert here.broker(configs.DLQ_PREFIX) == "mine.", "stored before it was refused"
     assert here.broker(configs.GROUP_MAX_SIZE) == 200
     assert here.group("g", configs.GROUP_ASSIGNMENT_INTERVAL_MS) == 15_000
 
@@ -109,7 +109,19 @@ def test_the_range_message_is_kafkas() -> None:
         effective().check(
             RESOURCE_GROUP, {"share.delivery.count.limit": "11"}, frozenset({"share.delivery.count.limit"})
         )
-    assert caught.value.message == "share.delivery.count.limit must be in the range 2 to 10 inclusive."
+    kafkas, _, ours = caught.value.message.partition(" inclusive. ")
+    assert kafkas == "share.delivery.count.limit must be in the range 2 to 10"
+    assert "11" in ours
+    assert "group.share.max.delivery.count.limit" in ours
+
+
+@pytest.mark.rule("GC-145")
+def test_who_wants_a_longer_lock_hears_of_the_range_and_of_renewing() -> None:
+    name = "share.record.lock.duration.ms"
+    with pytest.raises(InvalidConfigError) as caught:
+        effective().check(RESOURCE_GROUP, {name: "120000"}, frozenset({name}))
+    for words in ("15000 to 60000", "120000", "group.share.max.record.lock.duration.ms", "RENEW"):
+        assert words in caught.value.message
 
 
 @pytest.mark.rule("GC-145", "GC-147")

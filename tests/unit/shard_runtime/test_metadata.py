@@ -85,7 +85,7 @@ def test_changes_and_snapshots_survive_their_bytes() -> None:
     assert image_of(4, entry.snapshot) == image
 
 
-@pytest.mark.rule("CM-21")
+@pytest.mark.rule("CM-21", "CM-89")
 def test_a_deleted_topic_is_remembered_with_its_partitions_until_its_streams_are_removed() -> None:
     image = MetadataImage().apply(1, CHANGES)
     held = image.partitions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import io
 import json
 import urllib.request
@@ -12,7 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from shard_runtime.host_options import HostState
 from shard_runtime.logs import configure_logs
-from shard_runtime.metrics import MetricsEndpoint, RuntimeMetrics
+from shard_runtime.metrics import RuntimeMetrics
+from shard_runtime.metrics_endpoint import MetricsEndpoint
 
 
 def test_hosts_are_counted_per_batch_and_by_state_at_scrape_time() -> None:
@@ -42,15 +45,44 @@ def test_hosts_are_counted_per_batch_and_by_state_at_scrape_time() -> None:
     assert value("num_partitions", state="active") == 0
 
 
-def test_the_endpoint_serves_the_registry() -> None:
+def test_services_share_a_family() -> None:
+    registry = CollectorRegistry()
+    metrics = RuntimeMetrics(registry)
+    metrics.watch_hosts("group_coordinator", lambda: [HostState.FAILED], lambda: 3)
+    metrics.watch_hosts("partition_leader", lambda: [])
+    text = generate_latest(registry).decode()
+    assert text.count("# TYPE num_partitions") == 1
+    assert 'num_partitions{service="group_coordinator",state="failed"} 1.0' in text
+    assert 'num_partitions{service="partition_leader",state="failed"} 0.0' in text
+    assert text.count("\nevent_queue_size{") == 1
+
+
+@pytest.mark.asyncio
+async def test_the_endpoint_serves_the_registry_as_it_is_asked_for() -> None:
     registry = CollectorRegistry()
     RuntimeMetrics(registry).meter("x").flushed(1, 1)
-    endpoint = MetricsEndpoint(registry, "127.0.0.1", 0)
+    endpoint = MetricsEndpoint(registry)
+    port = await endpoint.open("127.0.0.1", 0)
+
+    def read(path: str, **headers: str) -> tuple[str, bytes]:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.headers["Content-Type"], answer.read()
+
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=5) as answer:
-            assert answer.read() == generate_latest(registry)
+        content_type, body = await asyncio.to_thread(read, "/metrics")
+        assert body == generate_latest(registry)
+        assert content_type.startswith("text/plain")
+        _, packed = await asyncio.to_thread(read, "/metrics", **{"Accept-Encoding": "gzip"})
+        assert gzip.decompress(packed) == body
+        content_type, text = await asyncio.to_thread(read, "/metrics", Accept="application/openmetrics-text")
+        assert content_type.startswith("application/openmetrics-text")
+        assert text.endswith(b"# EOF\n")
+        _, some = await asyncio.to_thread(read, "/metrics?name[]=stream_trims_total")
+        samples = [line for line in some.splitlines() if not line.startswith(b"#")]
+        assert {line.split(b"{")[0] for line in samples} == {b"stream_trims_total"}
     finally:
-        endpoint.close()
+        await endpoint.close()
 
 
 def test_a_log_line_is_json_when_nobody_watches_and_carries_its_context() -> None:
@@ -80,7 +112,7 @@ def test_a_terminal_may_have_plain_lines() -> None:
     assert not out.getvalue().startswith("{")
 
 
-@pytest.mark.rule("CM-61")
+@pytest.mark.rule("CM-61a")
 def test_a_logged_exception_shows_no_values_of_variables() -> None:
     out = io.StringIO()
     configure_logs("info", "json", out)

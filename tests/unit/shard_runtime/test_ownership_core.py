@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shard_runtime.ownership_core import LeaseTerms, OwnerIdentity, OwnershipCore, Phase, Plan
+from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity
+from shard_runtime.ownership_core import OwnershipCore, Plan
 from shard_runtime.placement import target
 from shard_runtime.record_log import (
     STREAM_START,
@@ -21,6 +22,7 @@ from shard_runtime.record_log import (
     ShardKind,
     WaitHistory,
 )
+from shard_runtime.tenures import Phase
 
 SHARDS = frozenset(ShardId(ShardKind.GROUP, str(n)) for n in range(50))
 ONE = ShardId(ShardKind.GROUP, "7")
@@ -48,7 +50,7 @@ class Claims:
         claimed = Claimed(epoch, lossy, STREAM_START, None, self.history, now_ms)
         assert self.core.claim_answered(ONE, claimed, now_ms)
         self.core.loading(ONE)
-        assert self.core.loaded(ONE, epoch)
+        assert self.core.loaded(ONE, epoch, now_ms)
 
     def renew(
         self, now_ms: int, ok: bool = True, history: str = "h", sent_ms: int | None = None, tail: str = ""
@@ -202,7 +204,7 @@ def test_after_a_lossy_claim_the_tail_counts_as_whole_only_once_the_owner_has_lo
     (renewal,) = claims.core.renewals(lambda _: "")
     assert renewal.tail_ok == ""
     claims.core.loading(ONE)
-    claims.core.loaded(ONE, 10)
+    claims.core.loaded(ONE, 10, 0)
     (renewal,) = claims.core.renewals(lambda _: "")
     assert renewal.tail_ok == "h"
 
@@ -292,7 +294,7 @@ def test_a_load_that_ends_after_the_shard_was_lost_counts_for_nothing() -> None:
     claims.core.claim_answered(ONE, Claimed(10, False, STREAM_START, None, "h", 0), 0)
     claims.core.loading(ONE)
     claims.core.dropped(ONE, 5, continued=False)
-    assert not claims.core.loaded(ONE, 10)
+    assert not claims.core.loaded(ONE, 10, 5)
 
 
 def test_an_answer_that_comes_after_the_core_moved_on_is_ignored() -> None:
@@ -301,3 +303,35 @@ def test_an_answer_that_comes_after_the_core_moved_on_is_ignored() -> None:
     claims.core.claim_unknown(ONE, 1)
     assert not claims.core.claim_answered(ONE, Claimed(10, False, STREAM_START, None, "h", 0), 2)
     assert claims.request(200) == replace(request, waited=False)
+
+
+@pytest.mark.rule("CM-86")
+def test_replays_that_fail_follow_each_other_ever_later_however_long_each_takes() -> None:
+    claims = Claims()
+    now_ms, pauses = 0, []
+    for attempt in range(14):
+        claims.request(now_ms)
+        claims.core.claim_answered(ONE, Claimed(10 + attempt, False, STREAM_START, None, "h", now_ms), now_ms)
+        claims.core.loading(ONE)
+        now_ms += 60_000  # as a long stream whose last entry cannot be read
+        claims.core.load_failed(ONE, ill=True)
+        claims.core.dropped(ONE, now_ms, continued=False)
+        tenure = claims.core.tenure(ONE)
+        assert tenure is not None
+        pauses.append(tenure.next_try_ms - now_ms)
+        now_ms = tenure.next_try_ms
+    assert pauses == [0, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000, 30_000, 30_000]
+
+
+@pytest.mark.rule("CM-86")
+def test_an_ill_shard_is_news_once_and_well_again_once_it_serves() -> None:
+    claims = Claims()
+    claims.request(0)
+    claims.core.claim_answered(ONE, Claimed(10, False, STREAM_START, None, "h", 0), 0)
+    claims.core.loading(ONE)
+    assert [claims.core.load_failed(ONE), claims.core.ill()] == [False, []], "the store was away"
+    assert [claims.core.load_failed(ONE, ill=True) for _ in range(2)] == [True, False]
+    assert claims.core.ill() == [ONE]
+    assert not claims.core.settled([ONE], but_for_ill=True), "a node that serves nothing is not ready"
+    assert claims.core.loaded(ONE, 10, 0)
+    assert (claims.core.ill(), claims.core.settled([ONE], but_for_ill=True)) == ([], True)

@@ -12,7 +12,7 @@ from kip932.api.v1 import partition_leader_service_pb2 as service_pb
 from kip932.errors import InvalidRequestError
 from kip932.ids import ACKNOWLEDGED_RANGES_MAX, PRODUCED_BATCHES_MAX, REQUEST_PARTITIONS_MAX
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
-from shard_runtime.rpc.binding import bind
+from shard_runtime.rpc.binding import REQUEST_BYTES_MAX, bind
 from shard_runtime.rpc.bounds import check_batches, check_partitions, check_ranges
 from shard_runtime.rpc.status import RpcFailureError
 from shard_runtime.transport import InMemoryNetwork
@@ -67,7 +67,7 @@ class Small:
 @pytest.mark.rule("CM-62")
 def test_a_service_bounds_the_bytes_of_a_request_before_it_is_parsed() -> None:
     bound = {one.method.name: one for one in bind(SERVICE, Small())}
-    assert (bound["ListOffsets"].request_bytes_max, bound["Fetch"].request_bytes_max) == (40, None)
+    assert (bound["ListOffsets"].request_bytes_max, bound["Fetch"].request_bytes_max) == (40, REQUEST_BYTES_MAX)
     with pytest.raises(RpcFailureError, match="the request of ListOffsets has 41 bytes; at most 40"):
         bound["ListOffsets"].parse(b"\xff" * 41)
 

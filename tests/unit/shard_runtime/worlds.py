@@ -150,6 +150,7 @@ class ObedientLog:
     notes: dict[str, bytes] = field(default_factory=dict)
     now_ms: int = 0
     notes_failures: list[Exception] = field(default_factory=list)
+    skips: frozenset[StreamId] = frozenset()
     notes_read: int = 0
 
     def __post_init__(self) -> None:
@@ -184,6 +185,10 @@ class ObedientLog:
         await asyncio.sleep(0)
         found = [entry for entry in self.entries if entry.id > after and (through is None or entry.id <= through)]
         return found[:count]
+
+    async def skipped(self, shard: ShardId) -> frozenset[StreamId]:
+        await asyncio.sleep(0)
+        return self.skips
 
     async def readers(self, shard: ShardId) -> ReaderNotes:
         self.notes_read += 1

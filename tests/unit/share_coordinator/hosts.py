@@ -85,7 +85,7 @@ class Meter:
     """Counts what it is told."""
 
     def __init__(self) -> None:
-        self.written = self.raises = self.fences = 0
+        self.written = self.raises = self.fences = self.refused = 0
 
     def wrote(self, keys: int, elapsed_ms: int) -> None:
         self.written += keys
@@ -95,6 +95,9 @@ class Meter:
 
     def fenced(self, keys: int) -> None:
         self.fences += keys
+
+    def implausible(self, keys: int) -> None:
+        self.refused += keys
 
 
 class LoopClock:

@@ -188,7 +188,7 @@ def test_in_a_batch_one_refused_key_does_not_fail_the_others() -> None:
     assert replies[0] is None
     assert isinstance(replies[1], errors.InvalidRequestError)
     assert replies[2] is None
-    assert replies[3] == StateSummary(1, 0, 0, 0)
+    assert replies[3] == StateSummary(1, 0, 0, 0, 0, 0)
     assert [record.key for record in driver.log[-2:]] == [KEY, other]
     view = driver.run(read(3))
     assert isinstance(view, StateView)

@@ -16,6 +16,7 @@ from shard_runtime.persister.routing import shard_of
 from shard_runtime.transport import InMemoryNetwork
 from share_coordinator.core.commands import Batch, InitializeState, ReadState, StateView, WriteState
 from share_coordinator.dispatch import Endpoint
+from share_coordinator.service import KEYS_SLICE
 from tests.unit.share_coordinator.hosts import SHARDS, World
 from tests.unit.share_coordinator.worlds import OTHER_TOPIC, TOPIC
 from tests.unit.virtual_time import run
@@ -301,3 +302,47 @@ def test_a_request_that_names_more_partitions_than_one_may_is_an_invalid_argumen
             assert refused.value.status is TransportStatus.INVALID_ARGUMENT
 
     run(main())
+
+
+@pytest.mark.rule("CM-94")
+def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_shard_hangs() -> None:
+    """Its caller gives up, and writes a share-partition of its last part anew: the old write must not come after."""
+
+    async def body() -> None:
+        world = World(write_timeout_ms=5_000)
+        client = Client(world)
+        names = [(TOPIC, partition) for partition in range(3 * KEYS_SLICE)]
+        world.directory.metadata.topics[TOPIC] = len(names)
+        await client.call("InitializeShareGroupState", *names)
+        last = names[-1]
+        shard = shard_of(SharePartitionKey("g", *last), SHARDS)
+        for index, host in enumerate(world.directory.hosts):
+            host.held = index != shard
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        large = asyncio.ensure_future(client.call("WriteShareGroupState", *names, start_offset=5))
+        await asyncio.sleep(1)
+        later = await client.call("WriteShareGroupState", last, start_offset=9)
+        assert _codes(later) == {last: 0}
+        found = _codes(await large)
+        assert (len(found), found[last], loop.time() - began_s) == (len(names), 0, 5.0), "one time-out for all parts"
+        read = await client.call("ReadShareGroupState", last)
+        assert read.results[0].partitions[0].start_offset == 9
+
+    run(body())
+
+
+@pytest.mark.rule("CM-111")
+def test_a_reset_to_the_beginning_by_an_older_node_is_one() -> None:
+    """Its protocol has no presence: 0 is left out. Taken for -1, the group began at the end of the log."""
+
+    async def body() -> None:
+        client = Client(World())
+        name = (TOPIC, 0)
+        request: Any = _METHODS["InitializeShareGroupState"].request_type(group_id="g")
+        request.topics.add(topic_id=TOPIC).partitions.add(partition=0, state_epoch=1)
+        assert _codes(await client.send("InitializeShareGroupState", request)) == {name: 0}
+        read = await client.call("ReadShareGroupState", name)
+        assert read.results[0].partitions[0].start_offset == 0
+
+    run(body())

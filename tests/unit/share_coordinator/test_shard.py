@@ -7,6 +7,7 @@ import pytest
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, StateBatch, WriteStats
 from shard_runtime.shard import Anchor
+from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.commands import DeleteState, DeleteTopics, ReadSummary, Removed, StateSummary, StateView
 from share_coordinator.core.records import ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.shard import KEYS_PER_SLICE
@@ -66,12 +67,32 @@ def test_reading_raises_the_leader_epoch_and_generation_durably() -> None:
 @pytest.mark.rule("SC-50")
 def test_summary_reads_do_not_touch_anything() -> None:
     driver = Driver()
-    assert driver.run(ReadSummary(KEY)) == StateSummary(0, 0, -1, -1)
+    assert driver.run(ReadSummary(KEY)) == StateSummary()
     driver.run(initialize(0, 0))
     driver.run(write(start=0, dcc=4))
     before = list(driver.log)
-    assert driver.run(ReadSummary(KEY)) == StateSummary(0, 0, 0, 4)
+    assert driver.run(ReadSummary(KEY)) == StateSummary(0, 0, 0, 4, 0, 0)
     assert driver.log == before
+
+
+@pytest.mark.rule("PL-811")
+@pytest.mark.parametrize("limit", [0, 1, 3, 500])
+def test_archived_records_add_up_over_snapshots_replays_and_new_leaders(limit: int) -> None:
+    driver = Driver(limit)
+    driver.run(initialize(5, 0))
+    for number in range(1, 8):
+        driver.run(write((number, number, 4, 1), start=0)._replace(stats=WriteStats(1, n_limit=2, n_reject=number)))
+        summary = driver.run(ReadSummary(KEY))
+        assert isinstance(summary, StateSummary)
+        assert summary[4:] == (2 * number, number * (number + 1) // 2)
+    driver.run(read(3, 1))
+    assert driver.replayed().state(KEY) == driver.state()
+    assert (driver.state().archived_by_limit, driver.state().archived_by_reject) == (14, 28)
+    for record in driver.log:
+        kind, data = ShareStateCodec().encode(record, 7)
+        assert ShareStateCodec().decode(kind, data) == record
+    driver.run(initialize(6, 0))
+    assert driver.run(ReadSummary(KEY)) == StateSummary(6, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.rule("SC-33", "SC-35")

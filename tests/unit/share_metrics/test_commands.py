@@ -124,7 +124,7 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     result = CliRunner().invoke(metrics, [*REPLAY, "--store", "redis://h:1"])
     assert result.exit_code == 1
-    assert result.output == "Error: 'metrics' needs the package 'pyarrow': pip install 'sharegroups[metrics]'\n"
+    assert result.output == "Error: 'metrics' needs the package 'pyarrow': in a clone, pip install '.[metrics]'\n"
 
 
 @pytest.mark.rule("PM-3", "PM-35")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from share_node.up import Ready, UpOptions
 def test_stopping_says_where_the_data_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: tuple[str, ...], reason: str, said: str
 ) -> None:
-    async def up(options: UpOptions, on_ready: Callable[[Ready], None]) -> str:
+    async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
         on_ready(Ready("h:1", str(options.data), "unix:///s", 0, {}, 5))
         return reason
 

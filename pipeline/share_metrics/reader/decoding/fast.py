@@ -38,7 +38,7 @@ def is_there() -> bool:
 def decode_fast(entries: Sequence[RawEntry], *, light: bool = False) -> Any:
     """A `pyarrow.RecordBatch` with one row for each entry of a share-state log, in order: as `decode_page` makes it."""
     parts = []
-    for plain, run in groupby(entries, lambda entry: entry.letter in TYPES):
+    for plain, run in groupby(entries, lambda entry: entry.letter in TYPES and not entry.damage):
         part = list(run)
         made = _plain(part, light) if plain else None
         rows = [decode(Kind.SHARE_STATE, entry, light=light) for entry in part] if made is None else []

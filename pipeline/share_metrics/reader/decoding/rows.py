@@ -20,12 +20,14 @@ from .values import time_us
 
 
 class RawEntry(NamedTuple):
-    """An entry as it lies in the store: its stream, its id, and its fields `t` and `r` (CM-16)."""
+    """An entry as it lies in the store: its stream, its id, its fields `t` and `r` (CM-16), and what is wrong with them
+    by its checksum; "" when nothing is (CM-101)."""
 
     stream: str
     id: EntryId
     letter: str
     record: bytes
+    damage: str = ""
 
 
 #: The largest number that a column of an id can hold; the store's own ids go on to twice that.
@@ -54,6 +56,8 @@ def decode(kind: Kind, entry: RawEntry, *, light: bool = False) -> dict[str, Any
         row["topic_id"], row["partition"] = topic_partition(entry.stream)
     if max(entry.id) > _LONG_MAX:
         return row | {"record_type": MALFORMED, "error": f"no owner gives the id {entry.id}", "raw": entry.record}
+    if entry.damage:
+        return row | {"record_type": MALFORMED, "error": f"damaged: {entry.damage}", "raw": entry.record}
     try:
         found = _OF_ANY_LOG[entry.letter](entry.record) if entry.letter in _OF_ANY_LOG else None
         found = found or (_light if light else _DECODERS[kind])(entry.letter, entry.record)

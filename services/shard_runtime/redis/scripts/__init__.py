@@ -27,14 +27,14 @@ def _load(name: str) -> Script:
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-CLAIM: Final = _load("claim_v1")
+CLAIM: Final = _load("claim_v2")
 RENEW: Final = _load("renew_v1")
 RELEASE: Final = _load("release_v1")
 REPLAY_FROM: Final = _load("replay_from_v1")
 STREAM_TIP: Final = _load("stream_tip_v1")
-LOG_INDEX: Final = _load("log_index_v1")
+LOG_INDEX: Final = _load("log_index_v2")
 NODE_REGISTER: Final = _load("node_register_v1")
 NODE_RENEW: Final = _load("node_renew_v2")
-METADATA_APPEND: Final = _load("metadata_append_v2")
+METADATA_APPEND: Final = _load("metadata_append_v3")
 
 ALL: Final = (CLAIM, RENEW, RELEASE, REPLAY_FROM, STREAM_TIP, LOG_INDEX, NODE_REGISTER, NODE_RENEW, METADATA_APPEND)

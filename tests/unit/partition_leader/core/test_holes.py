@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kip932 import errors
 from kip932.state_batches import StateBatch
 from partition_leader.core import effects as fx
 from partition_leader.core import events as ev
@@ -72,3 +73,15 @@ def test_giving_back_an_acquisition_leaves_a_later_one_of_the_same_member_alone(
     op = bench.release("M", ((0, 9, 1),))
     assert bench.replies[op] == fx.Reply(op, None, False)
     assert bench.records() == [(0, 9, 1, 2)]
+
+
+@pytest.mark.rule("PL-523")
+@pytest.mark.parametrize(("moved", "written"), [(True, [1_000]), (False, [])])
+def test_a_start_offset_behind_a_hole_is_written_when_the_last_session_leaves_at_once(
+    moved: bool, written: list[int]
+) -> None:
+    bench = Bench(start=100)
+    if moved:
+        bench.do(ev.HoleFound(100, 1_000))
+    bench.do(ev.Retire(errors.UnknownServerError("the last session of the group ended")))
+    assert [write.start_offset for write in bench.writes] == written

@@ -8,6 +8,7 @@ import pytest
 
 from kip932 import errors
 from kip932.ids import TopicIdPartition
+from partition_leader.core import session
 from partition_leader.core.session import Outcome, SessionCache, SessionKey, SessionRequest, next_epoch
 
 P0, P1, P2 = (TopicIdPartition(bytes(16), partition) for partition in range(3))
@@ -165,3 +166,13 @@ def test_switching_the_protocol_off_closes_every_session() -> None:
     cache.fetch(request(0, P1, key=SessionKey("H", "N")), 12, 0)
     assert [closed.group_is_empty for closed in cache.close_all()] == [True, True]
     assert len(cache) == 0
+
+
+@pytest.mark.rule("CM-91")
+def test_a_session_takes_no_more_partitions_than_one_leader_is_fetched_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "SESSION_PARTITIONS_MAX", 2)
+    cache = opened(P0, P1)
+    assert len(cache.fetch(request(1, P0, P1), 0, 0).fetch) == 2, "named again, not new"
+    with pytest.raises(errors.InvalidRequestError, match="would have 3 partitions; at most 2"):
+        cache.fetch(request(2, P2), 0, 0)
+    assert set(cache.fetch(request(2, P2, forgotten=(P0,)), 0, 0).fetch) == {P1, P2}, "the epoch was not consumed"

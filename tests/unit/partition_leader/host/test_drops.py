@@ -129,6 +129,19 @@ def test_a_retiring_object_that_cannot_write_gives_way_after_the_operation_time_
     run(scenario)
 
 
+@pytest.mark.rule("PL-631")
+def test_retiring_takes_as_long_as_the_setting_says_and_no_longer() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        world.persister.fail("write", RequestTimedOutError("lost"), delay_s=14.0)
+        member.acknowledge({0: [AckBatch(0, 1, (1,))]}, epoch=-1)
+        pending = world.member("n").fetch(0, max_wait_ms=60_000)
+        assert await pending.ranges() == [(0, 3, 1)]
+        assert 2.0 <= pending.at_s <= 2.6
+
+    run(scenario, operation_timeout_ms=2_000)
+
+
 @pytest.mark.rule("PL-523")
 def test_the_last_session_retires_its_group_and_no_other() -> None:
     async def scenario(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from random import Random
 from typing import Any
 
@@ -17,10 +18,11 @@ from kip932.errors import (
     RequestTimedOutError,
 )
 from partition_leader.core.events import AckBatch
-from partition_leader.share_requests import ShareAnswer
+from partition_leader.share_values import ShareAnswer
 from tests.unit.virtual_time import run as run_virtual
 
 from .persister import Fault
+from .slices import narrow
 from .worlds import Member, Pending, World, part, settle
 
 STEPS = 60
@@ -253,9 +255,10 @@ class Schedule:
 
 @pytest.mark.rule("PL-1201", "PL-1204", "PL-1207", "PL-1208", "PL-1209", "PL-212", "PL-214", "INV-3", "INV-19")
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 2**32 - 1))
-def test_any_schedule_answers_every_request_once_and_loses_no_record(seed: int) -> None:
+@given(seed=st.integers(0, 2**32 - 1), in_turns=st.booleans())
+def test_any_schedule_answers_every_request_once_and_loses_no_record(seed: int, in_turns: bool) -> None:
     async def main() -> None:
         await Schedule(seed).play()
 
-    run_virtual(main())
+    with narrow() if in_turns else nullcontext():
+        run_virtual(main())

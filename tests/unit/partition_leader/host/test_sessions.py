@@ -177,3 +177,31 @@ def test_acknowledgements_make_no_share_partition_and_name_who_leads() -> None:
         assert world.host(1) is None
 
     run(scenario)
+
+
+@pytest.mark.rule("GC-8")
+def test_with_share_groups_switched_off_every_fetch_and_acknowledgement_is_refused_before_anything_else() -> None:
+    on = True
+
+    async def scenario(world: World) -> None:
+        nonlocal on
+        await world.produce(4)
+        member = world.member("m")
+        assert await member.fetch(0, max_wait_ms=100).ranges() == [(0, 3, 1)]
+        on = False
+        for pending in (member.accept(0, 1), member.fetch(0), world.member("").fetch(0)):
+            assert code((await pending.answer()).error) == "UNSUPPORTED_VERSION"
+        on = True
+
+    run(scenario, enabled=lambda: on)
+
+
+def test_an_answer_holds_no_more_than_the_setting_says() -> None:
+    async def scenario(world: World) -> None:
+        for _ in range(40):
+            await world.produce(1)
+        one = world.member("one")
+        few = await one.fetch(0, max_wait_ms=100, max_bytes=1 << 30).ranges()
+        assert 1 <= sum(last - first + 1 for first, last, _ in few) < 40
+
+    run(scenario, fetch_max_bytes=100)

@@ -13,7 +13,7 @@ from kip932.errors import InvalidRequestError
 from kip932.ids import REQUEST_PARTITIONS_MAX
 from partition_leader import service as service_module
 from partition_leader.service import _ShareStream
-from partition_leader.share_requests import FETCH_MAX_BYTES
+from partition_leader.share_values import FETCH_MAX_BYTES
 from tests.unit.partition_leader.log.harness import batch
 
 from .test_stream import Stream, play
@@ -132,18 +132,17 @@ def test_an_answer_is_no_larger_than_its_room_though_every_partition_gives_a_bat
 
 
 @pytest.mark.rule("CM-62", "PL-201")
-def test_without_a_stream_too_an_answer_is_bounded_by_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_stream_too_an_answer_is_bounded_by_the_service() -> None:
     async def scenario(world: World) -> None:
         member = world.member()
         await member.fetch(0, 1, 2, 3, max_wait_ms=10).answer()
         for number in range(4):
             await produce(world, 1, number)
-        monkeypatch.setattr("partition_leader.share_requests.FETCH_MAX_BYTES", 2 * BATCH + 100)
         answer = await member.fetch().answer()
         assert len([one for one in answer.partitions if one.size_bytes]) == 2
 
     assert FETCH_MAX_BYTES > 50 << 20
-    run(scenario)
+    run(scenario, fetch_max_bytes=2 * BATCH + 100)
 
 
 @pytest.mark.rule("CM-62")

@@ -21,7 +21,7 @@ from partition_leader.led_partitions import TailCaches, shard_of
 from partition_leader.log_directory import Leader
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.role import PartitionLeader, Surroundings
-from partition_leader.share_requests import ShareAnswer, ShareRequest
+from partition_leader.share_values import ShareAnswer, ShareRequest
 from partition_leader.topic_log import TopicLog
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.lease import Lease
@@ -64,6 +64,10 @@ class Facts:
 
     def __init__(self) -> None:
         self.topics: dict[bytes, int] = {TOPIC: 4}
+        self.names: dict[bytes, str] = {TOPIC: "t"}
+
+    def name(self, topic_id: bytes) -> str:
+        return self.names.get(topic_id, "")
 
     def partitions(self, topic_id: bytes) -> int | None:
         return self.topics.get(topic_id)
@@ -184,6 +188,10 @@ class Pending:
         return one.acknowledge_error
 
 
+#: Settings of the role; all others are those of topic logs.
+_OF_THE_ROLE = ("operation_timeout_ms", "fetch_max_bytes", "enabled")
+
+
 class World:
     """One leader process."""
 
@@ -204,6 +212,7 @@ class World:
         self.epochs: dict[int, int] = {}
         self.registry = CollectorRegistry()
         caches = settings.pop("caches", TailCaches())
+        given = {name: settings.pop(name) for name in _OF_THE_ROLE if name in settings}
         self.leader = PartitionLeader(
             Surroundings(
                 record_log=self.record_log,
@@ -218,6 +227,7 @@ class World:
                 metrics=PartitionLeaderMetrics(self.registry),
                 topic_log=TopicLogSettings(**settings),
                 caches=caches,
+                **given,
             )
         )
 

@@ -11,6 +11,7 @@ from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from partition_leader.log_core.batch import NewBatch
 from partition_leader.log_core.recovery import TailMemory
 from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log_meter import NoTopicLogMeter, TopicLogMeter
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.lease import Lease
 from shard_runtime.memory import MemoryStore, memory_log
@@ -102,6 +103,7 @@ class Node:
         settings: TopicLogSettings | None = None,
         memory: TailMemory | None = None,
         suspect: bool = False,
+        meter: TopicLogMeter | None = None,
     ) -> TopicLog:
         """Claim, load, and confirm that the tail is whole (CM-12)."""
         claimed = await self.claim()
@@ -113,9 +115,21 @@ class Node:
             clock=self.clock,
             give_up=lambda why, _: self.given_up.append(why),
         )
-        log = await TopicLog.load(self.log, self.lease, claimed, self.clock, settings, memory=memory, suspect=suspect)
+        log = await TopicLog.load(
+            self.log, self.lease, claimed, self.clock, settings, memory=memory, suspect=suspect, meter=meter
+        )
         await self.log.renew([Renewal(SHARD, self.number, claimed.epoch, LEASE_MS, tail_ok=claimed.history)])
         return log
+
+
+class Counted(NoTopicLogMeter):
+    """Keeps what was refused."""
+
+    def __init__(self) -> None:
+        self.records: list[int] = []
+
+    def refused(self, records: int) -> None:
+        self.records.append(records)
 
 
 class Cluster:

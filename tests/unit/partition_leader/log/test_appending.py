@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from kip932.errors import (
     InvalidProducerEpochError,
@@ -20,7 +21,7 @@ from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.memory import FaultPoint, Stage
 from shard_runtime.record_log import StreamId
 
-from .harness import LEASE_MS, SHARD, Cluster, batch, until
+from .harness import LEASE_MS, SHARD, Cluster, Counted, batch, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -175,6 +176,29 @@ async def test_a_definite_refusal_is_undone_and_its_offsets_are_given_again() ->
         assert (await log.append([one], 1000)).base_offsets == (1,)
         assert (await log.append([two], 1000)).base_offsets == (3,)
         assert log.high_watermark == 4
+
+
+async def test_refused_writes_are_logged_once_and_counted_by_record() -> None:
+    async with Cluster() as cluster:
+        counted = Counted()
+        with capture_logs() as lines:
+            log = await cluster.node().lead(TopicLogSettings(queue_max_bytes=100), meter=counted)
+            cluster.store.master.refuse = "OOM"
+            refused = [log.submit([batch(2)], 1000), log.submit([batch(3), batch(4)], 1000)]
+            assert {type((await future).error) for future in refused} == {KafkaStorageError}
+            for _ in range(50):
+                with pytest.raises(KafkaStorageError, match="OOM"):
+                    await log.append([batch(1)], 1000)
+            cluster.store.master.refuse = None
+            with pytest.raises(KafkaStorageError, match="pass the limit of 100"):
+                log.submit([batch(5, text="x" * 200)], 1000)
+        assert counted.records == [2 + 3 + 4, *[1] * 50, 5]
+        told = [line for line in lines if line["event"] == "topic writes refused"]
+        assert len(told) == 1
+        assert told[0]["records"] == 9
+        assert told[0]["log_level"] == "warning"
+        assert "OOM" in told[0]["why"]
+        assert told[0]["shard"] == SHARD.name
 
 
 @pytest.mark.rule("CM-15")

@@ -131,7 +131,7 @@ async def test_wrong_acks_and_missing_rights_are_refused() -> None:
         log = await cluster.node().lead()
         directory = Directory(log)
         service = ProduceService(directory)
-        assert only(await service.produce(request(wire_batch(), acks=0))).error_code == 42
+        assert only(await service.produce(request(wire_batch(), acks=0))).error_code == 21
         assert only(await service.produce(request(wire_batch(), acks=1))).error_code == 0
         directory.forbidden.add("WRITE")
         assert only(await service.produce(request(wire_batch()))).error_code == TopicAuthorizationFailedError.code

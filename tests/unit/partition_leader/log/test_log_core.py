@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kip932.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
 from partition_leader.log_core.batch import LogBatch, NewBatch
-from partition_leader.log_core.batch_run import BatchRun
+from partition_leader.log_core.batch_run import BATCH_BYTES, BatchRun
 from partition_leader.log_core.epochs import EpochStarts, rebuild
 from partition_leader.log_core.pages import PageIndex
 from partition_leader.log_core.producers import KEPT_BATCHES, ProducerTable
@@ -47,7 +49,7 @@ def test_a_bare_claim_does_not_shorten_the_log() -> None:
 @pytest.mark.rule("PL-006", "CM-46")
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 50), st.integers(0, 3)), min_size=1, max_size=30),
-    limit=st.integers(0, 400),
+    limit=st.integers(0, 8_000),
     max_bytes=st.integers(0, 300),
     max_offsets=st.integers(0, 10),
     trim=st.integers(0, 40),
@@ -64,7 +66,8 @@ def test_a_run_reads_like_a_plain_list(
     run.trim(trim)
     held = list(run.batches)
     assert held == everything[len(everything) - len(held) :]
-    assert run.size == sum(one.size for one in held) <= limit
+    assert run.size == sum(one.size for one in held)
+    assert run.memory == run.size + len(held) * BATCH_BYTES <= limit
     assert run.end == end
     for offset in range(run.start, end + 1):
         expected = [one for one in everything if one.last_offset >= offset]
@@ -82,6 +85,24 @@ def test_a_run_reads_like_a_plain_list(
         )
         if len(got) < len(expected):
             assert covered or total + expected[len(got)].size > max_bytes, "a batch that fits was left out"
+
+
+@pytest.mark.rule("CM-46")
+@pytest.mark.parametrize("size", [2, 1_000])
+def test_a_cache_takes_no_more_memory_than_its_limit_whatever_its_batches_hold(size: int) -> None:
+    limit, now_ms = 500_000, 1_700_000_000_000
+    run = BatchRun(0, limit)
+    tracemalloc.start()
+    try:
+        for number in range(5_000):
+            times = (now_ms + number, now_ms + number)
+            data = bytes(bytearray(size))
+            run.append([LogBatch(number, number, size, data, *times, 10**15 + number, 1, number)], number + 1)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert limit / 2 < run.memory <= limit
+    assert taken <= limit * 1.3, "the lists keep places for what went, until they are compacted"
 
 
 @pytest.mark.rule("CM-43")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kip932.errors import OutOfOrderSequenceNumberError
-from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log import BeyondLogError, TopicLog
 from partition_leader.topic_log_load import LoadReport
+from partition_leader.topic_log_meter import NoTopicLogMeter
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.lease import Lease
 from shard_runtime.memory import FaultPoint, Stage
@@ -116,12 +117,9 @@ async def test_a_takeover_reads_the_index_only_behind_the_snapshot() -> None:
             await old.append([batch(1, producer=7, sequence=i)], 1000)
         reports: list[LoadReport] = []
 
-        class Meter:
-            def appended(self, batches: int, records: int, size: int) -> None:
-                """Nothing."""
-
-            def end_raised(self, offsets: int) -> None:
-                """Nothing."""
+        class Meter(NoTopicLogMeter):
+            def end_not_raised(self) -> None:
+                raise AssertionError("nothing was refused")
 
             def loaded(self, report: LoadReport) -> None:
                 reports.append(report)
@@ -179,6 +177,24 @@ async def test_a_lost_tail_with_another_owner_jumps_and_leaves_a_hole_that_is_pa
         await log.close()
         log = await one.lead(TopicLogSettings(jump_offsets=1_000))  # nothing lost this time
         assert log.high_watermark == 1_004
+
+
+async def test_a_hole_is_known_to_whoever_leads_later_and_however_much_follows_it() -> None:
+    async with Cluster() as cluster:
+        settings = TopicLogSettings(jump_offsets=100)
+        log = await cluster.node().lead(settings, suspect=True)
+        assert (log.holes_from(0), log.holes_from(40), log.holes_from(100)) == (100, 60, 0)
+        for _ in range(30):  # more entries than one look at the end of an epoch shows
+            await log.append([batch(10)], 1000)
+        assert log.holes_from(0) == 100
+        await log.close()
+        log = await cluster.node().lead(settings, suspect=True)
+        assert (log.high_watermark, log.holes_from(0), log.holes_from(100)) == (500, 200, 100)
+        await log.raise_log_end(550)
+        assert log.holes_from(100) == 150
+        await log.close()
+        log = await cluster.node().lead(settings)
+        assert (log.holes_from(0), log.holes_from(390), log.holes_from(550)) == (250, 150, 0)
 
 
 @pytest.mark.rule("CM-47")
@@ -268,6 +284,29 @@ async def test_the_end_is_raised_for_a_share_partition_and_stays_raised() -> Non
         assert (await log.read(10, 100)).data_offset == 50
         assert (await log.append([batch(1)], 1000)).base_offsets == (50,)
         assert (await log.read(2, 100)).batches[0].base_offset == 50
+
+
+@pytest.mark.rule("CM-83")
+async def test_state_further_beyond_the_log_than_a_lost_tail_is_not_believed() -> None:
+    async with Cluster() as cluster:
+        one, two = cluster.node(), cluster.node()
+        not_raised: list[int] = []
+
+        class Meter(NoTopicLogMeter):
+            def end_not_raised(self) -> None:
+                not_raised.append(1)
+
+        log = await one.lead(TopicLogSettings(jump_offsets=100), meter=Meter())
+        await log.append([batch(2)], 1000)
+        for false in (103, 2**62, 2**63 - 1):
+            with pytest.raises(BeyondLogError, match=f"ends at 2, but state is stored up to {false}"):
+                await log.raise_log_end(false)
+        assert len(not_raised) == 3
+        assert (await log.append([batch(1)], 1000)).base_offsets == (2,)
+        await log.close()
+        log = await two.lead(TopicLogSettings(jump_offsets=100))
+        assert log.high_watermark == 3
+        assert await log.raise_log_end(103) == 103
 
 
 @pytest.mark.rule("CM-40")

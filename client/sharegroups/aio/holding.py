@@ -1,0 +1,129 @@
+"""Watches how long the application holds the records of a poll: warns while their locks run, and paces the fetches.
+
+Rules CL-81 to CL-85. Times are ms of the loop's clock. A lock is counted from when its request was *sent*, so this side
+never takes it for longer than the leader does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from kip932.errors import InvalidRecordStateError, KafkaError
+from sharegroups.aio.ack_ledger import AckLedger
+from sharegroups.aio.ack_outbox import PendingAck
+from sharegroups.aio.member import Member
+from sharegroups.core.acknowledgements import record_ranges
+from sharegroups.core.lock_warnings import Hold, LockWarnings
+from sharegroups.messages import Delivered
+
+log = logging.getLogger(__name__)
+
+#: From this part of a lock on, what other leaders send meanwhile would lie too long.
+_SLOW: Final = 4
+_HOWTO: Final = "docs/howto/jobs.md says more."
+
+
+class Holding:
+    """For one consumer; in its loop. `ledger` knows what is in the application's hands."""
+
+    def __init__(self, ledger: AckLedger, member: Member) -> None:
+        self._ledger = ledger
+        self._member = member
+        self._warnings = LockWarnings(_advice(member))
+        self._records = 0
+        self._since_ms = 0
+        self._lock_ms = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def handed(self, delivered: Iterable[Delivered]) -> None:
+        """A poll returns these."""
+        self._records += sum([part.records for part in delivered])
+        self._since_ms = _now_ms()
+        for part in delivered:
+            self._lock_ms = part.lock_ms or self._lock_ms
+        if self._timer is None and self._lock_ms:
+            self._arm(self._lock_ms // 2)
+
+    def over(self) -> None:
+        """The application may have said what became of its records: if it holds none any more, its time is known."""
+        if not self._records or self._ledger.holds_any:
+            return
+        held_ms = _now_ms() - self._since_ms
+        self._member.pace.held(self._records, held_ms, self._lock_ms)
+        self._member.hold_ms = held_ms
+        self._member.is_slow = bool(self._lock_ms) and held_ms * _SLOW >= self._lock_ms
+        self._records = 0
+
+    def look(self) -> None:
+        """Warn of records that have used half of their lock."""
+        now_ms = _now_ms()
+        for part in self._ledger.in_hand():
+            if part.is_told or not part.lock_ms or (now_ms - part.acquired_ms) * 2 < part.lock_ms:
+                continue
+            if (held := part.delivery.held()) is not None:
+                part.is_told = True
+                _warn(self._warnings.held(_hold(part, now_ms), *held, now_ms))
+
+    def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
+        """The fate of acknowledgements is known; a refusal is not kept from somebody who does not ask (CL-81)."""
+        if error is None or ack.unseen:
+            return
+        part, now_ms = ack.delivered, _now_ms()
+        ranges = record_ranges(ack.batches)
+        if not ranges:
+            return
+        if isinstance(error, InvalidRecordStateError) and part.is_lost(now_ms):
+            _warn(self._warnings.refused(_hold(part, now_ms), ranges, now_ms))
+        elif ack.commit is None and self._ledger.callback is None:
+            _warn(self._warnings.failed(part.place, ranges, error, now_ms))
+
+    def expired(self, part: Delivered) -> None:
+        """Records were dropped, for their lock ran out before the application asked for them (CL-83)."""
+        now_ms = _now_ms()
+        _warn(self._warnings.expired(_hold(part, now_ms), part.delivery.ranges, now_ms))
+
+    def close(self) -> None:
+        """Tell what was counted only, and watch no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for line in self._warnings.rest():
+            log.warning("%s", line)
+
+    def _arm(self, delay_ms: int) -> None:
+        self._timer = asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._due)
+
+    def _due(self) -> None:
+        """Look, and come back when the next records in hand have used half of their lock."""
+        self._timer = None
+        self.look()
+        now_ms = _now_ms()
+        waits = [part.acquired_ms + part.lock_ms // 2 - now_ms for part in self._ledger.in_hand() if not part.is_told]
+        if waits:
+            self._arm(min(waits))
+
+
+def _hold(part: Delivered, now_ms: int) -> Hold:
+    return Hold(part.place, now_ms - part.acquired_ms, part.lock_ms)
+
+
+def _warn(line: str | None) -> None:
+    if line is not None:
+        log.warning("%s", line)
+
+
+def _advice(member: Member) -> str:
+    config = member.config
+    few = config["share.acquire.mode"] == "record_limit" and config["max.poll.records"] == 1
+    hints = [] if few else ["share.acquire.mode=record_limit with max.poll.records=1 or a few"]
+    hints += [
+        "a longer share.record.lock.duration.ms of the group",
+        "AcknowledgeType.RENEW in explicit mode",
+    ]
+    return f"What helps: {', or '.join(hints)}. {_HOWTO}"
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

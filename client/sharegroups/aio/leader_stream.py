@@ -1,0 +1,82 @@
+"""The stream to one leader: opened when it is needed, given up when the leader is silent and others lead by now.
+
+It also keeps for how long that leader wants no further request (CL-86); the owner asks before it sends. Share sessions
+and the producer's sender each have one for every leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Generic
+
+from kip932.ids import TopicIdPartition
+from kip932.rpc.transport import Method, TransportError, TransportStatus
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.streams import CorrelatedStream, RequestT, ResponseT
+
+
+class LeaderStream(Generic[RequestT, ResponseT]):
+    """The stream to node `node_id`. `held` names the partitions that are asked of it."""
+
+    def __init__(
+        self,
+        node_id: int,
+        cluster: Cluster,
+        method: Method[RequestT, ResponseT],
+        held: Callable[[], Iterable[TopicIdPartition]],
+    ) -> None:
+        self._node_id = node_id
+        self._cluster = cluster
+        self._method = method
+        self._held = held
+        self._stream: CorrelatedStream[RequestT, ResponseT] | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def current(self) -> CorrelatedStream[RequestT, ResponseT] | None:
+        """The stream, while it is open and has not ended."""
+        return None if self._stream is None or self._stream.is_lost else self._stream
+
+    @property
+    def free_at_ms(self) -> int:
+        """From when on the leader may be asked again, by the loop's clock (CL-86)."""
+        return self._cluster.transport.throttle.until_ms(self._cluster.address(self._node_id))
+
+    def told(self, throttle_ms: int) -> None:
+        """The leader has said for how long it wants no request."""
+        address = self._cluster.address(self._node_id)
+        if throttle_ms > 0 and address is not None:
+            self._cluster.transport.told(address, throttle_ms)
+
+    async def open(self, ended: Callable[[], object] | None = None) -> CorrelatedStream[RequestT, ResponseT]:
+        """The stream, opened anew when it has ended, which `ended` is told first. Raises TransportError."""
+        async with self._opening:
+            if self._stream is not None and self._stream.is_lost:
+                if ended is not None:
+                    ended()
+                await self._stream.close()
+                self._stream = None
+            if self._stream is None:
+                address = self._cluster.address(self._node_id)
+                if address is None:
+                    text = "its address is unknown"
+                    raise TransportError(TransportStatus.UNAVAILABLE, f"node {self._node_id}", text)
+                self._stream = await CorrelatedStream.open(self._cluster.transport, address, self._method, self._late)
+            return self._stream
+
+    def give_up_silent(self) -> None:
+        """Leave a leader whose answer is late when others lead all that it was asked about (PL-524, CL-33, CL-34)."""
+        stream = self._stream
+        if stream is not None and stream.is_late and self._cluster.moved(self._held(), self._node_id):
+            stream.abandon(f"no answer, and node {self._node_id} does not lead these partitions any more")
+
+    async def close(self) -> None:
+        """End the stream."""
+        if self._stream is not None:
+            await self._stream.close()
+
+    def _late(self) -> None:
+        """The leader is silent: find out whether it still leads."""
+        self._cluster.request_refresh()
+        self.give_up_silent()

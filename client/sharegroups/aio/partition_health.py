@@ -1,0 +1,79 @@
+"""Watches which partitions a producer cannot write to, and tells of those that stay so (CL-80).
+
+It asks for metadata while a leader is unknown, every few seconds: a producer that avoids the partition would not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kip932.errors import KafkaError
+from kip932.ids import TopicIdPartition, TopicPartition
+from sharegroups.aio.cluster import Cluster
+from sharegroups.core.ill_partitions import TOLD_AFTER_MS, IllPartitions
+
+log = logging.getLogger(__name__)
+
+
+class PartitionHealth:
+    """`ill` is for the partitioner; everything else runs in the producer's loop. Ended by `close`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.ill = IllPartitions()
+        self._cluster = cluster
+        self._soon: asyncio.Handle | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._closed = False
+        cluster.listen(self._changed)
+
+    def repeated(self, partition: TopicPartition, error: KafkaError) -> None:
+        """A batch of it goes again: it was not taken."""
+        self.ill.failed(partition, f"{error.name}: {error.message}", self._now_ms())
+        self._look_later()
+
+    def over(self, partition: TopicPartition) -> None:
+        """A batch of it was taken, or given up."""
+        self.ill.over(partition)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed = True
+        for timer in (self._soon, self._later):
+            if timer is not None:
+                timer.cancel()
+
+    def _changed(self) -> None:
+        if self._soon is None and not self._closed:  # many leaders are learned one by one
+            self._soon = asyncio.get_running_loop().call_soon(self._judge)
+
+    def _judge(self) -> None:
+        self._soon = None
+        self.ill.follow(
+            frozenset(
+                (topic.name, number)
+                for topic in self._cluster.topics.values()
+                for number in range(topic.partitions)
+                if self._cluster.leader(TopicIdPartition(topic.topic_id, number)) is None
+            ),
+            self._now_ms(),
+        )
+        if self.ill:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        if self._later is None and not self._closed:
+            self._later = asyncio.get_running_loop().call_later(TOLD_AFTER_MS / 1000, self._look)
+
+    def _look(self) -> None:
+        self._later = None
+        counts = {topic.name: topic.partitions for topic in self._cluster.topics.values()}
+        for line in self.ill.lines(self._now_ms(), counts):
+            log.warning(line)
+        if self.ill:
+            self._cluster.request_refresh()
+            self._look_later()
+
+    @staticmethod
+    def _now_ms() -> int:
+        return int(asyncio.get_running_loop().time() * 1000)

@@ -1,0 +1,92 @@
+"""What calls were given, held against what they take: a wrong type is refused by name before anything is sent (CL-89).
+
+Every error says which call and argument it is about, what was found, what was expected, and what to write instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+_SHOWN_MAX: Final = 80
+
+
+def shown(value: object) -> str:
+    """A value and its type, short enough for a line."""
+    text = repr(value)
+    return f"{text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + '…'} ({type(value).__name__})"
+
+
+def refusal(call: str, argument: str, found: object, expected: str, instead: str = "") -> ValueError:
+    """The error for an argument that cannot be meant."""
+    hint = f". Write {instead}" if instead else ""
+    return ValueError(f"{call}: {argument} is {shown(found)}; expected {expected}{hint}")
+
+
+def items(call: str, given: object, what: str, kind: type | tuple[type, ...], instead: str) -> list[Any]:
+    """What was given for a list, as a list. A text would be taken for its letters, and deleting "orders" would delete
+    a topic `o`. Raises ValueError."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ValueError(f"{call} needs a list of {what}, found {shown(given)}. Write {instead}")
+    found = list(given)
+    for one in found:
+        if not isinstance(one, kind):
+            raise ValueError(f"{call} needs a list of {what}, found {shown(one)} in it. Write {instead}")
+    return found
+
+
+def mapping(call: str, argument: str, given: object, what: str, instead: str) -> Mapping[Any, Any]:
+    """What was given for a dict. Raises ValueError."""
+    if not isinstance(given, Mapping):
+        raise refusal(call, argument, given, f"a dict of {what}", instead)
+    return given
+
+
+def text(call: str, argument: str, given: object) -> str:
+    """What was given for a text. Raises ValueError."""
+    if not isinstance(given, str):
+        raise refusal(call, argument, given, "text", repr(str(given)) if isinstance(given, int | float) else "")
+    return given
+
+
+def whole(call: str, argument: str, given: object, bits: int = 32) -> int:
+    """What was given for a whole number that fits into `bits`. Raises ValueError."""
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
+        digits = isinstance(given, str) and given.strip().lstrip("-").isdigit()
+        raise refusal(call, argument, given, f"a whole number of {bits} bits", str(given).strip() if digits else "")
+    return given
+
+
+def seconds(call: str, given: object) -> None:
+    """Refuse what is no time: neither a number nor None. Raises ValueError."""
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float)):
+        raise refusal(call, "timeout", given, "seconds as a number, or None", f"{call}(timeout=1.5)")
+
+
+def callback(call: str, argument: str, given: object, signature: str) -> None:
+    """Refuse what cannot be called; None is left to the call. Raises ValueError."""
+    if given is not None and not callable(given):
+        instead = f"{argument}=stored, not {argument}=stored(…), for a function stored({signature})"
+        raise refusal(call, argument, given, f"a function of ({signature})", instead)
+
+
+def partition(call: str, given: object) -> Any:
+    """What was given for a partition of a topic. Raises ValueError."""
+    if not isinstance(getattr(given, "topic", None), str) or not isinstance(getattr(given, "partition", None), int):
+        raise refusal(call, "a partition", given, "a TopicPartition", 'TopicPartition("orders", 0)')
+    return given
+
+
+def settings(call: str, given: object) -> dict[str, Any]:
+    """Settings as a dict. Raises ValueError."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        more = ', group_id="workers"' if call == "ShareConsumer" else ""
+        servers = repr(given) if isinstance(given, str) else '"host:port"'
+        raise refusal(call, "settings", given, "a dict, or keywords", f"{call}(bootstrap_servers={servers}{more})")
+    for name in given:
+        if not isinstance(name, str):
+            raise refusal(call, "the name of a setting", name, 'text such as "client.id"')
+    return dict(given)

@@ -1,0 +1,113 @@
+"""What `sharegroups consume` does with records: writes each, acknowledges it, leaves in good order (CT-32, CT-80)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import click
+
+from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
+from sharegroups.cli.lookout import warn
+from sharegroups.cli.output import tell
+from sharegroups.consumer import ShareConsumer
+from sharegroups.errors import ConcurrentModificationError, KafkaError, WakeupError
+from sharegroups.messages import AcknowledgeType, Message
+
+#: As the library's own; shorter after a signal.
+_CLOSE_S: Final = 30.0
+
+
+class ConsoleConsumer(ShareConsumer):
+    """A share consumer that can be told how many records are still wanted."""
+
+    def want(self, count: int) -> None:
+        """Have the next polls bring at most `count` records."""
+        self._engine.limit_records(count)
+
+
+class Console:
+    """Writes and acknowledges records until the limit, the time-out, or a signal."""
+
+    def __init__(
+        self, write: Callable[[Message], str], done: AcknowledgeType, reject_on_error: bool, limit: int | None
+    ) -> None:
+        self.processed = 0
+        self.ok = True
+        self._stopping = False
+        self._writing = False
+        self._write = write
+        self._done = done
+        self._reject_on_error = reject_on_error
+        self._limit = limit
+
+    def run(self, consumer: ConsoleConsumer, timeout_ms: int | None) -> None:
+        """Until there is enough, or nothing came for `timeout_ms`. Raises KafkaError."""
+        patience_s = float("inf") if timeout_ms is None else timeout_ms / 1000
+        last = time.monotonic()
+        while self.goes_on and time.monotonic() - last < patience_s:
+            if self._limit is not None:
+                consumer.want(self._limit - self.processed)
+            try:
+                messages = consumer.poll(min(1.0, max(0.0, patience_s - (time.monotonic() - last))))
+            except WakeupError:
+                break
+            if messages:
+                last = time.monotonic()
+            for message in messages:
+                self._handle(consumer, message)
+        with suppress(WakeupError):
+            if not self._stopping:
+                consumer.commit_sync()
+
+    @contextmanager
+    def closing(self, consumer: ShareConsumer) -> Iterator[None]:
+        """Close the consumer at the end, within a shorter time after a signal; what is acknowledged is sent then."""
+        try:
+            yield
+        finally:
+            consumer.close(LEAVE_S if self._stopping else _CLOSE_S)
+
+    def leave(self, consumer: ShareConsumer, ended: Ended) -> None:
+        """Have `run` end after the record at hand, give back what was not written, leave the group; bounded.
+
+        When nobody takes the output, the record at hand is given back too: it was not written wholly.
+        """
+        self._stopping = True
+        consumer.wakeup()
+        if ended(GRACE_S) or (not self._writing and ended(LEAVE_S)):
+            return
+        try:
+            consumer.close(LEAVE_S)
+        except (KafkaError, ConcurrentModificationError) as error:
+            warn(f"could not leave the group in good order, so its records come again when their locks end: {error}")
+        said = f"Processed a total of {self.processed} messages"
+        click.echo(f"{said}; standard output took no more" if self._writing else said, err=True)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether more records are wanted: there are not enough yet, none has failed, and no signal has come."""
+        return self.ok and not self._stopping and (self._limit is None or self.processed < self._limit)
+
+    def _handle(self, consumer: ShareConsumer, message: Message) -> None:
+        if not self.goes_on:
+            consumer.acknowledge(message, AcknowledgeType.RELEASE)
+            return
+        self._writing = True
+        try:
+            if (error := message.error()) is not None:
+                raise error
+            line = self._write(message).encode("utf-8", "surrogateescape")  # bytes that are no text leave as they came
+        except Exception as problem:  # a formatter of the user's may raise anything
+            where = f"{message.topic()}-{message.partition()} offset {message.offset()}"
+            tell(f"Error: {where} cannot be written: {problem}")
+            self.ok = self._reject_on_error
+            self._writing = False
+            consumer.acknowledge(message, AcknowledgeType.REJECT if self._reject_on_error else AcknowledgeType.RELEASE)
+            return
+        click.echo(line, nl=False)
+        self._writing = False
+        consumer.acknowledge(message, self._done)
+        self.processed += 1

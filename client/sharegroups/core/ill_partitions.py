@@ -1,0 +1,86 @@
+"""Partitions that cannot be written to at present, so that records without a key go to the others (CL-80).
+
+A partition is ill while its leader is unknown, or while a batch of it is being repeated. A pure fold: what was seen
+goes in with its time, lines to log come out, once for each illness that lasts. At most one entry for each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kip932.ids import TopicPartition
+
+#: An illness is told once it has lasted so long: a take-over is over before.
+TOLD_AFTER_MS: Final = 5_000
+
+_Place = tuple[str, int]
+
+
+class _Illness:
+    __slots__ = ("cause", "since_ms", "told")
+
+    def __init__(self, cause: str, since_ms: int) -> None:
+        self.cause = cause
+        self.since_ms = since_ms
+        self.told = False
+
+
+class IllPartitions:
+    """Who is ill, and since when. Changed in the sender's loop alone; `choose` may run in any thread."""
+
+    def __init__(self) -> None:
+        self._ill: dict[_Place, _Illness] = {}
+        self._leaderless: frozenset[_Place] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self._ill)
+
+    def failed(self, partition: TopicPartition, cause: str, now_ms: int) -> None:
+        """A batch was not taken, and will be sent again."""
+        self._note(partition, cause, now_ms)
+
+    def over(self, partition: TopicPartition) -> None:
+        """A batch was taken, or given up: then the partition is tried with another one."""
+        if self._ill and partition not in self._leaderless:
+            self._ill.pop(partition, None)
+
+    def follow(self, leaderless: frozenset[_Place], now_ms: int) -> None:
+        """These are the partitions without a known leader now."""
+        for place in self._leaderless - leaderless:
+            self._ill.pop(place, None)
+        for place in leaderless:
+            self._note(place, "its leader is unknown", now_ms)
+        self._leaderless = leaderless
+
+    def choose(self, topic: str, first: int, count: int) -> int:
+        """The first partition that is not ill of `first`, `first` + 1, …; `first` itself when all are."""
+        ill = self._ill
+        for step in range(count):
+            number = (first + step) % count
+            if (topic, number) not in ill:
+                return number
+        return first % count
+
+    def lines(self, now_ms: int, partitions: Mapping[str, int]) -> list[str]:
+        """What is to be told now; `partitions`: how many each topic has."""
+        told: list[str] = []
+        for (topic, number), illness in self._ill.items():
+            if illness.told or now_ms - illness.since_ms < TOLD_AFTER_MS:
+                continue
+            illness.told = True
+            others = sum(1 for other in range(partitions.get(topic, 0)) if (topic, other) not in self._ill)
+            told.append(
+                f"{topic}-{number} takes no records: {illness.cause}. "
+                + (f"Records without a key go to the {others} other partitions. " if others else "")
+                + "What waits for it is tried until delivery.timeout.ms is over; sharegroups topics describe "
+                f"{topic} shows its leader."
+            )
+        return told
+
+    def _note(self, place: _Place, cause: str, now_ms: int) -> None:
+        illness = self._ill.get(place)
+        if illness is None:
+            self._ill[place] = _Illness(cause, now_ms)
+        else:
+            illness.cause = cause

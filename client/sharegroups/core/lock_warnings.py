@@ -1,0 +1,121 @@
+"""What a share consumer says of locks that ran out, or are about to: one line for each cause, the rest counted (CL-81).
+
+A pure fold: what happened goes in with its time in ms, lines to log come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kip932.errors import KafkaError
+
+#: One cause is told again after so long, with what happened meanwhile.
+QUIET_MS: Final = 300_000
+_TEXT_MAX: Final = 300
+
+Ranges = Sequence[tuple[int, int]]
+
+
+class Hold(NamedTuple):
+    """Records of one topic-partition: for how long they have been locked, and for how long they are."""
+
+    place: str
+    held_ms: int
+    lock_ms: int
+
+
+class LockWarnings:
+    """Not thread-safe: it belongs to the client's loop. `advice` says what the application can change."""
+
+    def __init__(self, advice: str) -> None:
+        self._advice = advice
+        #: By cause: when it was last told, and how many records it has met since then.
+        self._told: dict[str, list[int]] = {}
+
+    def held(self, hold: Hold, offset: int, records: int, now_ms: int) -> str | None:
+        """Records that the application holds have used half of their lock."""
+        more = f", one of {records} records that poll returned," if records > 1 else ""
+        return self._line(
+            "held",
+            records,
+            now_ms,
+            f"{hold.place} offset {offset}{more} has been held for {_s(hold.held_ms)} without an acknowledgement sent; "
+            f"its lock ends after {_s(hold.lock_ms)}, and then it is delivered again. {self._advice}",
+        )
+
+    def refused(self, hold: Hold, ranges: Ranges, now_ms: int) -> str | None:
+        """An acknowledgement was refused and its records' lock was over."""
+        return self._line(
+            "refused",
+            _count(ranges),
+            now_ms,
+            f"the acknowledgement of {hold.place} {_offsets(ranges)} was refused: held for {_s(hold.held_ms)}, locked "
+            f"for {_s(hold.lock_ms)}. Whoever gets {_them(ranges)} next may do the same work again. {self._advice}",
+        )
+
+    def failed(self, place: str, ranges: Ranges, error: KafkaError, now_ms: int) -> str | None:
+        """An acknowledgement failed for another reason, and nobody waits for its outcome."""
+        text = error.message if len(error.message) <= _TEXT_MAX else error.message[: _TEXT_MAX - 1] + "…"
+        return self._line(
+            error.name,
+            _count(ranges),
+            now_ms,
+            f"the acknowledgement of {place} {_offsets(ranges)} failed: {error.name}: {text}. Unless it took effect "
+            "all the same, they are delivered again. Set an acknowledgement commit callback, or use commit_sync, to "
+            "handle each failure.",
+        )
+
+    def expired(self, hold: Hold, ranges: Ranges, now_ms: int) -> str | None:
+        """Records lay in the client until their lock was over, or nearly so; they are not handed out."""
+        return self._line(
+            "expired",
+            _count(ranges),
+            now_ms,
+            f"{hold.place} {_offsets(ranges)} not handed out: fetched {_s(hold.held_ms)} ago and locked for "
+            f"{_s(hold.lock_ms)}; given back. Poll sooner after a poll that returned nothing; "
+            "share.acquire.mode=record_limit fetches nothing ahead.",
+        )
+
+    def rest(self) -> list[str]:
+        """What was counted and not told; for the end of the consumer."""
+        return [
+            f"{records} more records since the last warning of their kind: {_KINDS.get(cause, cause)}"
+            for cause, (_, records) in self._told.items()
+            if records
+        ]
+
+    def _line(self, cause: str, records: int, now_ms: int, line: str) -> str | None:
+        told = self._told.get(cause)
+        if told is not None and now_ms - told[0] < QUIET_MS:
+            told[1] += records
+            return None
+        before = told[1] if told is not None else 0
+        self._told[cause] = [now_ms, 0]
+        return f"{line} ({before} more records since the last such warning)" if before else line
+
+
+_KINDS: Final = {
+    "held": "held for half of their lock and longer",
+    "refused": "acknowledgement refused, their lock was over",
+    "expired": "not handed out, their lock was over",
+}
+
+
+def _s(ms: int) -> str:
+    return f"{ms / 1000:.1f} s"
+
+
+def _count(ranges: Ranges) -> int:
+    return sum(last - first + 1 for first, last in ranges)
+
+
+def _them(ranges: Ranges) -> str:
+    return "it" if _count(ranges) == 1 else "them"
+
+
+def _offsets(ranges: Ranges) -> str:
+    count = _count(ranges)
+    if count == 1:
+        return f"offset {ranges[0][0]}"
+    return f"offsets {ranges[0][0]} to {ranges[-1][1]} ({count} records)"

@@ -1,0 +1,127 @@
+"""What a producer sent for one partition, checked before it may be stored (CM-42, CM-110, CM-112, CM-113).
+
+The header is checked always, the bytes as far as the caller has room; the rest is left to `check_rest`, which may run
+in a thread. Nothing here waits, and no record becomes an object.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kip932.api.v1.produce_pb2 import ProduceRequest
+from kip932.errors import InvalidRecordError, InvalidRequestError, KafkaError, MessageTooLargeError
+from kip932.ids import BATCH_PLAIN_BYTES_MAX, PARTITION_BATCHES_MAX, TopicIdPartition
+from kip932.record_batches import MoreBytesError, check_batch
+from partition_leader.log_core.batch import NO_PRODUCER, NewBatch
+
+_SEQUENCE_MAX: Final = 2**31 - 1
+_NO_NUMBER: Final = -1
+_BREATH_S: Final = 0.0001
+_ALL_THREE: Final = "set all three, zeros too, as InitProducerId gave them, or none of them"
+
+
+class ProducedPart:
+    """The batches of one partition; with `error`, none of them is to be stored."""
+
+    __slots__ = ("batches", "error", "partition", "unchecked")
+
+    def __init__(self, partition: TopicIdPartition) -> None:
+        self.partition = partition
+        self.batches: list[NewBatch] = []
+        self.unchecked: list[NewBatch] = []
+        self.error: KafkaError | None = None
+
+    def read(self, batches: Sequence[ProduceRequest.Batch], max_message_bytes: int, room_bytes: int) -> int:
+        """Validate, and look into batches of `room_bytes` in all; what is left of them. The others are `unchecked`.
+
+        Raises InvalidRecordError, CorruptMessageError, MessageTooLargeError, InvalidRequestError.
+        """
+        if not batches:
+            raise InvalidRecordError("no record batch was sent for this partition; expected at least one")
+        if len(batches) > PARTITION_BATCHES_MAX:
+            raise InvalidRequestError(
+                f"{len(batches)} record batches were sent for this partition; at most {PARTITION_BATCHES_MAX} go into "
+                "one request: send the others in a further one"
+            )
+        for message in batches:
+            batch = _new_batch(message, max_message_bytes)
+            try:
+                room_bytes -= check_batch(batch.data, batch.record_count, room_bytes)
+            except MoreBytesError:
+                self.unchecked.append(batch)
+            self.batches.append(batch)
+        return room_bytes
+
+
+def check_rest(parts: Iterable[ProducedPart]) -> None:
+    """Look into what was left over; a part with a bad batch gets its error. One request is unpacked up to a bound."""
+    room_bytes = BATCH_PLAIN_BYTES_MAX
+    for part in parts:
+        try:
+            for batch in part.unchecked:
+                size = len(batch.data)
+                room_bytes -= check_batch(batch.data, batch.record_count, size + room_bytes, _breathe) - size
+        except MoreBytesError:
+            part.error = InvalidRecordError(
+                f"the compressed record batches of one request have more than {BATCH_PLAIN_BYTES_MAX} bytes when "
+                "decompressed; send them in several requests, or fewer records in a batch"
+            )
+        except KafkaError as error:
+            part.error = error
+
+
+def _breathe() -> None:
+    """Hand the interpreter over: a thread that computes would let the event loop wait 5 ms for each of its steps."""
+    time.sleep(_BREATH_S)
+
+
+def _new_batch(message: ProduceRequest.Batch, max_message_bytes: int) -> NewBatch:
+    data = message.record_batch
+    if len(data) > max_message_bytes:
+        raise MessageTooLargeError(
+            f"the record batch has {len(data)} bytes; max.message.bytes of the topic is {max_message_bytes}"
+        )
+    if message.record_count < 1 or not data:
+        raise InvalidRecordError(
+            f"the record batch says {message.record_count} records in {len(data)} bytes; expected some"
+        )
+    if message.is_transactional:
+        raise InvalidRequestError("this cluster does not serve transactions yet; send is_transactional = false")
+    producer_id = message.producer_id if message.HasField("producer_id") else NO_PRODUCER
+    if producer_id > 0:
+        return _numbered(message, data, producer_id)
+    epoch = message.producer_epoch if message.HasField("producer_epoch") else _NO_NUMBER
+    sequence = message.base_sequence if message.HasField("base_sequence") else _NO_NUMBER
+    if producer_id == 0 or epoch != _NO_NUMBER or sequence != _NO_NUMBER:
+        raise InvalidRecordError(
+            f"the batch has producer_id {producer_id}, producer_epoch {epoch} and base_sequence {sequence}, and no "
+            f"producer has that id (-1: none was given); {_ALL_THREE}"
+        )
+    return NewBatch(data, message.record_count, message.max_timestamp_ms)
+
+
+def _numbered(message: ProduceRequest.Batch, data: bytes, producer_id: int) -> NewBatch:
+    """A batch of an idempotent producer.
+
+    Clients of before CM-110 leave zeros out, and their epoch is 0: so the epoch may be unset when the sequence is unset
+    or above 0. No other half of an identity is taken.
+    """
+    has_epoch, has_sequence = message.HasField("producer_epoch"), message.HasField("base_sequence")
+    epoch, sequence = message.producer_epoch, message.base_sequence
+    half = has_epoch != has_sequence and (has_epoch or sequence == 0)
+    if half or epoch < 0 or not 0 <= sequence <= _SEQUENCE_MAX:
+        raise InvalidRecordError(
+            f"producer {producer_id} sent producer_epoch {epoch if has_epoch else 'unset'} and base_sequence "
+            f"{sequence if has_sequence else 'unset'}; expected both from 0 on: {_ALL_THREE}"
+        )
+    return NewBatch(
+        data,
+        message.record_count,
+        message.max_timestamp_ms,
+        producer_id,
+        epoch,
+        sequence,
+        sequence_given=has_sequence,
+    )

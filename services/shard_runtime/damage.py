@@ -1,0 +1,55 @@
+"""What this process found damaged in the store: each entry is told and counted once, however often read (CM-101)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from shard_runtime.record_log import Entry, StreamId
+
+log = structlog.get_logger(__name__)
+
+#: So many are remembered as told. Beyond them a store is past telling entries apart: `state check` lists them all.
+TOLD_MAX: Final = 10_000
+
+
+class DamageNotes:
+    """Damaged entries found so far, for all clients of the store in a process.
+
+    `quiet`: nothing is logged, for a command that says itself what it found.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._found: Callable[[str], None] = lambda stream: None
+        self._told: set[tuple[str, StreamId]] = set()
+
+    def count(self, found: Callable[[str], None]) -> None:
+        """From now on call `found` with the stream of each damaged entry, those included that were told before."""
+        self._found = found
+        for stream, _ in self._told:
+            found(stream)
+
+    def look(self, stream: str, entries: Iterable[Entry]) -> None:
+        """Tell and count those of `entries` that are damaged and were not told yet."""
+        for entry in entries:
+            if entry.damage:
+                self._tell(stream, entry)
+
+    def _tell(self, stream: str, entry: Entry) -> None:
+        if (stream, entry.id) in self._told:
+            return
+        if len(self._told) >= TOLD_MAX:
+            return
+        self._told.add((stream, entry.id))
+        if not self._quiet:
+            log.error(
+                "a stored entry is damaged and is left out; list all with `sharegroups state check`",
+                stream=stream,
+                entry=str(entry.id),
+                why=entry.damage,
+                size=len(entry.record) + len(entry.batch),
+            )
+        self._found(stream)

@@ -1,0 +1,134 @@
+"""The HTTP endpoint `/metrics` of a node, on its event loop: what is collected is never changed meanwhile.
+
+Families are collected in one step of the loop and written as text in a thread, so that many of them hold nobody up.
+Whoever connects has a bounded time for his request and for taking the answer; of too many connections the one that has
+said nothing for longest is closed, so that half-sent requests keep nobody from reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.exposition import choose_encoder
+
+CONNECTIONS_MAX: Final = 32
+REQUEST_S: Final = 10.0
+ANSWER_S: Final = 30.0
+_HEAD_BYTES_MAX: Final = 16 * 1024
+#: Answers written at the same time, each with a whole copy of the text.
+_ANSWERS_MAX: Final = 2
+_PATHS: Final = frozenset({"/", "/metrics"})
+
+
+class MetricsEndpoint:
+    """Serves a registry whose collectors belong to this event loop. `open`, and at the end `close`."""
+
+    def __init__(
+        self, registry: CollectorRegistry, *, request_s: float = REQUEST_S, answer_s: float = ANSWER_S
+    ) -> None:
+        self._registry = registry
+        self._request_s = request_s
+        self._answer_s = answer_s
+        self._server: asyncio.Server | None = None
+        self._asking: dict[asyncio.StreamWriter, None] = {}
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._answering = asyncio.Semaphore(_ANSWERS_MAX)
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; the port in force. Raises OSError."""
+        self._server = await asyncio.start_server(self._connected, host, port, limit=_HEAD_BYTES_MAX)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop serving; open connections end now."""
+        if self._server is None:
+            return
+        self._server.close()
+        for writer in list(self._open):
+            writer.transport.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._open.add(writer)
+        self._asking[writer] = None
+        if len(self._open) > CONNECTIONS_MAX:
+            silent = next(iter(self._asking))
+            del self._asking[silent]
+            self._open.discard(silent)
+            silent.transport.abort()
+        try:
+            async with asyncio.timeout(self._request_s):
+                head = await reader.readuntil(b"\r\n\r\n")
+            self._asking.pop(writer, None)
+            async with asyncio.timeout(self._answer_s):
+                async with self._answering:
+                    answer = await self._answer(head)
+                writer.transport.set_write_buffer_limits(high=0)
+                writer.write(answer)
+                await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # it went, was too slow, or sends something else than HTTP: there is nobody to tell
+        finally:
+            writer.transport.abort()
+            self._asking.pop(writer, None)
+            self._open.discard(writer)
+
+    async def _answer(self, head: bytes) -> bytes:
+        method, target, headers = _parsed(head)
+        if method not in {"GET", "HEAD"}:
+            return _response("405 Method Not Allowed", "text/plain", b"GET or HEAD /metrics\n", {"Allow": "GET, HEAD"})
+        url = urlsplit(target)
+        if url.path not in _PATHS:
+            return _response("404 Not Found", "text/plain", b"the metrics are at /metrics\n")
+        names = parse_qs(url.query).get("name[]")
+        source = self._registry.restricted_registry(names) if names else self._registry
+        families = list(source.collect())
+        response = await asyncio.to_thread(_written, families, headers)
+        return response if method == "GET" else response.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+
+class _Collected(CollectorRegistry):
+    """Families that were collected before, for an encoder."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _written(families: Iterable[Metric], headers: Mapping[str, str]) -> bytes:
+    encode, content_type = choose_encoder(headers.get("accept", ""))
+    body = encode(_Collected(families))
+    if "gzip" in headers.get("accept-encoding", ""):
+        return _response("200 OK", content_type, gzip.compress(body, 1), {"Content-Encoding": "gzip"})
+    return _response("200 OK", content_type, body)
+
+
+def _parsed(head: bytes) -> tuple[str, str, dict[str, str]]:
+    """Method, target and headers; a request line that is none has no method."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    method, target = (words[0], words[1]) if len(words) == 3 else ("", "")
+    pairs = (line.partition(":") for line in lines if ":" in line)
+    return method, target, {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _response(status: str, content_type: str, body: bytes, also: Mapping[str, str] | None = None) -> bytes:
+    headers = {"Content-Type": content_type, "Content-Length": str(len(body)), "Connection": "close", **(also or {})}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {status}\r\n{head}\r\n".encode("latin-1") + body

@@ -1,0 +1,32 @@
+"""Notes of an operator beside a stream: damaged entries that replays go on without, and when that was said (CM-103)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shard_runtime.record_log import LogError, StoreUnavailableError, StreamId
+
+from .codec import stream_id
+from .connection import ErrorReply
+from .line import Lines
+
+_SKIPS_MAX: Final = 1_000
+
+
+async def read_skips(lines: Lines, key: str) -> frozenset[StreamId]:
+    """The ids noted in a hash; a page of it bounds what is read. Raises LogError."""
+    reply = (await lines.repeat(key, (("HSCAN", key, 0, "COUNT", _SKIPS_MAX),))).replies[0]
+    if isinstance(reply, ErrorReply):
+        raise LogError(f"reading {key}: the store answered {reply}")
+    return frozenset(stream_id(word) for word in reply[1][::2])
+
+
+async def write_skip(lines: Lines, key: str, entry: StreamId, replicas: int) -> None:
+    """Note an id, with the store's time; on so many replicas when this returns. Raises LogError."""
+    now = (await lines.repeat(key, (("TIME",),))).replies[0]
+    answered = await lines.repeat(key, (("HSET", key, str(entry), now[0]),), replicas)
+    reply = answered.replies[0]
+    if isinstance(reply, ErrorReply):
+        raise LogError(f"noting {entry} in {key}: the store answered {reply}")
+    if answered.acked < replicas:
+        raise StoreUnavailableError(f"{key}: the note is on {answered.acked} replicas, not {replicas}; try again")

@@ -1,0 +1,241 @@
+"""Cuts connections that make a node hold what others need: half a message, or answers that they do not read (CM-93).
+
+gRPC keeps half a message until the rest comes, and tells nobody. So the kernel is asked: bytes that a connection has
+received, less those of the messages that came out of it. When these and what is in flight (`Budget`) pass the budget,
+the connections that hold most of it are cut. So is one that holds more than its share of the budget and gives nothing
+back while others are refused. A client that is cut connects anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import os
+import socket
+import stat
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from shard_runtime.rpc.budget import Budget
+
+#: So often the process is asked whether it grew: a client on the same machine sends tens of MiB in this time.
+EVERY_S: Final = 0.05
+#: Who gives nothing back is looked for every so many times.
+_STALLED_EVERY: Final = 4
+#: All connections are looked at when the process has grown by this part of the budget, and every so many times.
+_GROWTH_PART: Final = 16
+LOOKS_MAX: Final = 100
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+#: Connections that are looked at without letting go of the event loop.
+SLICE: Final = 200
+#: How long one that has more than its share may give nothing back while others are refused.
+STALLED_S: Final = 3.0
+#: Less than this is never a reason to cut a connection.
+CUT_MIN_BYTES: Final = 1024 * 1024
+#: Where `bytes_acked` and `bytes_received` lie in Linux's `struct tcp_info`.
+_COUNTERS: Final = struct.Struct("=QQ")
+_COUNTERS_AT: Final = 120
+_TCP_INFO_BYTES: Final = _COUNTERS_AT + _COUNTERS.size
+#: What HTTP/2 takes beside messages: for a message, for each look, and as parts of what is received and sent.
+_MESSAGE_EXTRA: Final = 512
+_LOOK_EXTRA: Final = 1024
+_RECEIVED_PART: Final = 64
+_SENT_PART: Final = 512
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What came out of one connection since the last look."""
+
+    bytes: int = 0
+    messages: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    received: int
+    sent: int
+    unfinished: int = 0
+
+
+class Unfinished:
+    """Watches the connections of one server. `on_cut(peer, bytes)` is told of each one that is cut."""
+
+    def __init__(self, budget: Budget, on_cut: Callable[[str, int], None]) -> None:
+        self._budget = budget
+        self._on_cut = on_cut
+        self._traffic: dict[str, Traffic] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.unfinished_bytes = 0
+        self._throttled = 0
+        self._above: dict[str, tuple[int, float]] = {}  # what it held at the least, and since when
+        self._to_cut: set[str] = set()
+
+    def came(self, connection: str, size: int) -> None:
+        """A message of this connection reached its handler."""
+        traffic = self._traffic.get(connection)
+        if traffic is None:
+            traffic = self._traffic[connection] = Traffic()
+        traffic.bytes += size
+        traffic.messages += 1
+
+    def start(self, port: int) -> None:
+        """Begin to look; needs a running loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run(port), name="unfinished-messages")
+
+    @property
+    def running(self) -> bool:
+        """Whether it looks."""
+        return self._task is not None and not self._task.done()
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self, port: int) -> None:
+        resident, looks = 0, 0
+        for turn in itertools.count():
+            await asyncio.sleep(EVERY_S)
+            looks += 1
+            # Without a descriptor to look with, what was counted stays: the next look goes on from there.
+            with contextlib.suppress(OSError):
+                now = _resident_bytes()
+                if now > resident + self._budget.total_bytes // _GROWTH_PART or looks >= LOOKS_MAX:
+                    await self.look(port, looks)
+                    resident, looks = now, 0
+                resident = min(resident, now)
+                if turn % _STALLED_EVERY == 0 and self._stalled(asyncio.get_running_loop().time()):
+                    await self.look(port, looks)
+                    looks = 0
+
+    async def look(self, port: int, looks: int = 1) -> None:
+        """Ask the kernel about every connection, then cut those that hold most while all hold too much.
+
+        `looks`: how many times `EVERY_S` have passed since the last one. Raises OSError when the process has no
+        descriptor left to ask with; nothing is forgotten then.
+        """
+        present: dict[str, int] = {}
+        for number, descriptor in enumerate(_descriptors()):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            found = _counters(descriptor, port)
+            if found is not None:
+                peer, received, sent = found
+                self._count(peer, received, sent, looks)
+                present[peer] = descriptor
+        for peer in self._seen.keys() - present.keys():
+            del self._seen[peer]
+        for peer in self._traffic.keys() - present.keys():
+            del self._traffic[peer]
+        self.unfinished_bytes = sum(seen.unfinished for seen in self._seen.values())
+        self._cut(present, port)
+
+    def _count(self, peer: str, received: int, sent: int, looks: int) -> None:
+        seen = self._seen.get(peer)
+        if seen is None:
+            seen = self._seen[peer] = _Seen(0, 0)
+        traffic = self._traffic.pop(peer, None) or Traffic()
+        new, told = received - seen.received, sent - seen.sent
+        extra = looks * _LOOK_EXTRA + traffic.messages * _MESSAGE_EXTRA + new // _RECEIVED_PART + told // _SENT_PART
+        seen.unfinished = max(0, seen.unfinished + new - traffic.bytes - extra)
+        seen.received, seen.sent = received, sent
+
+    def _stalled(self, now_s: float) -> bool:
+        """Note who has more than its share and gives nothing back; whether one did not for `STALLED_S` while others
+        were refused."""
+        throttled, self._throttled = self._throttled, self._budget.throttled
+        above = self._budget.above_share()
+        self._above = {
+            peer: before
+            if (before := self._above.get(peer)) and before[0] <= size and peer in self._budget.suspects
+            else (size, now_s)
+            for peer, size in above.items()
+        }
+        self._budget.suspects = set(self._above)
+        if self._budget.throttled == throttled and not self._budget.is_short:
+            return False
+        self._to_cut = {peer for peer, (_, since_s) in self._above.items() if now_s - since_s >= STALLED_S}
+        return bool(self._to_cut)
+
+    def _cut(self, present: dict[str, int], port: int) -> None:
+        for peer in self._to_cut & present.keys():
+            self._end(present[peer], peer, port, self._budget.held(peer))
+        self._to_cut = set()
+        over = self.unfinished_bytes + self._budget.used_bytes - self._budget.total_bytes
+        largest = sorted(self._seen, key=lambda peer: self._seen[peer].unfinished, reverse=True)
+        for peer in largest:
+            size = self._seen[peer].unfinished
+            if over <= 0 or size < CUT_MIN_BYTES:
+                return
+            self._end(present[peer], peer, port, size)
+            over -= size
+
+    def _end(self, descriptor: int, peer: str, port: int, size: int) -> None:
+        same = _same_socket(descriptor)
+        if same is not None:
+            with same, contextlib.suppress(OSError):
+                if _peer(same, port) == peer:
+                    same.shutdown(socket.SHUT_RDWR)
+                    self._on_cut(peer, size)
+
+
+def _descriptors() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/fd")]
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as numbers:
+        return int(numbers.read().split()[1]) * _PAGE
+
+
+def _same_socket(descriptor: int) -> socket.socket | None:
+    """A second descriptor of a socket, which stays the same one while it is looked at; None when it is none.
+
+    Raises OSError when the process has no descriptor left.
+    """
+    try:
+        same = os.dup(descriptor)
+    except OSError as error:
+        if error.errno in _NO_DESCRIPTOR:
+            raise
+        return None
+    if not stat.S_ISSOCK(os.fstat(same).st_mode):
+        os.close(same)
+        return None
+    return socket.socket(fileno=same)
+
+
+def _counters(descriptor: int, port: int) -> tuple[str, int, int] | None:
+    """Peer, bytes received and bytes acknowledged of a client's connection; None for whatever else it is."""
+    same = _same_socket(descriptor)
+    if same is None:
+        return None
+    with same, contextlib.suppress(OSError):
+        peer = _peer(same, port)
+        if peer is not None:
+            info = same.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+            sent, received = _COUNTERS.unpack_from(info, _COUNTERS_AT)
+            return peer, received, sent
+    return None
+
+
+def _peer(connection: socket.socket, port: int) -> str | None:
+    """Whose it is, as gRPC says it; None unless it is a connection to this port."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.getsockname()[1] != port:
+        return None
+    try:
+        host, number = connection.getpeername()[:2]
+    except OSError:  # it listens
+        return None
+    if connection.family == socket.AF_INET6:
+        mapped = host.removeprefix("::ffff:")
+        return f"ipv4:{mapped}:{number}" if "." in mapped else f"ipv6:%5B{host}%5D:{number}"
+    return f"ipv4:{host}:{number}"

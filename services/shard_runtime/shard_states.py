@@ -1,0 +1,28 @@
+"""In which state a process's shards are, by kind: for metrics, and for whoever leaves out what is ill.
+
+A shard whose replay failed counts as failed until one has succeeded, or until another node is to serve it: between two
+attempts it is not held, and while one is under way it would look like any shard that loads.
+"""
+
+from __future__ import annotations
+
+from shard_runtime.host_options import HostState
+from shard_runtime.ownership_core import OwnershipCore
+from shard_runtime.record_log import ShardKind
+from shard_runtime.tenures import Phase
+
+_STATES = {
+    Phase.QUEUED: HostState.LOADING,
+    Phase.LOADING: HostState.LOADING,
+    Phase.SERVING: HostState.ACTIVE,
+    Phase.RELEASING: HostState.RELEASING,
+}
+
+
+def shard_states(core: OwnershipCore, kind: ShardKind) -> list[HostState]:
+    """The state of each shard of a kind that this process holds, or failed to load."""
+    return [
+        HostState.FAILED if tenure.load_failed else _STATES.get(tenure.phase, HostState.IDLE)
+        for tenure in core.tenures()
+        if tenure.shard.kind is kind
+    ]

@@ -1,0 +1,61 @@
+"""Store URLs as they may be shown: a password in one reaches neither a message, nor a log line, nor a process list."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+
+_MASK: Final = "***"
+#: From the scheme up to the last @ of the word: an @, / or # that nobody escaped belongs to the password. Messages that
+#: say how a URL is written do so in these capitals.
+_CREDENTIALS: Final = re.compile(r"(?<=://)(?!(?:USER)?:PASSWORD@HOST\b)\S*@")
+_SECRET: Final = re.compile(r"([?&][\w.-]*(?:pass|secret|token)[\w.-]*=)[^&#\s'\"]*", re.IGNORECASE)
+
+
+def masked(text: str) -> str:
+    """Any text, with what may be a secret in URLs masked: user and password, and passwords among the options."""
+    if "://" not in text:
+        return text
+    return _SECRET.sub(rf"\g<1>{_MASK}", _CREDENTIALS.sub(f"{_MASK}@", text))
+
+
+def masked_url(url: str) -> str:
+    """A text that is meant to be one URL, blanks and a missing scheme included, as it may be shown."""
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        scheme, rest = "", url
+    _, at, after = rest.rpartition("@")
+    return _SECRET.sub(rf"\g<1>{_MASK}", f"{scheme}{colon}{f'{_MASK}@' if at else ''}{after}")
+
+
+def without_password(url: str) -> str:
+    """A URL that still leads to the store, for who brings the password another way; the user stays in it."""
+    parts = urlsplit(url)
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    shown = f"{user}@{hosts}" if at and colon and user else hosts
+    query = "&".join(each for each in parts.query.split("&") if each and not _SECRET.match(f"?{each}"))
+    # As `urlunsplit`, which drops the slashes of a unix socket's URL where it is given no authority.
+    return f"{parts.scheme}://{shown}{parts.path}{f'?{query}' if query else ''}"
+
+
+def with_password(url: str, password: str) -> str:
+    """The URL with a password that was given by itself. Raises ValueError when it has one already."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url  # who opens it says what is wrong
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, present = credentials.partition(":")
+    if "://" not in url:
+        return url
+    if present or "password" in dict(parse_qsl(parts.query)):
+        raise ValueError(f"store URL {masked_url(url)}: it holds a password, and another one was given beside it")
+    address = f"{user}:{quote(password, safe='')}@{hosts}"
+    return urlunsplit(parts._replace(netloc=address))
+
+
+def has_password(url: str) -> bool:
+    """Whether a URL shows a secret to whoever reads it."""
+    return masked_url(url) != url

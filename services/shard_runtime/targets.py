@@ -1,0 +1,50 @@
+"""Which node each shard targets, as of the last look, and which shards are to be looked at (CM-11, CM-88). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from shard_runtime.placement import target
+from shard_runtime.record_log import ShardId, ShardKind
+
+
+class Targets:
+    """Targets of all wanted shards. A look costs a hash per node, so each shard is looked at when the nodes or the
+    wanted shards changed, a bounded number at a time."""
+
+    def __init__(self) -> None:
+        self.wanted: frozenset[ShardId] = frozenset()
+        self._nodes: Mapping[ShardKind, frozenset[int]] = {}
+        self._found: dict[ShardId, int | None] = {}
+        self._due: dict[ShardId, None] = {}
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether more shards are to be looked at."""
+        return bool(self._due)
+
+    def change(self, wanted: frozenset[ShardId], nodes: Mapping[ShardKind, frozenset[int]]) -> None:
+        """Note the shards whose target may be another since the last time: few, unless nodes came or went."""
+        if nodes != self._nodes:
+            self._found.clear()
+            self._nodes = dict(nodes)
+            self._due = dict.fromkeys(wanted | self.wanted)
+        elif wanted is not self.wanted:
+            self._due.update(dict.fromkeys(wanted ^ self.wanted))
+        self.wanted = wanted
+
+    def look(self, most: int) -> list[ShardId]:
+        """Look the next shards up, at most so many, and return which."""
+        shards = list(islice(self._due, most))
+        for shard in shards:
+            del self._due[shard]
+            if shard in self.wanted:
+                self._found[shard] = target(shard, self._nodes.get(shard.kind, frozenset()))
+            else:
+                self._found.pop(shard, None)
+        return shards
+
+    def of(self, shard: ShardId, unknown: int | None = None) -> int | None:
+        """The node a shard targets, None without a node; `unknown` before it was looked at."""
+        return self._found.get(shard, unknown)

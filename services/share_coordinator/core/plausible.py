@@ -1,0 +1,81 @@
+"""What no correct peer sends is refused before it is stored (CM-82): a damaged or forged number would stand as truth.
+
+The share coordinator does not know where a log ends; it bounds by what a number can have grown to. The leader, which
+knows, looks again when it loads the state (CM-83).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kip932.errors import InvalidRequestError
+from kip932.ids import SharePartitionKey
+from kip932.state_batches import UNSET_OFFSET, StateBatch
+from share_coordinator.core.share_state import ShareState
+
+#: Leader epochs are seconds since then, or one above the last (CM-12).
+EPOCH_ZERO_MS: Final = 1_767_225_600_000
+#: How far a leader epoch may be ahead of this node's clock: the clocks of two machines differ by less than a day, and
+#: claims follow each other by less than one a second for less than a day.
+EPOCH_AHEAD_S: Final = 86_400
+#: A group's epoch grows by one with each new assignment: at one a second it gets here after 34 years. As much again is
+#: left to a group that must climb over a stored one (GC-76).
+STATE_EPOCH_MAX: Final = 2**30
+#: How far a start offset may move in one request: nine years of a million records a second.
+START_GROWTH_MAX: Final = 2**48
+#: How far above the start offset a batch may end: a share-partition has 10,000 records in flight at most, and the holes
+#: between them are those of one lost tail (CM-47).
+BATCH_REACH_MAX: Final = 2**31 - 1
+DELIVERY_COUNT_MAX: Final = 2**15 - 1
+
+
+class ImplausibleError(InvalidRequestError):
+    """A value that no correct node sends; nothing was stored."""
+
+
+def check_leader_epoch(key: SharePartitionKey, epoch: int, generation: int, stored: int, wall_ms: int) -> None:
+    """Refuse a leader of the future: it would fence the real one. `stored` is the largest epoch seen so far."""
+    latest = max((wall_ms - EPOCH_ZERO_MS) // 1000, stored, 0) + EPOCH_AHEAD_S
+    if not -1 <= epoch <= latest or generation < 0:
+        raise ImplausibleError(
+            f"{key.text}: leader epoch {epoch} (generation {generation}) is none that a claim can have given; expected "
+            f"-1 to {latest}, by this node's clock and the stored {stored}, and a generation from 0. Compare the clock "
+            "of this node with the store's"
+        )
+
+
+def check_state_epoch_range(key: SharePartitionKey, epoch: int) -> None:
+    """Refuse a state epoch that no group can have reached, and over which none could climb."""
+    if not -1 <= epoch <= STATE_EPOCH_MAX:
+        raise ImplausibleError(
+            f"{key.text}: state epoch {epoch} is none that a group can have reached; expected -1 to {STATE_EPOCH_MAX}"
+        )
+
+
+def check_start(key: SharePartitionKey, start_offset: int, state: ShareState | None) -> None:
+    """Refuse a start offset that no log can have moved to since the stored one."""
+    stored = max(0, state.start_offset) if state is not None else 0
+    if not UNSET_OFFSET <= start_offset <= stored + START_GROWTH_MAX:
+        raise ImplausibleError(
+            f"{key.text}: start offset {start_offset} is none that the log can have reached since {stored}; expected "
+            f"-1 to {stored + START_GROWTH_MAX}"
+        )
+
+
+def check_reach(
+    key: SharePartitionKey, start_offset: int, complete: int, batches: Sequence[StateBatch], state: ShareState
+) -> None:
+    """Refuse a write whose records lie where no share-partition has any in flight."""
+    low = max(0, start_offset if start_offset != UNSET_OFFSET else state.start_offset)
+    for first, last, _, count in batches:
+        if first < 0 or last > low + BATCH_REACH_MAX or count > DELIVERY_COUNT_MAX:
+            raise ImplausibleError(
+                f"{key.text}: state batch {first}-{last} (delivery count {count}) cannot be in flight above start "
+                f"offset {low}; expected offsets from 0 to {low + BATCH_REACH_MAX} and a count up to "
+                f"{DELIVERY_COUNT_MAX}"
+            )
+    if not -1 <= complete <= BATCH_REACH_MAX:
+        raise ImplausibleError(
+            f"{key.text}: {complete} completed deliveries above the start offset; expected -1 to {BATCH_REACH_MAX}"
+        )

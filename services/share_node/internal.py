@@ -1,0 +1,117 @@
+"""The services between nodes and where they listen (CM-80): at an address of their own, which no client is told.
+
+A build from before there was one dials peers at their client addresses. As long as one of those is in the node list,
+the share coordinator answers there too, so that a rolling upgrade goes on working; not a moment longer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import structlog
+
+from shard_runtime.cluster_store import NodeRecord
+from shard_runtime.declared import Setting
+from shard_runtime.rpc.server import ListenError
+from shard_runtime.settings import (
+    ADVERTISED_HOST,
+    ADVERTISED_PORT,
+    INTERNAL_ADVERTISED_HOST,
+    INTERNAL_ADVERTISED_PORT,
+    INTERNAL_LISTEN_HOST,
+    INTERNAL_LISTEN_PORT,
+    LISTEN_HOST,
+    LISTEN_PORT,
+    Settings,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class LogEnds:
+    """What nodes ask of a partition leader: where its logs end (GC-115)."""
+
+    def __init__(self, leader: Any) -> None:
+        self.list_offsets: Final[Callable[..., Awaitable[Any]]] = leader.list_offsets
+
+
+class OlderNodes:
+    """Whether a node of an older build is in the node list, one that has no address for nodes; says when it changes."""
+
+    def __init__(self, nodes: Callable[[], Sequence[NodeRecord]]) -> None:
+        self._nodes = nodes
+        self._open = False
+
+    def __call__(self) -> bool:
+        """Asked at each call of a service between nodes that came to the client port."""
+        older = [node.name for node in self._nodes() if not node.internal_address]
+        if bool(older) != self._open:
+            self._open = bool(older)
+            if older:
+                log.warning(
+                    "nodes of an older build call the share coordinator on the client port; it is served there, to "
+                    "anyone, until they are exchanged",
+                    nodes=older,
+                )
+            else:
+                log.info("no node of an older build is left; the share coordinator is not served on the client port")
+        return self._open
+
+
+def internal_host(settings: Settings) -> str:
+    """The host on which services between nodes listen."""
+    return settings[INTERNAL_LISTEN_HOST] or settings[LISTEN_HOST]
+
+
+def client_address(settings: Settings, port: int) -> str:
+    """`host:port` that clients reach this process by, which listens on `port`."""
+    return f"{settings[ADVERTISED_HOST] or settings[LISTEN_HOST]}:{settings[ADVERTISED_PORT] or port}"
+
+
+def internal_address(settings: Settings, port: int) -> str:
+    """`host:port` that other nodes reach this process by, whose internal listener has `port`."""
+    host = settings[_internal_host_setting(settings)]
+    return f"{host}:{settings[INTERNAL_ADVERTISED_PORT] or port}"
+
+
+def _internal_host_setting(settings: Settings) -> Setting[str]:
+    """The setting whose host other nodes are told."""
+    if settings[INTERNAL_ADVERTISED_HOST]:
+        return INTERNAL_ADVERTISED_HOST
+    if settings[INTERNAL_LISTEN_HOST] and not is_unspecified(settings[INTERNAL_LISTEN_HOST]):
+        return INTERNAL_LISTEN_HOST
+    return ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether this is 0.0.0.0 or ::, which stand for all addresses of a machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
+
+
+def refuse_uncallable(settings: Settings) -> None:
+    """Clients and nodes that are sent to 0.0.0.0 would call themselves (CM-1), and one port cannot be listened on
+    twice. Raises ListenError, which names the setting."""
+    told = ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
+    if is_unspecified(settings[told]):
+        raise ListenError(
+            f"{told.name} is {settings[told]}, and clients and other nodes would be told to call this node there; "
+            f"expected a name or address that they reach it by. Try {ADVERTISED_HOST.name}=NAME, or the variable "
+            f"{ADVERTISED_HOST.environment}; 127.0.0.1 when they all run on this machine."
+        )
+    told = _internal_host_setting(settings)
+    if is_unspecified(settings[told]):
+        raise ListenError(
+            f"{told.name} is {settings[told]}, and other nodes would be told to call this node there; expected a name "
+            f"or address that they reach it by. Try {INTERNAL_ADVERTISED_HOST.name}=NAME."
+        )
+    if settings[LISTEN_PORT] and settings[LISTEN_PORT] == settings[INTERNAL_LISTEN_PORT]:
+        raise ListenError(
+            f"{LISTEN_PORT.name} and {INTERNAL_LISTEN_PORT.name} are both {settings[LISTEN_PORT]}; services between "
+            f"nodes need a port of their own that clients cannot reach. Try {INTERNAL_LISTEN_PORT.name}="
+            f"{settings[LISTEN_PORT] % 65_535 + 1}, or 0 for any free one."
+        )

@@ -1,0 +1,249 @@
+"""`sharegroups state check` and `state skip`: find stored entries that are not what was written, let replays go on
+without one (CM-101…CM-103).
+
+The check only reads. It looks at the metadata log, at the shards of both coordinators, and at the partitions that the
+metadata or the owners' hints name; what is damaged stays where it is, for whoever wants to look at it or restore it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from kip932.ids import topic_id_text
+from partition_leader.log_core.coverage import Coverage
+from partition_leader.topic_log_codec import read_batch, read_marker
+from shard_runtime import configs
+from shard_runtime.clock import SystemClock
+from shard_runtime.cluster.metadata import MetadataImage, image_of
+from shard_runtime.cluster.metadata_codec import decode
+from shard_runtime.damage import DamageNotes
+from shard_runtime.record_log import STREAM_START, Entry, LogError, ShardId, ShardKind, StreamId
+from shard_runtime.redis.cluster_store import StoreClusterStore
+from shard_runtime.redis.connection import StoreSettings
+from shard_runtime.redis.keys import META_LOG
+from shard_runtime.redis.log import StoreRecordLog
+from shard_runtime.redis.topology import open_store
+from share_node.data_directory import DataDirectory, DataDirectoryError
+from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
+from share_node.serve import run
+from share_node.state_dump import embedded_url, shard_of, which_store
+from share_node.store_option import url_with_password
+
+_PAGE: Final = 500
+_META: Final = "meta"
+_ENTRY: Final = re.compile(r"(\d+)-(\d+)")
+Finding = dict[str, object]
+
+
+class StateCheck:
+    """One look at everything a store holds."""
+
+    def __init__(self, url: str) -> None:
+        self.entries = 0
+        self._log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
+        self._cluster = StoreClusterStore(open_store(url), StoreSettings(), DamageNotes(quiet=True))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._log.close()
+        await self._cluster.close()
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        """What is wrong, one by one. Raises LogError when the store cannot be read."""
+        image = MetadataImage()
+        skipped = await self._cluster.skipped_metadata()
+        after = 0
+        while page := await self._cluster.read_metadata(after, _PAGE):
+            for stored in page:
+                self.entries += 1
+                why = stored.damage
+                try:
+                    entry = decode(stored.data)
+                    known = image_of(stored.version, entry.snapshot) if entry.snapshot is not None else image
+                    image = known.apply(stored.version, () if why else entry.changes)
+                except (ValueError, KeyError) as error:
+                    why = why or f"it cannot be read: {error}"
+                if why:
+                    yield _finding(META_LOG, f"1-{stored.version}", why, stored.version in skipped)
+            after = page[-1].version
+        for shard in await self._shards(image):
+            for stream in shard.streams:
+                async for finding in self._stream(shard, stream):
+                    yield finding
+
+    async def _shards(self, image: MetadataImage) -> list[ShardId]:
+        names: dict[ShardKind, set[str]] = {kind: set(await self._cluster.hints(kind)) for kind in ShardKind}
+        names[ShardKind.GROUP] |= set(map(str, range(configs.GROUP_SHARDS.default)))
+        names[ShardKind.SHARE_STATE] |= set(map(str, range(configs.STATE_SHARDS.default)))
+        for topic in image.topics.values():
+            names[ShardKind.TOPIC] |= {
+                f"{topic_id_text(topic.topic_id)}:{number}" for number in range(topic.partitions)
+            }
+        return [ShardId(kind, name) for kind in ShardKind for name in sorted(names[kind])]
+
+    async def _stream(self, shard: ShardId, stream: str) -> AsyncIterator[Finding]:
+        """Damaged entries, and, where sequences or offsets tell, places from which entries are gone."""
+        topic = shard.kind is ShardKind.TOPIC
+        main = stream == shard.streams[0]
+        skipped = await self._log.skipped(shard)
+        after, before = STREAM_START, None
+        coverage: Coverage | None = None
+        while page := await self._log.read(stream, after, None, _PAGE if not topic else _PAGE // 10):
+            for entry in page:
+                self.entries += 1
+                if entry.damage:
+                    yield _finding(stream, str(entry.id), entry.damage, main and entry.id in skipped)
+                if topic and main:
+                    coverage = _covered(coverage, entry)
+                elif not topic and before is not None and not _follows(before, entry.id):
+                    why = f"entries between {before} and it are missing"
+                    yield _finding(stream, str(entry.id), why, entry.id in skipped)
+                before = entry.id
+            after = page[-1].id
+        for first, last in coverage.lost if coverage is not None else ():
+            yield {"stream": stream, "unreadable_offsets": [first, last]}
+
+
+def _covered(coverage: Coverage | None, entry: Entry) -> Coverage | None:
+    """The coverage behind an entry of a topic log; it begins with the first intact one."""
+    batch, hole = read_batch(entry), read_marker(entry)
+    start, end = (batch.base_offset, batch.end_offset) if batch is not None else hole or (-1, -1)
+    if start < 0:
+        return coverage
+    coverage = coverage or Coverage(start)
+    coverage.holds(start, end)
+    return coverage
+
+
+def _follows(before: StreamId, entry: StreamId) -> bool:
+    return entry.seq == (before.seq + 1 if before.epoch == entry.epoch else 0)
+
+
+def _finding(stream: str, entry: str, why: str, skipped: bool) -> Finding:
+    return {"stream": stream, "id": entry, "damaged": why, "skipped": skipped}
+
+
+@contextlib.asynccontextmanager
+async def opened(store: str | None, password_env: str, data: Path | None) -> AsyncIterator[str]:
+    """The URL of the store that is meant. A data directory's own is started when it does not run, for it may be damage
+    that keeps `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError."""
+    if (store is None) == (data is None):
+        raise click.UsageError("give either --store URL or --data DIR")
+    if data is None:
+        yield url_with_password(store, password_env)
+        return
+    with contextlib.suppress(click.ClickException):
+        yield embedded_url(data)
+        return
+    if not (data / "store").is_dir():
+        raise EmbeddedStoreError(
+            f"{data} holds no data of `sharegroups up`; give the directory that --data names there"
+        )
+    embedded = EmbeddedStore(DataDirectory(data))
+    await embedded.start()
+    try:
+        yield embedded.url
+    finally:
+        await embedded.stop()
+
+
+@click.command()
+@which_store
+def check(store: str | None, password_env: str, data: Path | None) -> None:
+    """Look at every stored entry, and print one JSON document a line for each that is damaged or missing.
+
+    Exit status: 0 when nothing is wrong, 1 when something is, or the store cannot be read.
+    """
+    found: list[Finding] = []
+    entries = 0
+
+    async def body() -> None:
+        nonlocal entries
+        async with opened(store, password_env, data) as url:
+            look = StateCheck(url)
+            try:
+                async for finding in look.findings():
+                    click.echo(json.dumps(finding))
+                    found.append(finding)
+            finally:
+                entries = look.entries
+                await look.close()
+
+    _run(body)
+    open_ones = sum(not finding.get("skipped") for finding in found)
+    click.echo(f"{entries} entries looked at, {len(found)} findings, {open_ones} of them not skipped.", err=True)
+    sys.exit(1 if open_ones else 0)
+
+
+@click.command()
+@which_store
+@click.option("--kind", type=click.Choice(["gc", "meta", "sgs"]), required=True,
+              help="gc: group log, sgs: share-partition state, meta: metadata log.")  # fmt: skip
+@click.option("--shard", default="", metavar="NAME", help="The number of the shard; not for meta.")
+@click.option("--entry", required=True, metavar="ID", help="The entry, as an error or `state check` names it.")
+def skip(  # noqa: PLR0917 - click passes options by name
+    store: str | None, password_env: str, data: Path | None, kind: str, shard: str, entry: str
+) -> None:
+    """Go on without a damaged entry: what it changed is lost, and whatever depended on it is served again.
+
+    The entry stays in the store. Nodes that run take the shard up by themselves.
+    """
+    named = _ENTRY.fullmatch(entry)
+    if named is None:
+        raise click.UsageError(f"--entry is {entry!r}; expected EPOCH-SEQUENCE, as in 28512345-7")
+    at = StreamId(int(named[1]), int(named[2]))
+    if kind == _META and (shard or at.epoch != 1):
+        raise click.UsageError("the metadata log has no shards, and its entries are 1-VERSION: --kind meta --entry 1-7")
+    which = None if kind == _META else shard_of(kind, shard)
+
+    async def body() -> None:
+        async with opened(store, password_env, data) as url:
+            if which is None:
+                cluster = StoreClusterStore(open_store(url), StoreSettings(), DamageNotes(quiet=True))
+                try:
+                    found = await cluster.read_metadata(at.seq - 1, 1)
+                    _require_there(META_LOG, at, [StreamId(1, one.version) for one in found])
+                    await cluster.skip_metadata(at.seq)
+                finally:
+                    await cluster.close()
+                return
+            log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
+            try:
+                before = StreamId(at.epoch, at.seq - 1) if at.seq else StreamId(at.epoch - 1, 2**64 - 1)
+                _require_there(
+                    which.streams[0], at, [one.id for one in await log.read(which.streams[0], before, at, 1)]
+                )
+                await log.skip(which, at)
+            finally:
+                await log.close()
+
+    _run(body)
+    click.echo(f"Replays go on without {entry} of {META_LOG if which is None else which.streams[0]}.")
+
+
+def _require_there(stream: str, entry: StreamId, found: Iterable[StreamId]) -> None:
+    if entry not in found:
+        raise click.ClickException(f"{stream} has no entry {entry}; `sharegroups state check` lists what is damaged")
+
+
+def _run(body: Callable[[], Awaitable[None]]) -> None:
+    """Run a command's work; what goes wrong is one line."""
+    failed: list[str] = []
+
+    async def guarded() -> None:
+        try:
+            await body()
+        except (LogError, ValueError, EmbeddedStoreError, DataDirectoryError) as error:
+            failed.append(str(error))
+
+    run(guarded)
+    if failed:
+        raise click.ClickException(failed[0])

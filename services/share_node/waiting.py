@@ -1,0 +1,148 @@
+"""A role that waits for what it needs: alive, not ready, and it says for what (CM-130).
+
+While it waits its port answers the health services, so that whoever started it sees a living process and leaves it
+alone; any other call is answered UNAVAILABLE, which sends its caller to another node. A port of 0 is not opened, for
+nobody knows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
+
+from shard_runtime.record_log import NameTakenError
+from shard_runtime.rpc.grpc_server import GuardedServer, Handler, UnknownGrpcError
+from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, ListenError, RpcOptions
+from shard_runtime.settings import LEASE_MS, LISTEN_HOST, LISTEN_PORT, Settings
+from share_node.process_store import awaited
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: An attempt that takes longer than this is a wait: the port is opened, for probes begin with the container.
+AT_ONCE_S: Final = 1.0
+#: Between two attempts: at first, doubled up to the second. An attempt has waits of its own (`check_store`).
+PAUSE_S: Final = 0.5
+PAUSE_MAX_S: Final = 5.0
+#: The same cause is said again after so long: a wait may last hours.
+SAY_AGAIN_S: Final = 600.0
+#: Callers that hold open calls are let go at once: there is nothing to finish for them.
+_CLOSE_S: Final = 0.0
+
+
+async def _refuse(_requests: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    await context.abort(
+        grpc.StatusCode.UNAVAILABLE, "this node waits for its store, or for a cluster in it; its log says more"
+    )
+
+
+class WaitingPort:
+    """The port of a process that waits: liveness SERVING, readiness and startup NOT_SERVING."""
+
+    def __init__(self, settings: Settings) -> None:
+        host = settings[LISTEN_HOST]
+        self._address = f"[{host}]:{settings[LISTEN_PORT]}" if ":" in host else f"{host}:{settings[LISTEN_PORT]}"
+        self._known = settings[LISTEN_PORT] != 0
+        self._server: GuardedServer | None = None
+
+    async def open(self) -> None:
+        """Answer from now on; safe to repeat. Raises ListenError."""
+        if self._server is not None or not self._known:
+            return
+        options = RpcOptions()
+        not_yet: Handler = grpc.stream_stream_rpc_method_handler(_refuse)
+        try:
+            server = GuardedServer(options.channel_arguments(), options.concurrent_calls_max, otherwise=not_yet)
+        except UnknownGrpcError as error:
+            raise ListenError(str(error)) from error
+        servicer = health.aio.HealthServicer()
+        status = health_pb2.HealthCheckResponse
+        for name in ("", LIVENESS, READINESS, STARTUP):
+            await servicer.set(name, status.SERVING if name == LIVENESS else status.NOT_SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        try:
+            server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise ListenError(
+                f"cannot listen on {self._address}: another process may have the port, or the address is not this "
+                "machine's. Choose another port, or 0 for any free one."
+            ) from error
+        await server.start()
+        self._server = server
+
+    async def close(self) -> None:
+        """Free the port for the process's own server; safe to repeat."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(_CLOSE_S)
+
+
+class Waiting:
+    """Tries again for as long as what is missing may come by itself; one object for one start of a process."""
+
+    def __init__(self, settings: Settings, stop: asyncio.Event, now: Callable[[], float] = time.monotonic) -> None:
+        self.port: Final = WaitingPort(settings)
+        self._stop = stop
+        self._now = now
+        self._lease_s = settings[LEASE_MS] / 1000
+        self._name_taken_since: float | None = None
+        self._began = now()
+        self._said: dict[str, float] = {}
+        self._pause_s = PAUSE_S
+
+    async def attempt(self, work: Awaitable[T]) -> T | None:
+        """What `work` gives; None when the process is told to stop first: then `work` is cancelled and has ended.
+
+        Raises what `work` raises, and ListenError when the port cannot be had.
+        """
+        doing = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait([doing, stopped], timeout=AT_ONCE_S, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done() and not stopped.done():
+                await self.port.open()
+                await asyncio.wait([doing, stopped], return_when=asyncio.FIRST_COMPLETED)
+            return doing.result() if doing.done() else None
+        finally:
+            for task in (doing, stopped):
+                task.cancel()
+            await asyncio.gather(doing, stopped, return_exceptions=True)
+
+    async def after(self, error: Exception) -> None:
+        """Say what is missing, and pause before the next attempt, or until told to stop. Raises `error` when waiting
+        cannot mend it, ListenError when the port cannot be had."""
+        cause, now = awaited(error), self._now()
+        if not cause or (isinstance(error, NameTakenError) and self._is_living(now)):
+            raise error
+        await self.port.open()
+        if now - self._said.get(cause, -SAY_AGAIN_S) >= SAY_AGAIN_S:
+            self._said[cause] = now
+            log.warning(
+                "waiting, alive and not ready: what this process needs is not there",
+                waits_for=cause,
+                why=str(error),
+                waited_s=int(now - self._began),
+            )
+        try:
+            await asyncio.wait_for(self._stop.wait(), self._pause_s)
+        except TimeoutError:
+            self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+
+    def _is_living(self, now: float) -> bool:
+        """Whether the name's holder renews it: the entry of a dead one would have lapsed after a lease."""
+        if self._name_taken_since is None:
+            self._name_taken_since = now
+        return now - self._name_taken_since > 2 * self._lease_s
+
+    def over(self) -> None:
+        """Say that it goes on, if it had said that it waits."""
+        if self._said:
+            log.info("what this process waited for is there; it goes on", waited_s=int(self._now() - self._began))
+            self._said.clear()

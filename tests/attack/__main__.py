@@ -1,0 +1,92 @@
+"""`python -m tests.attack`: strike a cluster with every attack once, or with attacks by chance for some time.
+
+The last line is
+`attacks=N records=M lost=L accepted_twice=A restarts=R worst_outage_s=S peak_mib=P canary_p99_ms=T`; the exit status is
+0 only when nothing was lost or accepted twice, no node was unreachable for more than 10 s, and every node kept to its
+memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.attack.canary import song
+from tests.attack.catalogue import ATTACKS, named
+from tests.attack.siege import Siege, Struck
+from tests.attack.watch import MIB
+from tests.chaos.signals import exit_on_sigterm
+from tests.chaos.verdict import Verdict
+
+#: How long each attack lasts when each is made once.
+ONCE_S: Final = 5.0
+
+
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="see --list")
+    parser.add_argument("--seconds", type=float, default=0, help="attacks by chance for so long; 0: each of them once")
+    parser.add_argument("--seed", type=int, help="repeat a run's choices; made up and told when left out")
+    parser.add_argument("--out", type=Path, help="new folder for logs and books; default build/attack/<time>")
+    parser.add_argument("--list", action="store_true", help="say which attacks there are")
+    return parser.parse_args(words)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run or list; the exit status."""
+    asked = _arguments(words)
+    if asked.list:
+        for attack in ATTACKS:
+            _say(f"{attack.name:<28}{attack.sentence}")
+        return 0
+    try:
+        attacks = [named(name) for name in asked.only] or list(ATTACKS)
+    except ValueError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    exit_on_sigterm()
+    out = (asked.out or Path("build", "attack", time.strftime("%Y%m%d-%H%M%S"))).absolute()
+    seed = asked.seed if asked.seed is not None else random.randrange(1_000_000)
+    _say(f"--seed {seed}, logs and books in {out}")
+    with Siege(out, seed, books=True) as siege:
+        if asked.seconds:
+            struck = siege.besiege(attacks, asked.seconds, _say)
+        else:
+            struck = []
+            for attack in attacks:
+                struck.append(siege.strike(attack, ONCE_S))
+                _say(str(struck[-1]))
+        return _close(siege, struck, siege.judge())
+
+
+def _close(siege: Siege, struck: list[Struck], verdict: Verdict) -> int:
+    watch, nodes = siege.watch, sorted(siege.deployment.addresses)
+    for name in nodes:
+        _say(
+            f"{name}: peak {watch.peak_bytes(name) // MIB} MiB, last third of the time {watch.growth(name):.2f} of the "
+            f"second, longest outage {watch.longest_outage_s()[name]:.1f} s"
+        )
+    bad = [*verdict.violations, *siege.harm()]
+    for line in bad:
+        _say(f"BAD: {line}")
+    sung = song(siege.canary.turns())
+    _say(f"canary: {sung}")
+    _say(
+        f"attacks={len(struck)} records={verdict.records} lost={verdict.lost} accepted_twice={verdict.accepted_twice} "
+        f"restarts={len(siege.restarts)} worst_outage_s={max(watch.longest_outage_s().values()):.1f} "
+        f"peak_mib={max(watch.peak_bytes(name) for name in nodes) // MIB} canary_p99_ms={sung.p99_ms}"
+    )
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

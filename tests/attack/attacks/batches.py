@@ -1,0 +1,90 @@
+"""Attacks with record batches: counts that are no batch's, frames that end early, gzip that unpacks without end."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+from kip932.api.v1 import partition_leader_service_pb2
+from kip932.api.v1.produce_pb2 import ProduceRequest
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import service_methods
+from tests.attack.attacks.crowd import crowd, told
+from tests.attack.definition import Attack, Target
+
+PRODUCE: Final = service_methods(partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"])[
+    "Produce"
+]
+_AT_ONCE: Final = 8
+_CALL_S: Final = 30.0
+_GZIP: Final = 1
+
+
+def _packed(body: bytes) -> bytes:
+    packer = zlib.compressobj(9, wbits=31)
+    return packer.compress(body) + packer.flush()
+
+
+@functools.cache
+def _bomb() -> bytes:
+    """20 MiB of nothing in 20 KiB."""
+    return _packed(bytes(20 << 20))
+
+
+def honest(rng: random.Random) -> ProduceRequest.Batch:
+    """A batch that is what it says."""
+    count, size = rng.randrange(1, 50), rng.choice((0, 10, 1_000))
+    batch = RecordBatch(records=[Record(value=rng.randbytes(size)) for _ in range(count)])
+    return ProduceRequest.Batch(record_batch=batch.SerializeToString(), record_count=len(batch.records))
+
+
+def lie(rng: random.Random) -> ProduceRequest.Batch:
+    """A batch that is not what it says."""
+    batch = honest(rng)
+    match rng.randrange(6):
+        case 0:
+            batch.record_count = rng.choice((batch.record_count + 1, 2**31 - 1, 2**24, -1, 0))
+        case 1:
+            batch.record_batch = batch.record_batch[: rng.randrange(len(batch.record_batch) - 1)] + b"\xff"
+        case 2:
+            packed = _packed(batch.record_batch)
+            count = rng.choice((1_000 + batch.record_count, 2**31 - 1))
+            lying = RecordBatch(compression=_GZIP, compressed_records=packed)
+            batch = ProduceRequest.Batch(record_batch=lying.SerializeToString(), record_count=count)
+        case 3:
+            bomb = RecordBatch(compression=_GZIP, compressed_records=_bomb())
+            batch = ProduceRequest.Batch(record_batch=bomb.SerializeToString(), record_count=rng.choice((1, 500)))
+        case 4:
+            cut = _packed(batch.record_batch)[:-9]
+            half = RecordBatch(compression=_GZIP, compressed_records=cut)
+            batch = ProduceRequest.Batch(record_batch=half.SerializeToString(), record_count=batch.record_count)
+        case _:
+            unknown = RecordBatch(compression=rng.choice((2, 7, -1)), compressed_records=b"x")
+            batch = ProduceRequest.Batch(record_batch=unknown.SerializeToString(), record_count=1)
+    return batch
+
+
+def _lying_batches(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
+    async def produce(transport: GrpcTransport) -> str:
+        lies = rng.random() < 0.8
+        request = ProduceRequest(acks=-1, timeout_ms=10_000)
+        data = request.topic_data.add(topic_id=target.topic_id).partition_data.add(index=rng.randrange(4))
+        data.batches.append(lie(rng) if lies else honest(rng))
+        answer: Any = await transport.call(target.leader(), PRODUCE, request, _CALL_S)
+        result = answer.responses[0].partition_responses[0]
+        assert not (lies and result.error_code == 0), f"a lie was stored: {str(request)[:300]}"
+        return f"error {result.error_code}"
+
+    counts = asyncio.run(crowd(produce, seconds, _AT_ONCE))
+    assert counts["error 0"], f"no honest batch was stored beside the lies: {counts}"
+    return told(counts)
+
+
+BATCH_ATTACKS: Final = (
+    Attack("lying-batches", "Record batches that are not what they say, beside honest ones", _lying_batches),
+)

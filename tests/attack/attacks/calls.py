@@ -1,0 +1,169 @@
+"""Calls whose fields are drawn by chance: what a wrong program sends. Each must be answered, and none unexpectedly."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
+from kip932.internal.v1 import share_coordinator_service_pb2
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import Method, TransportError, service_methods
+from tests.attack.attacks.crowd import crowd, told
+from tests.attack.definition import Attack, Target
+
+#: They change what the books and the canary live on, or make things that stay.
+_ADMINISTERS: Final = frozenset(
+    {"CreateTopics", "CreatePartitions", "DeleteTopics", "IncrementalAlterConfigs", "DeleteRecords", "CreateAcls"}
+)
+#: What the server, or gRPC for it, says of a call that met something nobody expected.
+_UNEXPECTED: Final = "nexpected "
+ANSWERED: Final = "answered"
+_CALL_S: Final = 15.0
+_DEPTH_MAX: Final = 6
+
+#: A FieldDescriptor; of which of protobuf's two kinds, its types leave open.
+_Field = Any
+
+CLIENT_SERVICES: Final = (
+    cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"],
+    group_coordinator_service_pb2.DESCRIPTOR.services_by_name["GroupCoordinatorService"],
+    partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"],
+)
+INTERNAL_SERVICES: Final = (share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"],)
+
+
+class Draw:
+    """Draws messages: fields left out, extreme numbers, names with every kind of byte, and now and then sense."""
+
+    def __init__(self, rng: random.Random, target: Target) -> None:
+        self._rng = rng
+        self._topic_id = target.topic_id
+        self._names = ("", "g", target.topic, "a\x1b[2J\n\0", "€" * 300, "x" * 5_000, "../..", "nobody")
+        self._integers = (0, 0, 1, 1, -1, 2, 7, 100, 2**31 - 1, -(2**31))
+        self._longs = (*self._integers, 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
+
+    def message(self, kind: type[Message]) -> Message:
+        """A message of this type."""
+        message = kind()
+        self._fill(message, 0)
+        return message
+
+    def _fill(self, message: Message, depth: int) -> None:
+        for field in message.DESCRIPTOR.fields:
+            if self._rng.random() < 0.3 or (field.message_type is not None and depth >= _DEPTH_MAX):
+                continue
+            if field.message_type is not None:
+                self._fill_messages(message, field, depth)
+            elif field.is_repeated:
+                getattr(message, field.name).extend(self._value(field) for _ in range(self._rng.choice((0, 1, 3, 40))))
+            else:
+                setattr(message, field.name, self._value(field))
+
+    def _fill_messages(self, message: Message, field: _Field, depth: int) -> None:
+        value: Any = getattr(message, field.name)
+        if not field.is_repeated:
+            value.SetInParent()
+            self._fill(value, depth + 1)
+            return
+        for _ in range(self._rng.choice((0, 1, 2, 5))):
+            self._fill(value.add(), depth + 1)
+
+    def _value(self, field: _Field) -> Any:
+        rng, kinds = self._rng, FieldDescriptor
+        match field.cpp_type:
+            case kinds.CPPTYPE_BOOL:
+                return rng.random() < 0.5
+            case kinds.CPPTYPE_INT32:
+                return rng.choice(self._integers)
+            case kinds.CPPTYPE_INT64:
+                return rng.choice(self._longs)
+            case kinds.CPPTYPE_ENUM:
+                return rng.choice(field.enum_type.values).number
+            case kinds.CPPTYPE_STRING if field.type == kinds.TYPE_BYTES:
+                return rng.choice((b"", self._topic_id, self._topic_id, rng.randbytes(16), rng.randbytes(700)))
+            case kinds.CPPTYPE_STRING:
+                return rng.choice(self._names)
+            case _:
+                raise AssertionError(f"a field of a kind that no message had before: {field.full_name}")
+
+
+def methods_of(services: Sequence[Any]) -> list[Method[Message, Message]]:
+    """The methods of some services that harm nothing when they are called with anything."""
+    found = [method for service in services for method in service_methods(service).values()]
+    return [method for method in found if method.name not in _ADMINISTERS]
+
+
+def _random_calls(
+    services: Sequence[Any], addresses: Callable[[Target], Mapping[str, str]], served: bool = True
+) -> Callable[[Target, random.Random, float, Path], str]:
+    def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
+        methods, listeners = methods_of(services), sorted(addresses(target).values())
+        counts = asyncio.run(_call(target, rng, seconds, methods, listeners))
+        assert served or not counts[ANSWERED], f"what only nodes call was answered to a client: {counts}"
+        return told(counts)
+
+    return run
+
+
+async def _call(
+    target: Target, rng: random.Random, seconds: float, methods: list[Method[Message, Message]], addresses: list[str]
+) -> Counter[str]:
+    draw, unexpected = Draw(rng, target), list[str]()
+
+    async def one(transport: GrpcTransport) -> str:
+        method = rng.choice(methods)
+        request = draw.message(method.request_type)
+        try:
+            if method.streaming:
+                await _stream(transport, rng.choice(addresses), method, request)
+            else:
+                await transport.call(rng.choice(addresses), method, request, _CALL_S)
+        except TransportError as error:
+            if _UNEXPECTED in str(error):
+                unexpected.append(f"{method.name}: {error} to {str(request)[:300]!r}")
+            raise
+        return ANSWERED
+
+    counts = await crowd(one, seconds)
+    assert not unexpected, f"{len(unexpected)} calls met something unexpected, such as {unexpected[0]}"
+    return counts
+
+
+async def _stream(transport: GrpcTransport, address: str, method: Method[Message, Message], request: Message) -> None:
+    """One message on a stream of its own, and its answer, if there is one within a second."""
+    stream = await transport.open_stream(address, method)
+    try:
+        await stream.write(request)
+        async with asyncio.timeout(1):
+            await stream.read()
+    except TimeoutError:
+        pass
+    finally:
+        await stream.close()
+
+
+CALL_ATTACKS: Final = (
+    Attack(
+        "random-calls",
+        "Calls with fields drawn by chance",
+        _random_calls(CLIENT_SERVICES, lambda target: target.clients),
+    ),
+    Attack(
+        "random-internal-calls",
+        "The same to the listeners for other nodes",
+        _random_calls(INTERNAL_SERVICES, lambda target: target.internal),
+    ),
+    Attack(
+        "internal-from-outside",
+        "Calls between nodes, sent to the listeners for clients",
+        _random_calls(INTERNAL_SERVICES, lambda target: target.clients, served=False),
+    ),
+)

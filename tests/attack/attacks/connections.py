@@ -1,0 +1,107 @@
+"""Attacks with connections alone: nothing that is sent is a call."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.attack.definition import Attack, Target
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+CONNECTIONS: Final = 400
+_TIMEOUT_S: Final = 2.0
+
+
+def connect(address: str) -> socket.socket:
+    """A TCP connection to `host:port`. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def held() -> Iterator[list[socket.socket]]:
+    """Connections that are closed at the end, however that comes."""
+    connections: list[socket.socket] = []
+    try:
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def listeners(target: Target) -> list[str]:
+    """Every address at which a node of the target takes calls."""
+    return [*target.clients.values(), *target.internal.values()]
+
+
+def _garbage(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
+    """Random bytes to every listener, after nothing and after HTTP/2's preface."""
+    deadline, sent = time.monotonic() + seconds, 0
+    while time.monotonic() < deadline:
+        for address in listeners(target):
+            with contextlib.suppress(OSError), connect(address) as connection:
+                if rng.random() < 0.5:
+                    connection.sendall(PREFACE)
+                connection.sendall(rng.randbytes(rng.choice((1, 9, 100, 5_000))))
+                sent += 1
+                connection.settimeout(0.05)
+                connection.recv(4096)
+    return f"{sent} connections with garbage"
+
+
+def _silent(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
+    """Many connections to every listener that say nothing, or half a preface."""
+    with held() as connections:
+        deadline = time.monotonic() + seconds
+        for number in range(CONNECTIONS):
+            for address in listeners(target):
+                with contextlib.suppress(OSError):
+                    connections.append(connect(address))
+                    connections[-1].sendall(PREFACE[: number % len(PREFACE)])
+        opened = len(connections)
+        time.sleep(max(0.0, deadline - time.monotonic()))
+    return f"{opened} silent connections"
+
+
+def _half_a_scrape(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
+    """Requests to the metrics port that never end, beside whole ones, which must be answered."""
+    scraped = 0
+    with held() as connections:
+        deadline = time.monotonic() + seconds
+        for address in target.metrics.values():
+            for _ in range(CONNECTIONS // 4):
+                with contextlib.suppress(OSError):
+                    connections.append(connect(address))
+                    connections[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+        while time.monotonic() < deadline:
+            for address in target.metrics.values():
+                answer = scrape(address)
+                assert answer.startswith(b"HTTP/1."), f"{address} answered a scrape with {answer[:80]!r}"
+                assert b" 200 " in answer.split(b"\r\n", 1)[0], f"{address} answered {answer[:80]!r}"
+                scraped += 1
+            time.sleep(0.1)
+    assert scraped, "no scrape was answered beside unfinished ones"
+    return f"{scraped} scrapes beside {CONNECTIONS // 4} unfinished ones for each node"
+
+
+def scrape(address: str) -> bytes:
+    """The whole answer of a metrics port. Raises OSError."""
+    with connect(address) as connection:
+        connection.settimeout(10.0)
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+CONNECTION_ATTACKS: Final = (
+    Attack("garbage", "Random bytes to every listener, with and without HTTP/2's preface", _garbage),
+    Attack("silent-connections", "Hundreds of connections that say nothing", _silent),
+    Attack("half-a-scrape", "Requests to the metrics port that never end", _half_a_scrape),
+)

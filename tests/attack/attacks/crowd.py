@@ -1,0 +1,45 @@
+"""Many tasks of one client that do the same until their time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import TransportError
+
+AT_ONCE: Final = 16
+
+OneCall = Callable[[GrpcTransport], Awaitable[str]]
+
+
+async def crowd(one: OneCall, seconds: float, at_once: int = AT_ONCE) -> Counter[str]:
+    """Repeat `one`, by `at_once` tasks for `seconds`; how often it returned which word.
+
+    A call that ends by gRPC's status, a TransportError, counts as that status. Any other error of `one` ends all.
+    """
+    counts, transport = Counter[str](), GrpcTransport()
+    deadline = time.monotonic() + seconds
+
+    async def worker() -> None:
+        while time.monotonic() < deadline:
+            try:
+                counts[await one(transport)] += 1
+            except TransportError as error:
+                counts[error.status.value] += 1
+
+    try:
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(at_once):
+                workers.create_task(worker())
+    finally:
+        await transport.close()
+    return counts
+
+
+def told(counts: Counter[str], most: int | None = None) -> str:
+    """The counts as one line, the most frequent first."""
+    return ", ".join(f"{count} {word}" for word, count in counts.most_common(most))

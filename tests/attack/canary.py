@@ -1,0 +1,171 @@
+"""A small honest client that goes on while others attack: `python -m tests.attack.canary JSON`.
+
+Each turn sends one record, waits for its confirmation, receives it through a share group, accepts it, and waits for
+that too. A turn is written when it has ended, as one JSON line: when it began, how long it took, and the error if it
+failed. A failed turn is not repeated; its record may still come, and is then accepted and counted in its own turn.
+It leaves when its standard input closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from sharegroups.aio import Producer, ShareConsumer
+from tests.chaos.history import now_ms
+
+#: A turn that takes longer has failed; the client's own time-outs are below it.
+TURN_S: Final = 30.0
+_LEAVE_WAIT_S: Final = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryOptions:
+    """What a canary is told. `pause_ms`: between two turns."""
+
+    bootstrap: str
+    topic: str
+    group: str
+    turns: str
+    pause_ms: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn: when it began by the boot clock, how long it took, and the name of its error, "" when it went well."""
+
+    number: int
+    began_ms: int
+    took_ms: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Song:
+    """What the turns of a canary say together; times are milliseconds."""
+
+    turns: int
+    failed: int
+    p50_ms: int
+    p99_ms: int
+    worst_ms: int
+    errors: tuple[str, ...]
+
+    def __str__(self) -> str:
+        errors = f" ({', '.join(self.errors)})" if self.errors else ""
+        times = f"p50={self.p50_ms} p99={self.p99_ms} worst={self.worst_ms} ms"
+        return f"turns={self.turns} failed={self.failed}{errors} {times}"
+
+
+def song(turns: list[Turn]) -> Song:
+    """The summary of some turns; all failed ones count as taking as long as they did."""
+    took = sorted(turn.took_ms for turn in turns) or [0]
+    failed = [turn for turn in turns if turn.error]
+    return Song(
+        turns=len(turns),
+        failed=len(failed),
+        p50_ms=int(statistics.median(took)),
+        p99_ms=took[min(len(took) - 1, len(took) * 99 // 100)],
+        worst_ms=took[-1],
+        errors=tuple(sorted({turn.error for turn in failed})),
+    )
+
+
+class Canary:
+    """A canary in a process of its own. `with` it; `turns` reads what it has written so far."""
+
+    def __init__(self, bootstrap: str, topic: str, folder: Path, name: str = "canary") -> None:
+        self._path = folder / f"{name}.jsonl"
+        self._errors = folder / f"{name}.err"
+        self._options = CanaryOptions(bootstrap, topic, f"{topic}-{name}", str(self._path))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "tests.attack.canary", json.dumps(asdict(self._options))]
+        with self._errors.open("a") as errors:
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors, start_new_session=True)
+        deadline = time.monotonic() + 2 * TURN_S
+        while not any(not turn.error for turn in self.turns()):
+            assert self._process.poll() is None, f"the canary ended: {self._errors.read_text()[-2000:]}"
+            assert time.monotonic() < deadline, "the canary had no good turn before the attack"
+            time.sleep(0.05)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(_LEAVE_WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def turns(self, since_ms: int = 0) -> list[Turn]:
+        """Turns that have ended and began at `since_ms` or later."""
+        if not self._path.exists():
+            return []
+        lines = self._path.read_text().splitlines()
+        turns = [Turn(**json.loads(line)) for line in lines if line.endswith("}")]
+        return [turn for turn in turns if turn.began_ms >= since_ms]
+
+
+class _Singer:
+    def __init__(self, options: CanaryOptions) -> None:
+        self._options = options
+        self._received: set[str] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        options = self._options
+        settings = {"bootstrap.servers": options.bootstrap}
+        consumer_settings = {**settings, "group.id": options.group, "share.acquire.mode": "record_limit"}
+        out = os.open(options.turns, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        number = 0
+        async with Producer(settings) as producer, ShareConsumer(consumer_settings) as consumer:
+            consumer.subscribe([options.topic])
+            while not stop.is_set():
+                began_ms, error = now_ms(), ""
+                try:
+                    async with asyncio.timeout(TURN_S):
+                        await self._turn(producer, consumer, f"{options.group} {number}")
+                except Exception as problem:
+                    error = type(problem).__name__
+                    print(f"{began_ms} turn {number}: {error}: {problem}", file=sys.stderr, flush=True)
+                turn = Turn(number, began_ms, now_ms() - began_ms, error)
+                os.write(out, (json.dumps(asdict(turn)) + "\n").encode())
+                number += 1
+                await asyncio.sleep(options.pause_ms / 1000)
+        os.close(out)
+
+    async def _turn(self, producer: Producer, consumer: ShareConsumer, value: str) -> None:
+        await producer.send(self._options.topic, value)
+        while value not in self._received:
+            for message in await consumer.poll(timeout=5):
+                self._received.add((message.value() or b"").decode())
+            for answer in (await consumer.commit_sync()).values():
+                if answer is not None:
+                    raise answer
+        self._received.clear()
+
+
+async def _main(options: CanaryOptions) -> None:
+    stop = asyncio.Event()
+    reader = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    reader.add_done_callback(lambda _: stop.set())
+    await _Singer(options).run(stop)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(CanaryOptions(**json.loads(sys.argv[1]))))

@@ -1,0 +1,30 @@
+"""All attacks; `make attack` and the suite know them from here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.attack.attacks.batches import BATCH_ATTACKS
+from tests.attack.attacks.calls import CALL_ATTACKS
+from tests.attack.attacks.connections import CONNECTION_ATTACKS
+from tests.attack.attacks.frames import FRAME_ATTACKS
+from tests.attack.attacks.members import MEMBER_ATTACKS
+from tests.attack.attacks.memory import MEMORY_ATTACKS
+from tests.attack.definition import Attack
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *CONNECTION_ATTACKS,
+    *FRAME_ATTACKS,
+    *CALL_ATTACKS,
+    *MEMBER_ATTACKS,
+    *BATCH_ATTACKS,
+    *MEMORY_ATTACKS,
+)
+
+
+def named(name: str) -> Attack:
+    """The attack of this name. Raises ValueError with the names there are."""
+    for attack in ATTACKS:
+        if attack.name == name:
+            return attack
+    raise ValueError(f"there is no attack {name}; there are {', '.join(each.name for each in ATTACKS)}")

@@ -1,0 +1,50 @@
+"""What an attack is, and what it is given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The nodes under attack. Addresses are `host:port` by the node's name.
+
+    `clients`: listeners for clients; `internal`: those for other nodes; `metrics`: those of Prometheus.
+    `topic` and `topic_id` are the attacks' own topic of four partitions: what the books count lies elsewhere.
+    """
+
+    clients: Mapping[str, str]
+    internal: Mapping[str, str]
+    metrics: Mapping[str, str]
+    topic: str
+    topic_id: bytes
+
+    def a_node(self, rng: random.Random) -> str:
+        """The client address of one node."""
+        return rng.choice(sorted(self.clients.values()))
+
+    def leader(self) -> str:
+        """The client address of a partition leader; there is one in every target."""
+        named = [address for name, address in sorted(self.clients.items()) if name.startswith("partition_leader")]
+        return named[0] if named else sorted(self.clients.values())[0]
+
+    def coordinator(self) -> str:
+        """The client address of a group coordinator."""
+        named = [address for name, address in sorted(self.clients.items()) if name.startswith("group_coordinator")]
+        return named[0] if named else sorted(self.clients.values())[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One kind of attack. `run` strikes for at most about `seconds`, and leaves nothing of its own open.
+
+    `run` returns what it saw, in one line: how many calls, how they were answered. It raises AssertionError when an
+    answer is wrong in itself; whether anybody else came to harm is judged by the canary, the books and the memory.
+    """
+
+    name: str
+    sentence: str
+    run: Callable[[Target, random.Random, float, Path], str]

@@ -1,0 +1,161 @@
+"""A cluster of one node for each role under attack, with a canary and producers and consumers that keep books.
+
+`Siege` starts it, strikes with attacks one after the other, starts again a node that retired, and judges at the end.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from sharegroups import Admin, NewTopic
+from tests.attack.canary import Canary, Song, song
+from tests.attack.definition import Attack, Target
+from tests.attack.watch import MIB, Watch
+from tests.chaos.deployment import SERVICES, Topology
+from tests.chaos.drivers.processes import ProcessesDeployment
+from tests.chaos.drivers.processes import deploy as deploy_processes
+from tests.chaos.history import HistoryWriter, now_ms, read_history
+from tests.chaos.load import Load, LoadOptions
+from tests.chaos.runner import RUN_SETTINGS
+from tests.chaos.verdict import Verdict, judge_history
+
+ATTACKED: Final = "attacked"
+CANARY_TOPIC: Final = "canary"
+#: Of each partition of the attacked topic: the store must not fill up within the hour.
+RETAINED_BYTES: Final = 64 * MIB
+#: Bytes of requests and answers that a node may hold (CM-92); small, so that a bound that does not hold is seen soon.
+BUDGET_BYTES: Final = 96 * MIB
+#: What a node may take at the most: 128 MiB for itself, and the budget several times, since its bytes lie in memory
+#: up to three times, the tail caches fill, and the allocator keeps what was freed.
+NODE_BYTES_MAX: Final = 128 * MIB + 6 * BUDGET_BYTES
+SETTINGS: Final = {
+    **RUN_SETTINGS,
+    "group.share.record.lock.duration.ms": "10000",
+    "rpc.memory.bytes": str(BUDGET_BYTES),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """What one attack did: its own line, and the canary's turns from its start until a little after its end."""
+
+    attack: str
+    seconds: float
+    saw: str
+    canary: Song
+    restarted: tuple[str, ...]
+
+    def __str__(self) -> str:
+        restarted = f"; started again: {', '.join(self.restarted)}" if self.restarted else ""
+        return f"{self.attack:<28}{self.seconds:6.1f} s  {self.saw}; canary {self.canary}{restarted}"
+
+
+class Siege:
+    """`with` it. `books`: whether producers and consumers with a history run too."""
+
+    def __init__(self, folder: Path, seed: int, *, books: bool = False) -> None:
+        self.rng = random.Random(seed)
+        self.folder = folder
+        self._seed = seed
+        self._stack = ExitStack()
+        self._books = books
+        self._load: Load | None = None
+        self.restarts: list[str] = []
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            topology = Topology(leaders=1, share_coordinators=1, group_coordinators=1, store_replicas=0)
+            self.deployment: ProcessesDeployment = self._stack.enter_context(
+                deploy_processes(self.folder, topology, SETTINGS)
+            )
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _open(self) -> None:
+        deployment = self.deployment
+        with Admin({"bootstrap.servers": deployment.bootstrap}) as admin:
+            topics = [
+                NewTopic(ATTACKED, 4, config={"retention.bytes": str(RETAINED_BYTES)}),
+                NewTopic(CANARY_TOPIC, 1),
+            ]
+            errors = admin.create_topics(topics)
+            assert not any(errors.values()), f"topics were not made: {errors}"
+            topic_id = admin.list_topics([ATTACKED])[ATTACKED].topic_id
+        self.target = Target(
+            clients=deployment.addresses, internal=deployment.internal_addresses,
+            metrics=deployment.metrics_addresses, topic=ATTACKED, topic_id=topic_id,
+        )  # fmt: skip
+        if self._books:
+            self._load = Load(deployment, self.folder, self._seed, "books", LoadOptions(rate=60))
+            self._stack.callback(self._load.close)
+            self._load.begin()
+        self.canary = self._stack.enter_context(Canary(deployment.bootstrap, CANARY_TOPIC, self.folder))
+        self.watch = self._stack.enter_context(Watch(deployment.addresses, deployment.pids))
+
+    def strike(self, attack: Attack, seconds: float) -> Struck:
+        """One attack; nodes that ended are started again, as a supervisor does. Raises AssertionError of the attack."""
+        began_ms, began = now_ms(), time.monotonic()
+        saw = attack.run(self.target, self.rng, seconds, self.folder)
+        lasted = time.monotonic() - began
+        restarted = self._supervise()
+        self._wait_turn(now_ms())
+        return Struck(attack.name, lasted, saw, song(self.canary.turns(began_ms)), restarted)
+
+    def _supervise(self) -> tuple[str, ...]:
+        ended = self.deployment.ended()
+        for name in ended:
+            self.restarts.append(name)
+            self.deployment.start(name)
+        return ended
+
+    def _wait_turn(self, since_ms: int) -> None:
+        """Until the canary has had a turn that began after the attack: what it does later is another attack's."""
+        deadline = time.monotonic() + 60
+        while not self.canary.turns(since_ms):
+            assert time.monotonic() < deadline, "the canary had no turn for 60 s after an attack"
+            time.sleep(0.05)
+
+    def besiege(self, attacks: Sequence[Attack], seconds: float, say: Callable[[str], None]) -> list[Struck]:
+        """Attacks by chance until the time is over; each is told when it has ended."""
+        struck: list[Struck] = []
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            struck.append(self.strike(self.rng.choice(attacks), self.rng.uniform(2, 8)))
+            say(str(struck[-1]))
+        return struck
+
+    def judge(self) -> Verdict:
+        """Drain the books and judge them; nothing of them may be read before. Only with `books`."""
+        assert self._load is not None, "a siege without books has nothing to judge"
+        HistoryWriter(self.folder / "faults.jsonl").close()
+        self._load.finish()
+        books = [path for path in sorted(self.folder.glob("*.jsonl")) if path.stem != "canary"]
+        return judge_history(read_history(books))
+
+    def harm(self) -> list[str]:
+        """What an attack did to a node as a whole: not reached for 10 s, more memory than it may take."""
+        found = [
+            f"{name} was not reached for {outage:.1f} s; at most 10 s"
+            for name, outage in self.watch.longest_outage_s().items()
+            if outage > 10
+        ]
+        for name in (name for role in SERVICES for name in self.deployment.names(role)):
+            if (peak := self.watch.peak_bytes(name)) > NODE_BYTES_MAX:
+                found.append(f"{name} took {peak // MIB} MiB; at most {NODE_BYTES_MAX // MIB} MiB")
+        return found

@@ -1,0 +1,241 @@
+"""Bits of a store's append-only file turn over between a stop and a start: what was stored is not what was written.
+
+The store checks nothing of it (CM-100). Nothing damaged is served as truth, each place is named, and what does not rest
+on it goes on (CM-101…CM-103).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharegroups import Admin, NewTopic, Producer, ShareConsumer
+from tests.attack.append_only_file import AppendOnlyFile, Word
+from tests.contracts.deployment import free_port
+from tests.integration.cluster import QUICK, StartedProcess, up_words
+
+pytestmark = pytest.mark.attack
+
+#: Far above what anything here takes on a quiet machine.
+PATIENCE_S = 60
+
+
+class Node:
+    """`sharegroups up` on one directory and one port, so that clients find it before it is ready, too."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
+        self.data = self.folder / "data"
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.process: StartedProcess | None = None
+
+    def start(self, *, ready: bool = True) -> None:
+        self.process = StartedProcess(up_words(self.data, QUICK, "--port", str(self.port)), self.folder)
+        if ready:
+            self.process.first_line()
+
+    def stop(self) -> str:
+        """End it in good order; what it wrote to standard error."""
+        assert self.process is not None
+        process, self.process = self.process, None
+        process.stop()
+        return process.errors
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        assert self.process is not None
+        lines = self.process.errors.splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def damage_told(self) -> list[tuple[str, str]]:
+        found = [line for line in self.log_lines() if line["event"].startswith("a stored entry is damaged")]
+        return [(line["stream"], line["entry"]) for line in found]
+
+    def state(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "share_node", "state", words[0], "--data", str(self.data), *words[1:]]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    made = Node()
+    yield made
+    made.close()
+
+
+def produce(node: Node, topic: str, values: list[str], partition: int = 0) -> None:
+    """One batch for each value."""
+    with Producer(bootstrap_servers=node.bootstrap) as producer:
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+            assert producer.flush(PATIENCE_S) == 0
+
+
+def consume(node: Node, topic: str, group: str, last: str) -> list[str]:
+    """What a group gets until it has the value `last`, all accepted."""
+    values: list[str] = []
+    until = time.monotonic() + PATIENCE_S
+    with ShareConsumer(bootstrap_servers=node.bootstrap, group_id=group) as consumer:
+        consumer.subscribe([topic])
+        while last not in values and time.monotonic() < until:
+            values += [message.value().decode() for message in consumer.poll(timeout=1)]
+        consumer.commit_sync()
+    return values
+
+
+def until_true(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until, f"not within {PATIENCE_S} s: {what}"
+        time.sleep(0.1)
+
+
+def create(node: Node, *topics: str) -> None:
+    with Admin({"bootstrap.servers": node.bootstrap}) as admin:
+        assert admin.create_topics([NewTopic(topic, 1) for topic in topics]) == dict.fromkeys(topics)
+
+
+@pytest.mark.rule("CM-101", "CM-102", "CM-103")
+def test_a_damaged_batch_is_named_left_out_and_moved_over(node: Node) -> None:
+    node.start()
+    create(node, "jobs", "others")
+    produce(node, "jobs", ["one", "two", "three"])
+    produce(node, "others", ["a", "b"])
+    node.stop()
+    file = AppendOnlyFile(node.data)
+    (hit,) = [entry for entry in file.entries(b"{tp:") if b"two" in entry.get(b"b", (b"",))[0]]
+    file.flip(hit[b"b"].at + hit[b"b"].data.index(b"two"), bit=1)
+    node.start()
+    assert consume(node, "jobs", "g", "three") == ["one", "three"]
+    assert consume(node, "others", "h", "b") == ["a", "b"]
+    produce(node, "jobs", ["four"])
+    assert consume(node, "jobs", "g", "four") == ["four"]
+    stream, entry = hit[b"key"].data.decode(), hit[b"id"].data.decode()
+    assert node.damage_told() == [(stream, entry)]
+    (lost,) = [line for line in node.log_lines() if line["event"].startswith("records cannot be read")]
+    assert (lost["stream"], lost["first_offset"], lost["last_offset"]) == (stream, 1, 1)
+    checked = node.state("check")
+    assert checked.returncode == 1
+    found = [json.loads(line) for line in checked.stdout.splitlines()]
+    assert [(one["stream"], one.get("id")) for one in found] == [(stream, entry), (stream, None)]
+    assert found[1]["unreadable_offsets"] == [1, 1]
+
+
+@pytest.mark.rule("CM-101", "CM-102", "CM-103")
+@pytest.mark.parametrize("kind", ["sgs", "gc"])
+@pytest.mark.parametrize("how", ["changed", "moved"])
+def test_a_shard_with_a_damaged_entry_is_left_out_until_an_operator_says_go_on(node: Node, kind: str, how: str) -> None:
+    """`moved`: the bit is one of the key, so that the entry lands in another stream and is gone from its own."""
+    node.start()
+    groups = [f"group-{number}" for number in range(6)]  # over the four shards of each kind
+    create(node, "jobs")
+    produce(node, "jobs", [str(number) for number in range(3)])
+    for group in groups:
+        assert consume(node, "jobs", group, "2") == ["0", "1", "2"]
+    node.stop()
+    file = AppendOnlyFile(node.data)
+    entries = [entry for entry in file.entries(b"{" + kind.encode()) if entry[b"t"].data not in b"CN"]
+    hit = next(entry for entry in entries if groups[0].encode() in entry[b"r"].data)
+    key = hit[b"key"]
+    stream, entry = key.data.decode(), hit[b"id"].data.decode()
+    shard = stream.partition(":")[2].partition("}")[0]
+    homes = {group: group_shard(entries, group) for group in groups}
+    if how == "changed":
+        file.flip(hit[b"r"].at + hit[b"r"].data.index(groups[0].encode()))
+    else:
+        file.flip(key.at + key.data.index(b"}") - 1)  # 0 and 1 change places, and 2 and 3
+    # The neighbour refuses a moved entry if it has a higher id by then; then only the hole that it left is there.
+    possible = {shard} if how == "changed" else {shard, str(int(shard) ^ 1)}
+    node.start(ready=False)
+    until_true(lambda: bool(shards_told(node)), "a shard is named")
+    checked = node.state("check")
+    assert checked.returncode == 1
+    found = [json.loads(line) for line in checked.stdout.splitlines()]
+    assert {one["stream"].partition(":")[0] for one in found} == {"{" + kind}
+    touched = {one["stream"].partition(":")[2].partition("}")[0] for one in found}
+    assert touched <= possible
+    until_true(lambda: shards_told(node) == touched, f"the shards {touched} are named, and no other")
+    healthy = [group for group in groups if homes[group] not in touched]
+    produce(node, "jobs", ["3"])
+    for group in healthy[:2]:
+        assert consume(node, "jobs", group, "3") == ["3"]
+    for one in found:
+        number = one["stream"].partition(":")[2].partition("}")[0]
+        done = node.state("skip", "--kind", kind, "--shard", number, "--entry", one["id"])
+        assert done.returncode == 0, done.stderr
+    if how == "changed":
+        assert [(one["stream"], one["id"]) for one in found] == [(stream, entry)]
+    assert node.state("check").returncode == 0  # what is settled is no alarm any more
+    assert "3" in consume(node, "jobs", groups[0], "3")
+
+
+def shards_told(node: Node) -> set[str]:
+    """Numbers of the shards whose load failed for a damaged entry."""
+    found = set()
+    for line in node.log_lines():
+        if line["event"] == "shard dropped" and "is not served before that is settled" in line["why"]:
+            found.add(line["shard"].partition(":")[2].rstrip("}"))
+    return found
+
+
+def group_shard(entries: list[dict[bytes, Word]], group: str) -> str:
+    """The shard that a group belongs to, or that its share of the topic's only partition does."""
+    (stream,) = {entry[b"key"].data.decode() for entry in entries if group.encode() in entry[b"r"].data}
+    return stream.partition(":")[2].partition("}")[0]
+
+
+@pytest.mark.rule("CM-101", "CM-102", "CM-103")
+def test_a_damaged_metadata_entry_is_told_in_one_line_and_may_be_skipped(node: Node) -> None:
+    node.start()
+    create(node, "jobs")
+    create(node, "others")  # a change of its own
+    produce(node, "jobs", ["one"])
+    node.stop()
+    file = AppendOnlyFile(node.data)
+    hit = next(entry for entry in file.entries(b"{meta}:log") if b"others" in entry[b"r"].data)
+    file.flip(hit[b"r"].at + hit[b"r"].data.index(b"others"))
+    entry = hit[b"id"].data.decode()
+    node.start(ready=False)
+    assert node.process is not None
+    assert node.process.ended() == 1
+    (told,) = [line for line in node.process.errors.splitlines() if line.startswith("Error: ")]
+    assert f"entry {entry} of {{meta}}:log" in told
+    assert "Traceback" not in node.process.errors
+    assert node.state("check").returncode == 1  # the store does not run: the command starts it for itself
+    assert node.state("skip", "--kind", "meta", "--entry", entry).returncode == 0
+    node.start()
+    assert consume(node, "jobs", "g", "one") == ["one"]
+    create(node, "others")  # the change is lost, as was said
+
+
+def test_a_file_that_the_store_cannot_read_is_told_with_what_to_do(node: Node) -> None:
+    node.start()
+    create(node, "jobs")
+    produce(node, "jobs", ["one", "two"])
+    node.stop()
+    file = AppendOnlyFile(node.data)
+    before = file.path.read_bytes()
+    hit = next(entry for entry in file.entries(b"{tp:") if b"one" in entry.get(b"b", (b"",))[0])
+    file.flip(hit[b"key"].at - 3, bit=4)  # a digit of its length
+    assert file.path.read_bytes() != before
+    node.start(ready=False)
+    assert node.process is not None
+    assert node.process.ended() == 1
+    (told,) = [line for line in node.process.errors.splitlines() if line.startswith("Error: ")]
+    assert "Bad file format" in told
+    assert str(node.data / "store") in told
+    assert "valkey-check-aof" in told

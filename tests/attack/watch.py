@@ -1,0 +1,109 @@
+"""Watches the nodes under attack from outside: can a newcomer reach each of them, and how much memory do they take."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
+
+LOOK_S: Final = 0.5
+CALL_S: Final = 2.0
+MIB: Final = 1024 * 1024
+
+
+class Watch:
+    """Looks at every node each half second, on a connection of its own each time, as a newcomer would come.
+
+    `addresses`: client addresses by node; `pids`: asked at every look, since nodes are started again.
+    """
+
+    def __init__(self, addresses: Mapping[str, str], pids: Callable[[], Mapping[str, int]]) -> None:
+        self._addresses = dict(addresses)
+        self._pids = pids
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._reach, args=(name, address), daemon=True)
+            for name, address in self._addresses.items()
+        ]
+        self._threads.append(threading.Thread(target=self._weigh, daemon=True))
+        self._outages: dict[str, float] = dict.fromkeys(addresses, 0.0)
+        self._memory: dict[str, list[int]] = {name: [] for name in addresses}
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(2 * CALL_S)
+
+    def longest_outage_s(self) -> dict[str, float]:
+        """For each node, the longest time from the first look that failed to the next that went well, or to now."""
+        return dict(self._outages)
+
+    def peak_bytes(self, name: str) -> int:
+        """The most resident memory that a node had at a look."""
+        return max(self._memory[name], default=0)
+
+    def growth(self, name: str) -> float:
+        """The median resident memory of the last third of the looks, as a ratio to that of the second third.
+
+        The first third is left out: caches fill then.
+        """
+        samples = self._memory[name]
+        third = len(samples) // 3
+        if third == 0:
+            return 1.0
+        return statistics.median(samples[2 * third :]) / statistics.median(samples[third : 2 * third])
+
+    def _reach(self, name: str, address: str) -> None:
+        failed_since = 0.0
+        while not self._stop.wait(LOOK_S):
+            began = time.monotonic()
+            if _answers(address):
+                if failed_since:
+                    self._outages[name] = max(self._outages[name], time.monotonic() - failed_since)
+                failed_since = 0.0
+            else:
+                failed_since = failed_since or began
+                self._outages[name] = max(self._outages[name], time.monotonic() - failed_since)
+
+    def _weigh(self) -> None:
+        while not self._stop.wait(LOOK_S / 2):
+            for name, pid in self._pids().items():
+                if weight := resident_bytes(pid):
+                    self._memory[name].append(weight)
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            for line in status:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0
+
+
+def _answers(address: str) -> bool:
+    """Whether a node serves a newcomer: it is asked for its liveness over a new connection."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(address, options=options) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service="liveness"), timeout=CALL_S)
+        except grpc.RpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

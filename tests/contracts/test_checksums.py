@@ -1,0 +1,124 @@
+"""The checksum beside every entry: who writes it, what it covers, and what a reader is told when it does not match."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kip932.entry_checksum import checksum, unplaced
+from shard_runtime.cluster_store import NO_ENTRY
+from shard_runtime.record_log import STREAM_START, Entry, ShardId, ShardKind, StreamAppend, StreamId
+from shard_runtime.redis.keys import META_LOG
+
+from .world import World, flush
+
+pytestmark = pytest.mark.asyncio
+
+GROUP = ShardId(ShardKind.GROUP, "7")
+TOPIC = ShardId(ShardKind.TOPIC, "AAAAAAAAAAAAAAAAAAAAAQ:0")
+
+
+async def raw_entries(world: World, stream: str) -> list[tuple[StreamId, dict[bytes, bytes]]]:
+    (reply,) = await world.store.raw(("XRANGE", stream, "-", "+"))
+    found = []
+    for raw_id, fields in reply:
+        epoch, _, seq = raw_id.decode().partition("-")
+        found.append((StreamId(int(epoch), int(seq)), dict(zip(fields[::2], fields[1::2], strict=True))))
+    return found
+
+
+async def put(world: World, stream: str, at: str, **fields: Any) -> None:
+    words = [word for name, value in fields.items() for word in (name, value)]
+    await world.store.raw(("XADD", stream, at, *words))
+
+
+@pytest.mark.rule("CM-100")
+async def test_every_entry_carries_a_checksum_over_all_of_it(world: World) -> None:
+    one = await world.process()
+    claimed = await one.claim(TOPIC)
+    main, control = TOPIC.streams
+    entries = [Entry(StreamId(claimed.epoch, 5), "B", b"head", b"batch"), Entry(StreamId(claimed.epoch, 6), "M", b"m")]
+    snapshot = Entry(StreamId(claimed.epoch, 1), "L", b"start")
+    await one.log.append(TOPIC, claimed.epoch, [StreamAppend(main, entries), StreamAppend(control, [snapshot])])
+    store = await world.cluster_store()
+    assert await store.append_metadata(1, b"one", NO_ENTRY)
+    letters = []
+    for stream in (main, control, META_LOG):
+        for at, fields in await raw_entries(world, stream):
+            kind, record, batch = fields[b"t"].decode(), fields[b"r"], fields.get(b"b", b"")
+            assert fields[b"c"] == checksum(stream, at, kind, record, batch), (stream, at)
+            letters.append(kind)
+    assert letters == ["C", "B", "M", "C", "L", "V"]
+
+
+@pytest.mark.rule("CM-100")
+async def test_a_claim_is_placed_by_the_store_under_epochs_of_any_size(world: World) -> None:
+    """`claim_v2` carries the caller's number on over an id that only the store knows."""
+    one = await world.process()
+    for floor in (1, 0x12345678, 0x7FFFFF00):
+        claimed = await one.claim(GROUP, floor=floor)
+        at, fields = (await raw_entries(world, GROUP.streams[0]))[-1]
+        assert (at, claimed.epoch >= floor) == (StreamId(claimed.epoch, 0), True)
+        assert fields[b"c"] == checksum(GROUP.streams[0], at, "C", fields[b"r"])
+
+
+@pytest.mark.rule("CM-101")
+@pytest.mark.parametrize("wrong", ["type", "record", "batch", "checksum", "id", "stream", "cut"])
+async def test_a_reader_is_told_what_is_not_as_it_was_written(world: World, wrong: str) -> None:
+    one = await world.process()
+    claimed = await one.claim(TOPIC)
+    main, at = TOPIC.streams[0], StreamId(claimed.epoch, 5)
+    there = "{tp:elsewhere:0}:log" if wrong == "stream" else main
+    proof = checksum(there, StreamId(at.epoch, 4) if wrong == "id" else at, "B", b"head", b"batch")
+    proof = {"checksum": proof[:-1] + bytes([proof[-1] ^ 1]), "cut": proof[:7]}.get(wrong, proof)
+    fields: dict[str, str | bytes] = {"t": "B", "r": b"head", "b": b"batch", "c": proof}
+    other: dict[str, dict[str, str | bytes]] = {"type": {"t": "M"}, "record": {"r": b"heae"}, "batch": {"b": b"batci"}}
+    fields |= other.get(wrong, {})
+    await put(world, main, str(at), **fields)
+    (found,) = await one.log.read(main, StreamId(claimed.epoch, 0), None, 10)
+    assert (found.id, found.damage != "") == (at, True)
+    (found,) = await one.log.index(main, StreamId(claimed.epoch, 0), None, 10)
+    assert (found.damage != "") == (wrong not in {"batch", "checksum"})  # a batch is not there to be judged
+    (found,) = await one.log.read_back(main, StreamId(claimed.epoch, 6), 1)
+    assert (found.damage != "") == (wrong not in {"batch", "checksum"})
+
+
+@pytest.mark.rule("CM-100")
+async def test_entries_of_before_are_read_as_they_are(world: World) -> None:
+    one = await world.process()
+    claimed = await one.claim(TOPIC)
+    main = TOPIC.streams[0]
+    await put(world, main, f"{claimed.epoch}-5", t="B", r=b"head", b=b"batch")
+    await put(world, main, f"{claimed.epoch}-6", t="M", r=b"marker")
+    read = await one.log.read(main, StreamId(claimed.epoch, 0), None, 10)
+    assert [(entry.kind, entry.batch, entry.damage) for entry in read] == [("B", b"batch", ""), ("M", b"", "")]
+    assert [entry.damage for entry in await one.log.index(main, STREAM_START, None, 10)] == ["", "", ""]
+
+
+@pytest.mark.rule("CM-101")
+async def test_a_damaged_metadata_entry_is_read_as_one(world: World) -> None:
+    store = await world.cluster_store()
+    assert await store.append_metadata(1, b"one", NO_ENTRY)
+    await put(world, META_LOG, "1-2", t="V", r=b"two", c=checksum(META_LOG, (1, 2), "V", b"twp"))
+    one, two = await store.read_metadata(0, 10)
+    assert (one.damage, two.data, two.damage != "") == ("", b"two", True)
+
+
+@pytest.mark.rule("CM-103")
+async def test_what_an_operator_says_to_skip_is_kept_beside_the_stream(world: World) -> None:
+    one = await world.process()
+    claimed = await one.claim(GROUP)
+    await one.log.append(GROUP, claimed.epoch, flush(GROUP, claimed.epoch, 1, b"one"))
+    assert await one.log.skipped(GROUP) == frozenset()
+    await one.log.skip(GROUP, StreamId(claimed.epoch, 1))
+    await one.log.skip(GROUP, StreamId(claimed.epoch, 1))  # said twice is said once
+    assert await one.log.skipped(GROUP) == {StreamId(claimed.epoch, 1)}
+    store = await world.cluster_store()
+    await store.skip_metadata(7)
+    assert await store.skipped_metadata() == {7}
+
+
+async def test_the_number_is_castagnolis() -> None:
+    """RFC 3720's: 32 bytes of zeros give 8a9136aa; here behind a key and a type of no length."""
+    assert unplaced("", "", bytes(30)) == 0x8A9136AA

@@ -1,0 +1,58 @@
+"""The README's consumer, run as it stands there, but that its `print` of a record does a job: `BOOTSTRAP TOPIC GROUP`.
+
+A record's value says for how many seconds the job takes. With a fourth word the settings for jobs are left out. It says
+what it did, one JSON line each, and ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+README = Path(__file__).parents[3] / "README.md"
+
+
+def loop(bootstrap: str, topic: str, group: str, plain: bool) -> str:
+    """The source of the README's consumer, with these names."""
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    block = next(block for block in blocks if "with ShareConsumer(" in block)
+    source = "from sharegroups import ShareConsumer\n" + block[block.index("def acknowledged(") :]
+    changes = {'"127.0.0.1:7932"': repr(bootstrap), '"workers"': repr(group), '["orders"]': repr([topic])}
+    changes["while seen < 10:"] = "while True:"
+    if plain:
+        changes[", **jobs) as"] = ") as"
+    for written, meant in changes.items():
+        assert source.count(written) == 1, f"the README's consumer has {written!r} {source.count(written)} times"
+        source = source.replace(written, meant)
+    return source
+
+
+def do(*words: object) -> None:
+    """In place of print: the job, and what was refused."""
+    if len(words) == 1:
+        told: dict[str, object] = {"refused": str(words[0])}
+    else:
+        offset, seconds, _, delivery = words
+        time.sleep(float(str(seconds)))
+        told = {"offset": offset, "delivery": delivery}
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+def end_with_parent() -> None:
+    """Have the loop left, through its `with`, once nobody listens."""
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    given = sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    exec(loop(given[0], given[1], given[2], plain=len(given) > 3), {"print": do})

@@ -1,0 +1,101 @@
+"""Answers when the memory for calls is taken: of something done, and those that may be asked for again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kip932.api.v1 import cluster_service_pb2, create_topics_pb2, describe_cluster_pb2
+from kip932.errors import ThrottlingQuotaExceededError, UnsupportedVersionError
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import TransportError, TransportStatus, service_methods
+from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.budget import THROTTLE_MS, Budget
+from shard_runtime.rpc.server import RpcServer
+from sharegroups.aio.heartbeats import fatal_error
+
+pytestmark = pytest.mark.asyncio
+
+CLUSTER = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
+
+
+class Filling:
+    """Serves a change and a look-up while whose handlers run somebody else takes all memory that calls may have."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self.created = 0
+
+    async def create_topics(
+        self, request: create_topics_pb2.CreateTopicsRequest, _context: CallContext
+    ) -> create_topics_pb2.CreateTopicsResponse:
+        self.created += 1
+        self._budget.add("somebody else", self._budget.total_bytes)
+        response = create_topics_pb2.CreateTopicsResponse()
+        response.topics.add(name=request.topics[0].name)
+        return response
+
+    async def describe_cluster(
+        self, _request: describe_cluster_pb2.DescribeClusterRequest, _context: CallContext
+    ) -> describe_cluster_pb2.DescribeClusterResponse:
+        self._budget.add("somebody else", self._budget.total_bytes)
+        return describe_cluster_pb2.DescribeClusterResponse(cluster_id="c")
+
+
+@pytest.mark.rule("CM-92")
+async def test_what_was_done_is_answered_so_though_there_is_no_room_and_a_look_up_is_not() -> None:
+    budget = Budget(1 << 20)
+    served = Filling(budget)
+    server = RpcServer("127.0.0.1", budget=budget)
+    server.add(CLUSTER, served)
+    transport, address = GrpcTransport(), f"127.0.0.1:{await server.start()}"
+    methods = service_methods(CLUSTER)
+    try:
+        request = create_topics_pb2.CreateTopicsRequest()
+        request.topics.add(name="orders", num_partitions=1)
+        answer: Any = await transport.call(address, methods["CreateTopics"], request, 30)
+        assert (served.created, [topic.name for topic in answer.topics]) == (1, ["orders"])
+        budget.give("somebody else", budget.total_bytes)
+        found: Any = await transport.call(
+            address, methods["DescribeCluster"], describe_cluster_pb2.DescribeClusterRequest(), 30
+        )
+        assert (found.error_code, found.throttle_time_ms > 0) == (89, True)
+        budget.give("somebody else", budget.total_bytes)
+    finally:
+        await transport.close()
+        await server.drain(0)
+    assert budget.used_bytes == 0
+
+
+class Full:
+    """Has no room for anything."""
+
+    async def create_topics(
+        self, _request: create_topics_pb2.CreateTopicsRequest, _context: CallContext
+    ) -> create_topics_pb2.CreateTopicsResponse:
+        raise ThrottlingQuotaExceededError
+
+
+@pytest.mark.rule("CL-88")
+async def test_a_call_without_an_answer_says_for_how_long_the_node_has_no_room_or_what_it_does_not_serve() -> None:
+    server = RpcServer("127.0.0.1")
+    server.add(CLUSTER, Full())
+    transport, address = GrpcTransport(), f"127.0.0.1:{await server.start()}"
+    methods = service_methods(CLUSTER)
+    try:
+        with pytest.raises(TransportError) as full:
+            await transport.call(address, methods["CreateTopics"], create_topics_pb2.CreateTopicsRequest(), 30)
+        assert (full.value.status, full.value.throttle_ms) == (TransportStatus.RESOURCE_EXHAUSTED, THROTTLE_MS)
+        request = describe_cluster_pb2.DescribeClusterRequest()
+        with pytest.raises(TransportError) as unserved:
+            await transport.call(address, methods["DescribeCluster"], request, 30)
+        text = f"{address}: UNIMPLEMENTED: /kip932.api.v1.ClusterService/DescribeCluster is not served there"
+        assert str(unserved.value) == text
+        error = fatal_error(unserved.value)
+        assert isinstance(error, UnsupportedVersionError)
+        assert text in error.message
+        assert "internal.listen.port" in error.message
+    finally:
+        await transport.close()
+        await server.drain(0)

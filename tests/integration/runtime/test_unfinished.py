@@ -1,0 +1,106 @@
+"""The watch over unfinished messages asks the kernel, which needs file descriptors: without one it neither ends nor
+forgets what it counted (CM-93)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shard_runtime.rpc import unfinished
+from shard_runtime.rpc.budget import Budget
+from shard_runtime.rpc.unfinished import CUT_MIN_BYTES, EVERY_S, STALLED_S, Unfinished
+
+from .descriptors import no_descriptor_left
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.rule("CM-93")
+async def test_no_descriptor_left_neither_ends_the_watch_nor_makes_what_came_unfinished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = 4 * CUT_MIN_BYTES
+    cut: list[str] = []
+    watch = Unfinished(Budget(CUT_MIN_BYTES), lambda peer, _: cut.append(peer))
+    came, left = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(size)
+        host, port = writer.get_extra_info("peername")
+        watch.came(f"ipv4:{host}:{port}", size)  # all of it was a message that reached its handler
+        came.set()
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        left.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(bytes(size))
+    await asyncio.wait_for(came.wait(), 30)
+    await watch.look(port)
+    assert watch.unfinished_bytes == 0
+
+    listed = unfinished._descriptors()  # and then connections that were accepted meanwhile took the last ones
+    with no_descriptor_left():
+        watch.start(port)
+        await asyncio.sleep(EVERY_S * 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(unfinished, "_descriptors", lambda: listed)
+            with pytest.raises(OSError, match="Too many open files"):
+                await watch.look(port)
+    assert watch.running
+    await watch.look(port)
+    assert (watch.unfinished_bytes, cut) == (0, [])
+    await watch.stop()
+    writer.close()
+    await writer.wait_closed()
+    await asyncio.wait_for(left.wait(), 30)
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.rule("CM-93")
+@pytest.mark.parametrize("gives_back", [False, True], ids=["stalled", "one call after the other"])
+async def test_who_has_more_than_an_equal_part_is_cut_only_when_it_gives_nothing_back(gives_back: bool) -> None:
+    """Nothing is left, and somebody waits. The one connection reads no answers; the other sends one large call after
+    the other: each time it is looked at it holds as much, yet it has given everything back in between."""
+    part = 200_000
+    budget = Budget(4 * part + part // 4)
+    cut: list[str] = []
+    watch = Unfinished(budget, lambda peer, _: cut.append(peer))
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = writer.get_extra_info("peername")
+        budget.add(f"ipv4:{host}:{port}", 2 * part)
+        while await reader.read(1):
+            budget.give(f"ipv4:{host}:{port}", 2 * part)
+            budget.add(f"ipv4:{host}:{port}", 2 * part)
+        budget.give(f"ipv4:{host}:{port}", 2 * part)
+        writer.close()
+        await writer.wait_closed()
+        left.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    budget.add("another", 2 * part)
+    watch.start(port)
+    waiting = asyncio.ensure_future(budget.wait("newcomer", 3 * part, 3600))
+    for _ in range(int(2 * STALLED_S / 0.02) if gives_back else 3000):
+        if cut:
+            break
+        if gives_back:
+            writer.write(b".")
+        await asyncio.sleep(0.02)
+    assert len(cut) == (0 if gives_back else 1)
+    await watch.stop()
+    writer.close()
+    await asyncio.wait_for(left.wait(), 30)
+    budget.give("another", 2 * part)
+    assert await asyncio.wait_for(waiting, 30)
+    server.close()
+    await server.wait_closed()

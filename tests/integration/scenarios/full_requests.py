@@ -1,0 +1,300 @@
+"""Requests that are full in every field, and what they presuppose of a cluster."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from kip932.ids import KEY_TYPE_SHARE, RESOURCE_TOPIC, topic_id_text
+from tests.integration.cluster import unique
+from tests.integration.scenarios.sessions import Session
+from tests.integration.scenarios.wire import METHODS, Wire
+
+STATE_RPCS: Final = {name for name in METHODS if "ShareGroupState" in name}
+
+
+class World:
+    """A topic of two partitions with three records each, and what the requests need of the cluster."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.topic = unique("t")
+        self.group = unique("g")
+        self.topic_id = b""
+        self.session: Session | None = None
+
+    async def set_up(self, name: str) -> Message:
+        """What the request presupposes; the request, full in every field that can be."""
+        self.topic_id = await self.wire.create_topic(self.topic, 2)
+        for partition in (0, 1):
+            await self.wire.produce(self.topic_id, 3, partition)
+        request: Message = await FULL[name](self)
+        return request
+
+    async def call(self, name: str, request: Message) -> Any:
+        """The answer; of a stream the first one."""
+        address = self.wire.internal if name in STATE_RPCS | {"StateStream"} else self.wire.bootstrap
+        if name in STATE_RPCS:
+            text = f"{self.group}:{topic_id_text(self.topic_id)}:1"
+            address = await self.wire.coordinator(text, KEY_TYPE_SHARE)
+        if not METHODS[name].streaming:
+            return await self.wire.call(name, request, address)
+        stream = await self.wire.transport.open_stream(address, METHODS[name])
+        try:
+            await stream.write(request)
+            return await stream.read()
+        finally:
+            await stream.close()
+
+    async def state_call(self, name: str, **fields: Any) -> Any:
+        """One call about the state of partition 1."""
+        request = METHODS[name].request_type(group_id=self.group)
+        request.topics.add(topic_id=self.topic_id).partitions.add(partition=1, **fields)
+        answer = await self.call(name, request)
+        (part,) = answer.results[0].partitions
+        assert part.error_code == 0, part.error_message
+        return part
+
+
+Build = Callable[[World], Awaitable[Any]]
+FULL: dict[str, Build] = {}
+
+
+def full(function: Build) -> Build:
+    words = function.__name__.removeprefix("_").split("_")
+    FULL["".join(word.capitalize() for word in words)] = function
+    return function
+
+
+def _new(name: str, **fields: Any) -> Any:
+    return METHODS[name].request_type(**fields)
+
+
+@full
+async def _produce(world: World) -> Any:
+    data = RecordBatch(base_timestamp_ms=5, records=[Record(value=b"v")]).SerializeToString()
+    request = _new("Produce", acks=-1, timeout_ms=5_000)
+    part = request.topic_data.add(topic_id=world.topic_id).partition_data.add(index=1)
+    part.batches.add(
+        record_batch=data, record_count=1, producer_id=random.getrandbits(60) + 1, producer_epoch=0, base_sequence=0,
+        max_timestamp_ms=5, is_transactional=False,
+    )  # fmt: skip
+    return request
+
+
+@full
+async def _produce_stream(world: World) -> Any:
+    return _new("ProduceStream", correlation_id=7, request=await _produce(world))
+
+
+@full
+async def _fetch(world: World) -> Any:
+    request = _new("Fetch", max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, isolation_level=1)
+    request.topics.add(topic_id=world.topic_id).partitions.add(
+        partition=1, current_leader_epoch=-1, fetch_offset=1, partition_max_bytes=1 << 20
+    )
+    return request
+
+
+@full
+async def _list_offsets(world: World) -> Any:
+    request = _new("ListOffsets", isolation_level=1)
+    request.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1, current_leader_epoch=-1, timestamp=-1)
+    return request
+
+
+@full
+async def _delete_records(world: World) -> Any:
+    request = _new("DeleteRecords", timeout_ms=5_000)
+    request.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1, offset=2)
+    return request
+
+
+async def _session(world: World) -> Session:
+    """A member that holds records 0 to 2 of partition 1, where a fourth one waits; partition 0 is in its session."""
+    member = await world.wire.join(world.group, [world.topic])
+    session = world.session = Session(world.wire, world.group, member, world.topic_id, partitions=(1,))
+    await session.open_with_records()
+    await world.wire.produce(world.topic_id, 1, 1)
+    return session
+
+
+@full
+async def _share_fetch(world: World) -> Any:
+    session = await _session(world)
+    request = _new(
+        "ShareFetch", group_id=world.group, member_id=session.member, share_session_epoch=session.epoch,
+        max_wait_ms=2_000, min_bytes=1, max_bytes=1 << 20, max_records=500, batch_size=500, share_acquire_mode=1,
+        session_id=session.session_id,
+    )  # fmt: skip
+    part = request.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1, partition_max_bytes=1 << 20)
+    part.acknowledgement_batches.add(first_offset=1, last_offset=2, acknowledge_types=[1])
+    request.forgotten_topics_data.add(topic_id=world.topic_id, partitions=[0])
+    return request
+
+
+@full
+async def _share_acknowledge(world: World) -> Any:
+    session = await _session(world)
+    request = _new(
+        "ShareAcknowledge", group_id=world.group, member_id=session.member, share_session_epoch=session.epoch,
+        session_id=session.session_id,
+    )  # fmt: skip
+    part = request.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1)
+    part.acknowledgement_batches.add(first_offset=1, last_offset=2, acknowledge_types=[1])
+    return request
+
+
+@full
+async def _share_stream(world: World) -> Any:
+    member = await world.wire.join(world.group, [world.topic])
+    request = _new("ShareStream", correlation_id=7)
+    request.fetch.group_id, request.fetch.member_id = world.group, member
+    request.fetch.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1)
+    return request
+
+
+@full
+async def _share_group_heartbeat(world: World) -> Any:
+    member = unique("m")
+    joined = await world.wire.heartbeat(world.group, member, 0, [world.topic])
+    request = _new(
+        "ShareGroupHeartbeat", group_id=world.group, member_id=member, member_epoch=joined.member_epoch, rack_id="r"
+    )
+    request.subscribed_topic_names.values.append(world.topic)
+    return request
+
+
+@full
+async def _share_group_describe(world: World) -> Any:
+    await world.wire.join(world.group, [world.topic])
+    return _new("ShareGroupDescribe", group_ids=[world.group], include_authorized_operations=True)
+
+
+@full
+async def _describe_share_group_offsets(world: World) -> Any:
+    await world.wire.join(world.group, [world.topic])
+    request = _new("DescribeShareGroupOffsets")
+    request.groups.add(group_id=world.group).topics.values.add(topic_name=world.topic, partitions=[1])
+    return request
+
+
+@full
+async def _list_groups(world: World) -> Any:
+    await world.wire.join(world.group, [world.topic])
+    request = _new("ListGroups")
+    request.states_filter.values.append("Stable")
+    request.types_filter.values.append("share")
+    return request
+
+
+@full
+async def _find_coordinator(world: World) -> Any:
+    key = f"{world.group}:{topic_id_text(world.topic_id)}:1"
+    return _new("FindCoordinator", key_type=KEY_TYPE_SHARE, coordinator_keys=[key])
+
+
+@full
+async def _metadata(world: World) -> Any:
+    request = _new("Metadata")
+    request.topics.values.add(name=world.topic, topic_id=world.topic_id)
+    return request
+
+
+@full
+async def _describe_cluster(world: World) -> Any:
+    return _new("DescribeCluster", include_cluster_authorized_operations=True)
+
+
+@full
+async def _create_topics(world: World) -> Any:
+    request = _new("CreateTopics", timeout_ms=5_000)
+    topic = request.topics.add(name=unique("new"), num_partitions=1, replication_factor=1)
+    topic.configs.add(name="retention.ms", value="5000")
+    return request
+
+
+@full
+async def _create_partitions(world: World) -> Any:
+    request = _new("CreatePartitions", timeout_ms=5_000)
+    request.topics.add(name=world.topic, count=3)
+    return request
+
+
+@full
+async def _delete_topics(world: World) -> Any:
+    request = _new("DeleteTopics", timeout_ms=5_000)
+    request.topics.add(name=world.topic, topic_id=world.topic_id)
+    return request
+
+
+@full
+async def _describe_configs(world: World) -> Any:
+    request = _new("DescribeConfigs", include_synonyms=True, include_documentation=True)
+    resource = request.resources.add(resource_type=RESOURCE_TOPIC, resource_name=world.topic)
+    resource.configuration_keys.values.append("retention.ms")
+    return request
+
+
+@full
+async def _incremental_alter_configs(world: World) -> Any:
+    request = _new("IncrementalAlterConfigs")
+    resource = request.resources.add(resource_type=RESOURCE_TOPIC, resource_name=world.topic)
+    resource.configs.add(name="retention.ms", config_operation=0, value="5000")
+    return request
+
+
+@full
+async def _init_producer_id(world: World) -> Any:
+    return _new("InitProducerId", transaction_timeout_ms=5, producer_id=-1, producer_epoch=-1)
+
+
+async def _state(world: World, name: str, **fields: Any) -> Any:
+    """State of epoch 5 that a leader of epoch 3 and generation 2 has read, its start offset at 2."""
+    await world.state_call("InitializeShareGroupState", state_epoch=5, start_offset=2)
+    await world.state_call("ReadShareGroupState", leader_epoch=3, generation=2)
+    request = _new(name, group_id=world.group)
+    request.topics.add(topic_id=world.topic_id).partitions.add(partition=1, **fields)
+    return request
+
+
+@full
+async def _initialize_share_group_state(world: World) -> Any:
+    return await _state(world, "InitializeShareGroupState", state_epoch=6, start_offset=1)
+
+
+@full
+async def _read_share_group_state(world: World) -> Any:
+    return await _state(world, "ReadShareGroupState", leader_epoch=3, generation=2)
+
+
+@full
+async def _write_share_group_state(world: World) -> Any:
+    request = await _state(
+        world, "WriteShareGroupState", state_epoch=5, leader_epoch=3, generation=2, start_offset=2,
+        delivery_complete_count=1,
+    )  # fmt: skip
+    part = request.topics[0].partitions[0]
+    part.state_batches.add(first_offset=2, last_offset=2, delivery_state=2, delivery_count=1)
+    for field in type(part.stats).DESCRIPTOR.fields:
+        setattr(part.stats, field.name, 1)
+    return request
+
+
+@full
+async def _delete_share_group_state(world: World) -> Any:
+    return await _state(world, "DeleteShareGroupState", state_epoch=5)
+
+
+@full
+async def _read_share_group_state_summary(world: World) -> Any:
+    return await _state(world, "ReadShareGroupStateSummary", leader_epoch=3)
+
+
+@full
+async def _state_stream(world: World) -> Any:
+    return _new("StateStream", correlation_id=7, read=await _read_share_group_state(world))

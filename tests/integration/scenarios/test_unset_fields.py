@@ -1,0 +1,283 @@
+"""docs/reference/protocol.md, row by row: every field of every served request, left unset towards a real cluster.
+
+A request that is full in every field is made, the field is cleared, and the answer is held against what the row says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from kip932.api.v1 import produce_pb2
+from kip932.rpc.transport import TransportError, TransportStatus
+from tests.integration.cluster import Cluster
+from tests.integration.scenarios.full_requests import FULL, World
+from tests.integration.scenarios.wire import METHODS, Wire, attempts
+
+pytestmark = pytest.mark.asyncio
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
+NOT_SERVED: Final = {
+    "DeleteGroups", "AlterShareGroupOffsets", "DeleteShareGroupOffsets", "CreateAcls", "DescribeAcls", "DeleteAcls",
+    "WriteTxnMarkers", "ExplainRecord",
+}  # fmt: skip
+ROWS: Final = [
+    field
+    for line in PAGE.read_text().splitlines()
+    if line.startswith("| `")
+    for field in re.findall(r"`([A-Z]\w+\.[\w.]+)`", line.split("|")[1])
+]
+
+
+def _fields(message: Descriptor, path: str, within: tuple[str, ...] = ()) -> Iterator[str]:
+    for field in message.fields:
+        name = f"{path}.{field.name}"
+        yield name
+        inner = field.message_type
+        if inner is not None and inner.full_name not in within and not inner.name.endswith("Request"):
+            yield from _fields(inner, name, (*within, inner.full_name))
+
+
+@pytest.mark.rule("CM-111")
+async def test_every_field_of_every_served_request_has_one_row() -> None:
+    served = [name for name in METHODS if name not in NOT_SERVED]
+    expected = [field for name in served for field in _fields(METHODS[name].request_type.DESCRIPTOR, name)]
+    assert sorted(ROWS) == sorted(expected)
+
+
+def _cleared(request: Message, path: str) -> None:
+    at: Any = request
+    *way, last = path.split(".")
+    for name in way:
+        at = getattr(at, name)
+        if not isinstance(at, Message):
+            at = at[0]
+    at.ClearField(last)
+
+
+def _codes(answer: Any) -> set[int]:
+    """Every error number of an answer, at any depth."""
+    found: set[int] = set()
+    for field, value in answer.ListFields():
+        if field.name in ("error_code", "acknowledge_error_code"):
+            found.add(value)
+        elif field.message_type is not None:
+            for one in [value] if isinstance(value, Message) else value:
+                found |= _codes(one)
+    return found
+
+
+# ---- what an unset field must bring
+
+#: The call as a whole is refused.
+REFUSED: Final = object()
+#: Error numbers that the answer holds when the field is unset; fields that are not named here are answered without any.
+CODES: Final[dict[str, object]] = {
+    "Produce.acks": {21},
+    "Produce.topic_data.partition_data.batches": {87},
+    **{f"Produce.topic_data.partition_data.batches.{name}": {87} for name in (
+        "record_batch", "record_count", "producer_id", "producer_epoch", "base_sequence")},
+    **{field: REFUSED for field in ROWS
+       if field.endswith(".topic_id") and not field.startswith(("Metadata", "Delete"))},
+    "DeleteRecords.topics.topic_id": REFUSED,
+    "DeleteShareGroupState.topics.topic_id": REFUSED,
+    "ShareGroupHeartbeat.group_id": {24, 42},
+    **{field: {42} for field in (
+        "ShareGroupHeartbeat.member_id", "ShareFetch.group_id", "ShareFetch.member_id", "ShareAcknowledge.group_id",
+        "ShareAcknowledge.member_id", "ShareFetch.share_session_epoch")},
+    "ShareAcknowledge.share_session_epoch": {123},
+    **{field: {42} for field in ROWS if field.endswith((".acknowledge_types", "_batches.last_offset"))},
+    **{field: {3, 121, 42} for field in ROWS if field.endswith("topics.partitions.partition_index")
+       and field.startswith("Share")},
+    "ShareStream.fetch": REFUSED,
+    "DescribeShareGroupOffsets.groups.group_id": {24},
+    "CreateTopics.topics.name": {17},
+    "CreatePartitions.topics.name": {3},
+    "CreateTopics.topics.num_partitions": {37},
+    "CreatePartitions.topics.count": {37},
+    "CreateTopics.topics.configs.name": {40},
+    "CreateTopics.topics.configs.value": {40},
+    "DescribeConfigs.resources.resource_type": {42},
+    "IncrementalAlterConfigs.resources.resource_type": {42},
+    "DescribeConfigs.resources.resource_name": {3},
+    "IncrementalAlterConfigs.resources.resource_name": {3},
+    "IncrementalAlterConfigs.resources.configs.name": {40},
+    "IncrementalAlterConfigs.resources.configs.value": {40},
+    "InitializeShareGroupState.topics.partitions.state_epoch": {124},
+    "WriteShareGroupState.topics.partitions.state_epoch": {124},
+    **{f"{rpc}.topics.partitions.{name}": {74} for rpc in ("ReadShareGroupState", "WriteShareGroupState")
+       for name in ("leader_epoch", "generation")},
+    **{f"{rpc}.topics.partitions.partition": {42} for rpc in ("ReadShareGroupState", "WriteShareGroupState")},
+}  # fmt: skip
+
+
+@pytest.mark.rule("CM-111", "CM-110")
+@pytest.mark.parametrize("field", ROWS)
+async def test_an_unset_field_means_what_its_row_says(cluster: Cluster, field: str) -> None:
+    name, _, path = field.partition(".")
+    async with Wire(cluster.bootstrap, cluster.internal) as wire:
+        world = World(wire)
+        request = await world.set_up(name)
+        _cleared(request, path)
+        expected = CODES.get(field, set())
+        if expected is REFUSED:
+            with pytest.raises(TransportError) as refused:
+                await world.call(name, request)
+            assert refused.value.status is TransportStatus.INVALID_ARGUMENT
+            return
+        answer = await world.call(name, request)
+        assert isinstance(expected, set)
+        if expected:
+            assert _codes(answer), answer
+            assert _codes(answer) <= expected, answer
+        else:
+            assert _codes(answer) == set(), answer
+        if check := MEANINGS.get(field):
+            await check(world, answer)
+        elif path.split(".")[-1] in ("index", "partition", "partition_index"):
+            assert re.search(r"partition|index", str(answer)), answer
+            assert not re.search(r"^\s*(index|partition|partition_index): 1$", str(answer), re.MULTILINE), answer
+
+
+# ---- meanings that no error number tells
+
+Meaning = Callable[[World, Any], Awaitable[None]]
+MEANINGS: dict[str, Meaning] = {}
+
+
+def means(*fields: str) -> Callable[[Meaning], Meaning]:
+    def keep(function: Meaning) -> Meaning:
+        MEANINGS.update(dict.fromkeys(fields, function))
+        return function
+
+    return keep
+
+
+@means(*[field for field in ROWS if re.fullmatch(
+    r"\w+\.(topics|topic_data|groups|group_ids|resources|coordinator_keys|group_id|request)(\.partitions|\.partition_data)?",
+    field) and not field.startswith(("ShareFetch", "ShareAck", "ShareGroupHeart", "Metadata"))])  # fmt: skip
+async def _nothing_is_answered(world: World, answer: Any) -> None:
+    part = answer.response if isinstance(answer, produce_pb2.ProduceStreamResponse) else answer
+    results = [value for field, value in part.ListFields() if field.message_type is not None]
+    assert not any(getattr(one, "partition_responses", None) or getattr(one, "partitions", None)
+                   for value in results for one in value), answer  # fmt: skip
+
+
+@means("Produce.transactional_id", "Produce.timeout_ms", "Produce.topic_data.partition_data.batches.max_timestamp_ms",
+       "Produce.topic_data.partition_data.batches.is_transactional")  # fmt: skip
+async def _it_is_stored(world: World, answer: Any) -> None:
+    assert answer.responses[0].partition_responses[0].base_offset == 3
+
+
+@means("ProduceStream.correlation_id", "ShareStream.correlation_id", "StateStream.correlation_id")
+async def _zero_is_echoed(world: World, answer: Any) -> None:
+    assert answer.correlation_id == 0
+
+
+@means(
+    "Fetch.topics.partitions.fetch_offset",
+    "Fetch.topics.partitions.current_leader_epoch",
+    "Fetch.max_bytes",
+    "Fetch.topics.partitions.partition_max_bytes",
+    "Fetch.max_wait_ms",
+    "Fetch.min_bytes",
+    "Fetch.isolation_level",
+)
+async def _the_batch_is_read(world: World, answer: Any) -> None:
+    (batch,) = answer.responses[0].partitions[0].records
+    assert (batch.base_offset, batch.count) == (0, 3)
+
+
+@means("ListOffsets.topics.partitions.current_leader_epoch", "ListOffsets.topics.partitions.holes_from")
+async def _the_end_is_told(world: World, answer: Any) -> None:
+    (part,) = answer.topics[0].partitions
+    assert (part.offset, part.holes) == (3, 0)
+
+
+@means("ListOffsets.topics.partitions.timestamp")
+async def _the_first_is_found(world: World, answer: Any) -> None:
+    assert answer.topics[0].partitions[0].offset == 0
+
+
+@means("DeleteRecords.topics.partitions.offset")
+async def _nothing_is_deleted(world: World, answer: Any) -> None:
+    assert answer.topics[0].partitions[0].low_watermark == 0
+
+
+@means("ShareFetch.max_bytes", "ShareFetch.max_records")
+async def _nothing_is_acquired(world: World, answer: Any) -> None:
+    (part,) = answer.responses[0].partitions
+    assert not part.acquired_records
+    assert world.session is not None
+    assert (await world.wire.lag(world.group, world.topic, 1))[1] == 2  # but 1 and 2 are accepted
+
+
+@means(
+    "ShareFetch.batch_size",
+    "ShareFetch.share_acquire_mode",
+    "ShareFetch.is_renew_ack",
+    "ShareFetch.session_id",
+    "ShareFetch.topics.partitions.partition_max_bytes",
+)
+async def _the_fourth_is_acquired(world: World, answer: Any) -> None:
+    (part,) = answer.responses[0].partitions
+    assert [(one.first_offset, one.last_offset) for one in part.acquired_records] == [(3, 3)]
+
+
+@means(
+    "ShareFetch.topics.partitions.acknowledgement_batches.first_offset",
+    "ShareAcknowledge.topics.partitions.acknowledgement_batches.first_offset",
+)
+async def _offset_0_is_accepted_too(world: World, answer: Any) -> None:
+    async for _ in attempts():
+        if await world.wire.lag(world.group, world.topic, 1) == (3, 1):
+            return
+    raise AssertionError(await world.wire.lag(world.group, world.topic, 1))
+
+
+@means("ShareFetch.topics.partitions.partition_index")
+async def _partition_0_is_meant(world: World, answer: Any) -> None:
+    codes = {part.partition_index: part.acknowledge_error_code for part in answer.responses[0].partitions}
+    assert codes[0] != 0
+    assert codes.get(1, 0) == 0
+
+
+@means("CreateTopics.validate_only")
+async def _it_is_created(world: World, answer: Any) -> None:
+    assert any(answer.topics[0].topic_id)
+
+
+@means("IncrementalAlterConfigs.resources.configs.config_operation", "IncrementalAlterConfigs.validate_only")
+async def _it_is_set(world: World, answer: Any) -> None:
+    async for _ in attempts():
+        shown = await world.call("DescribeConfigs", await FULL["DescribeConfigs"](world))
+        if shown.results[0].configs[0].value == "5000":
+            return
+    raise AssertionError(shown)
+
+
+@means(*[field for field in ROWS if field.startswith("InitProducerId.")])
+async def _the_id_is_new_and_not_0(world: World, answer: Any) -> None:
+    assert answer.producer_id > 0
+    assert answer.producer_epoch == 0
+
+
+@means("InitializeShareGroupState.topics.partitions.start_offset")
+async def _from_the_beginning(world: World, answer: Any) -> None:
+    assert (await world.state_call("ReadShareGroupStateSummary")).start_offset == 0
+
+
+@means("WriteShareGroupState.topics.partitions.start_offset")
+async def _the_start_stays(world: World, answer: Any) -> None:
+    assert (await world.state_call("ReadShareGroupStateSummary")).start_offset == 2
+
+
+@means("StateStream.read")
+async def _the_answer_holds_none(world: World, answer: Any) -> None:
+    assert answer.WhichOneof("response") is None

@@ -1,0 +1,87 @@
+"""Five RELEASEs in a row archive a record: the log says so, the metrics port, and `groups describe`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharegroups import AcknowledgeType, Admin, NewTopic, Producer, ShareConsumer
+from tests.integration.cluster import BOUND_S, QUICK, Cluster
+from tests.integration.share_node.test_scrapes import free_port, scrape, series
+
+GROUP = "workers\x1b[31m"
+DELIVERIES = 5
+
+
+def consumed(cluster: Cluster) -> None:
+    """Record 0 is released until it is archived, 1 and 2 are rejected, the others accepted."""
+    options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap, "group_id": GROUP}
+    # Whole batches: records 1 and 2 are to be rejected together, in one line of the log.
+    options |= {"share_acknowledgement_mode": "explicit", "share_acquire_mode": "batch_optimized"}
+    with ShareConsumer(**options) as consumer:
+        consumer.subscribe(["orders"])
+        released = finished = 0
+        for _ in range(BOUND_S):
+            for message in consumer.poll(timeout=1):
+                if message.offset() == 0:
+                    released += 1
+                    consumer.acknowledge(message, AcknowledgeType.RELEASE)
+                else:
+                    finished += 1
+                    reject = message.offset() <= 2
+                    consumer.acknowledge(message, AcknowledgeType.REJECT if reject else AcknowledgeType.ACCEPT)
+            consumer.commit_sync()
+            if (released, finished) == (DELIVERIES, 5):
+                return
+    raise AssertionError(f"released {released} times, {finished} finished")
+
+
+def described(cluster: Cluster) -> dict[str, Any]:
+    command = str(Path(sys.executable).with_name("sharegroups"))
+    words = ["groups", "describe", "--group", GROUP, "--bootstrap-server", cluster.bootstrap]
+    table = subprocess.run([command, *words], capture_output=True, text=True, timeout=BOUND_S, check=True).stdout
+    header, row = (line.split() for line in table.split("\n")[1:3])
+    assert header[-1] == "ARCHIVED"
+    asked = [command, *words, "--output", "json"]
+    (group,) = json.loads(subprocess.run(asked, capture_output=True, timeout=BOUND_S, check=True).stdout)
+    (offset,) = group["offsets"]
+    assert int(row[-1]) == offset["archived_by_limit"] + offset["archived_by_reject"]
+    found: dict[str, Any] = offset
+    return found
+
+
+@pytest.mark.rule("PL-810", "PL-811")
+def test_an_archived_record_is_logged_counted_and_described_also_after_a_restart() -> None:
+    port = free_port()
+    settings = {**QUICK, "metrics.port": str(port)}
+    with Cluster(settings) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            admin.create_topics([NewTopic("orders")])
+        with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            for number in range(6):
+                producer.produce("orders", str(number))
+        consumed(cluster)
+        errors = cluster.node.errors
+        lines = [json.loads(line) for line in errors.splitlines() if "records archived" in line]
+        by_cause = {line["cause"]: line for line in lines}
+        assert by_cause.keys() == {"delivery_limit", "rejected"}
+        limit, rejected = by_cause["delivery_limit"], by_cause["rejected"]
+        assert (limit["offsets"], limit["records"], limit["delivery_count"]) == ("0", 1, DELIVERIES)
+        assert (limit["group"], limit["topic"], limit["partition"]) == (GROUP, "orders", 0)
+        assert limit["level"] == "warning"
+        assert (rejected["offsets"], rejected["records"], rejected["delivery_count"]) == ("1-2", 2, 1)
+        assert "\x1b" not in errors
+        found = series(scrape(port))
+        for cause, records in (("delivery_limit", 1), ("rejected", 2)):
+            assert found["share_partition_archived_records_total", frozenset({("cause", cause)})] == records
+        before = described(cluster)
+        assert (before["archived_by_limit"], before["archived_by_reject"], before["lag"]) == (1, 2, 0)
+        cluster.node.kill()
+        cluster.start()
+        after = described(cluster)
+        assert (after["archived_by_limit"], after["archived_by_reject"]) == (1, 2)

@@ -1,0 +1,102 @@
+"""What a role sees of a store that changes beside it: a replica that goes, a password that is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from shard_runtime.redis.topology import open_store
+from shard_runtime.rpc.server import READINESS
+from tests.contracts.deployment import Server, free_port
+from tests.integration.cluster import BOUND_S
+from tests.integration.share_node.test_waiting import make_cluster, running
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def store() -> AsyncIterator[Server]:
+    server = Server()
+    await server.start()
+    await make_cluster(server)
+    yield server
+    server.stop()
+    shutil.rmtree(server.folder, ignore_errors=True)
+
+
+def _gauges(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=BOUND_S) as answer:
+        lines = answer.read().decode().splitlines()
+    return {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("store_replicas_")}
+
+
+async def _until_connected(port: int, expected: float | None) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for _ in range(BOUND_S * 10):
+        found = await asyncio.to_thread(_gauges, port)
+        if found.get("store_replicas_connected") == expected:
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"expected {expected} connected replicas, found {found}")
+
+
+@pytest.mark.rule("CM-131")
+async def test_a_replica_of_the_store_that_goes_is_seen_in_the_metrics(tmp_path: Path, store: Server) -> None:
+    """The alert ShareGroupsStoreReplicaGone compares the two; a store that is gone is not said to have replicas."""
+    replica = Server("--replicaof", "127.0.0.1", str(store.port))
+    await replica.start()
+    port = free_port()
+    try:
+        async with running(tmp_path, store, STORE_REPLICAS="1", METRICS_PORT=str(port)) as role:
+            await role.until_serving(READINESS)
+            assert (await _until_connected(port, 1))["store_replicas_configured"] == 1
+            replica.stop()
+            assert (await _until_connected(port, 0))["store_replicas_configured"] == 1
+            store.stop()
+            assert (await _until_connected(port, None))["store_replicas_configured"] == 1
+    finally:
+        replica.stop()
+        shutil.rmtree(replica.folder, ignore_errors=True)
+
+
+@pytest.mark.rule("CM-130")
+async def test_a_password_is_changed_by_adding_it_restarting_and_taking_the_old_one_away(
+    tmp_path: Path, store: Server
+) -> None:
+    """As docs/howto/deploy.md has it: no role is ever without a password that the store takes."""
+    await store.run(("ACL", "SETUSER", "default", "resetpass", ">old"))
+
+    async def admin(*words: str) -> None:
+        connection = await open_store(urls["old"]).connect("")
+        try:
+            assert await connection.run([("ACL", "SETUSER", "default", *words)], 5_000) == [b"OK"]
+        finally:
+            await connection.close()
+
+    urls = {word: f"redis://:{word}@127.0.0.1:{store.port}" for word in ("old", "new")}
+    async with (
+        running(tmp_path, store, "share_coordinator", STORE_URL=urls["old"], NODE_NAME="a") as first,
+        running(tmp_path, store, "group_coordinator", STORE_URL=urls["old"], NODE_NAME="b") as second,
+    ):
+        await first.until_serving(READINESS)
+        await second.until_serving(READINESS)
+        await admin(">new")
+        assert await asyncio.to_thread(first.process.stop) == 0
+        async with running(tmp_path, store, "share_coordinator", STORE_URL=urls["new"], NODE_NAME="a") as third:
+            await third.until_serving(READINESS)
+            assert second.alive, "one with the old password goes on beside it"
+            assert await asyncio.to_thread(second.process.stop) == 0
+            await admin("<old")
+            async with running(tmp_path, store, "group_coordinator", STORE_URL=urls["old"], NODE_NAME="b") as late:
+                assert await asyncio.to_thread(late.process.ended) == 1, (
+                    "and the restart that reads the secret mends it"
+                )
+            async with running(tmp_path, store, "group_coordinator", STORE_URL=urls["new"], NODE_NAME="b") as fourth:
+                await fourth.until_serving(READINESS)
+                assert third.alive

@@ -1,0 +1,114 @@
+"""Records that end though nobody accepted them are told, once that is durable, with offsets and cause (PL-810)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip932.errors import CoordinatorNotAvailableError
+from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, STATE_ARCHIVED
+from kip932.state_batches import StateBatch
+from partition_leader.core import effects as fx
+from partition_leader.core import events as ev
+
+from .bench import LOCK_MS, Bench
+
+LIMIT, REJECTED = "delivery_limit", "rejected"
+Told = list[tuple[str, tuple[tuple[int, int, int], ...]]]
+
+
+def told(bench: Bench) -> Told:
+    return [(effect.cause, effect.ranges) for effect in bench.seen if isinstance(effect, fx.Archived)]
+
+
+def at_limit(bench: Bench, deliveries: int = 5) -> None:
+    """Deliver and release until one more release archives."""
+    for delivery in range(1, deliveries + 1):
+        acquired: list[tuple[int, int, int]] = []
+        while found := bench.fetch():
+            acquired += found
+        assert {count for _, _, count in acquired} == {delivery}
+        assert sum(last - first + 1 for first, last, _ in acquired) == 10
+        if delivery < deliveries:
+            bench.acked("M", (0, 9, ACK_RELEASE))
+
+
+@pytest.mark.rule("PL-810")
+def test_the_release_that_reaches_the_limit_is_told_when_it_is_durable() -> None:
+    bench = Bench(log=[(0, 9)])
+    at_limit(bench)
+    assert told(bench) == [], "nothing before"
+    bench.ack("M", (0, 3, ACK_ACCEPT), (4, 9, ACK_RELEASE))
+    assert told(bench) == [], "not before it is durable"
+    assert bench.persisted().counters.n_limit == 6
+    assert told(bench) == [(LIMIT, ((4, 9, 5),))]
+
+
+@pytest.mark.rule("PL-810")
+def test_rejected_records_are_told_by_range_and_gaps_are_not() -> None:
+    bench = Bench(log=[(0, 9)])
+    bench.fetch()
+    bench.acked("M", (0, 3, ACK_REJECT), (4, 4, ACK_GAP), (5, 6, ACK_ACCEPT))
+    assert told(bench) == [(REJECTED, ((0, 3, 1),))]
+    bench.acked("M", (7, 9, (ACK_REJECT, ACK_ACCEPT, ACK_REJECT)))
+    assert told(bench)[1:] == [(REJECTED, ((7, 7, 1), (9, 9, 1)))]
+
+
+@pytest.mark.rule("PL-810")
+def test_many_short_acknowledgements_are_told_as_joined_ranges() -> None:
+    bench = Bench(log=[(0, 9)])
+    at_limit(bench)
+    bench.acked("M", *((offset, offset, ACK_RELEASE if offset < 5 else ACK_REJECT) for offset in range(10)))
+    assert told(bench) == [(LIMIT, ((0, 4, 5),)), (REJECTED, ((5, 9, 5),))]
+
+
+@pytest.mark.rule("PL-810")
+def test_locks_that_run_out_and_sessions_that_close_at_the_limit_are_told() -> None:
+    bench = Bench(log=[(0, 9)])
+    at_limit(bench)
+    bench.pass_time(LOCK_MS)
+    bench.persisted()
+    assert told(bench) == [(LIMIT, ((0, 9, 5),))]
+    bench = Bench(log=[(0, 9)])
+    at_limit(bench)
+    bench.release("M")
+    bench.persisted()
+    assert told(bench) == [(LIMIT, ((0, 9, 5),))]
+
+
+@pytest.mark.rule("PL-810")
+def test_what_failed_is_not_told_and_what_ran_out_is_told_with_the_write_that_succeeds() -> None:
+    bench = Bench(log=[(0, 9)])
+    at_limit(bench)
+    bench.ack("M", (0, 9, ACK_REJECT))
+    bench.failed(CoordinatorNotAvailableError("away"))
+    assert told(bench) == [], "it is held again"
+    bench.pass_time(LOCK_MS)
+    bench.failed(CoordinatorNotAvailableError("away"))
+    assert told(bench) == []
+    bench.pass_time(60_000)
+    assert bench.persisted().counters.n_limit == 10
+    assert told(bench) == [(LIMIT, ((0, 9, 5),))]
+
+
+@pytest.mark.rule("PL-810")
+def test_a_lock_that_ran_out_while_its_write_failed_is_told_and_counted() -> None:
+    bench = Bench(log=[(0, 9)])
+    at_limit(bench)
+    bench.ack("M", (0, 9, ACK_ACCEPT))
+    bench.pass_time(LOCK_MS)
+    bench.failed(CoordinatorNotAvailableError("away"))
+    bench.pass_time(60_000)
+    assert bench.persisted().counters.n_limit == 10
+    assert told(bench) == [(LIMIT, ((0, 9, 5),))]
+
+
+@pytest.mark.rule("PL-810")
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_unknown_outcome_is_told_if_the_store_has_it(landed: bool) -> None:
+    bench = Bench(log=[(0, 9)])
+    bench.fetch()
+    bench.ack("M", (2, 9, ACK_REJECT))
+    bench.failed(CoordinatorNotAvailableError("no answer"), unknown=True)
+    stored = (StateBatch(2, 9, STATE_ARCHIVED, 1),) if landed else ()
+    bench.do(ev.ReadBack(bench.core.generation, 7, 0, stored))
+    assert told(bench) == ([(REJECTED, ((2, 9, 1),))] if landed else [])

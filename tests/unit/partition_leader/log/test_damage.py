@@ -1,0 +1,112 @@
+"""A topic log whose stored entries are not what was written: what is served, what is left out, and how that is told."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from partition_leader.log_core.coverage import Coverage
+from partition_leader.topic_log_meter import NoTopicLogMeter
+from partition_leader.topic_log_settings import TopicLogSettings
+
+from .harness import SHARD, Cluster, batch
+
+pytestmark = pytest.mark.asyncio
+MAIN, CONTROL = SHARD.streams
+
+
+class Losses(NoTopicLogMeter):
+    """Keeps how many offsets were told unreadable."""
+
+    def __init__(self) -> None:
+        self.offsets = 0
+
+    def unreadable(self, offsets: int) -> None:
+        self.offsets += offsets
+
+
+def change(cluster: Cluster, stream: str, position: int, field: bytes, change: bytes | None) -> str:
+    """Give a stored field other bytes, or take the entry away; the entry's id."""
+    held = cluster.store.master.data.streams[stream]
+    at = "{}-{}".format(*held.ids[position])
+    if change is None:
+        del held.ids[position], held.fields[position]
+        return at
+    fields = list(held.fields[position])
+    fields[fields.index(field) + 1] = change
+    held.fields[position] = tuple(fields)
+    return at
+
+
+def position_of(cluster: Cluster, stream: str, letter: bytes, number: int = 0) -> int:
+    fields = cluster.store.master.data.streams[stream].fields
+    return [at for at, words in enumerate(fields) if words[1] == letter][number]
+
+
+@pytest.mark.rule("CM-102")
+@pytest.mark.parametrize(("field", "bytes_"), [(b"b", b"other"), (b"r", b"other"), (b"t", b"X"), (b"", None)])
+async def test_a_damaged_or_missing_batch_is_a_hole_that_is_told_once(field: bytes, bytes_: bytes | None) -> None:
+    async with Cluster() as cluster:
+        one, two = cluster.node(), cluster.node()
+        old = await one.lead()
+        for number in range(5):
+            await old.append([batch(3, text=f"t{number}")], 1000)
+        hit = change(cluster, MAIN, position_of(cluster, MAIN, b"B", 2), field, bytes_)
+        losses = Losses()
+        with capture_logs() as lines:
+            new = await two.lead(meter=losses)
+            first = await new.read(0, 1 << 20)
+            again = await new.read(6, 1 << 20)
+        assert [one.base_offset for one in first.batches] == [0, 3, 9, 12]
+        assert (again.data_offset, again.batches[0].base_offset) == (9, 9)
+        (lost,) = [line for line in lines if line["event"].startswith("records cannot be read")]
+        assert (lost["stream"], lost["first_offset"], lost["last_offset"], losses.offsets) == (MAIN, 6, 8, 3)
+        assert (new.holes_from(0), new.holes_from(7), new.holes_from(9)) == (3, 2, 0)
+        named = [line["entry"] for line in lines if line["event"].startswith("a stored entry is damaged")]
+        assert named == ([] if bytes_ is None else [hit])
+        assert (new.high_watermark, (await new.append([batch(1)], 1000)).base_offsets) == (15, (15,))
+
+
+@pytest.mark.rule("CM-102")
+async def test_the_end_of_a_log_is_not_taken_from_a_damaged_entry() -> None:
+    """Its id may be what is wrong, and an offset that is given twice is never delivered."""
+    async with Cluster() as cluster:
+        one, two, three = cluster.node(), cluster.node(), cluster.node()
+        old = await one.lead()
+        for _ in range(3):
+            await old.append([batch(2)], 1000)
+        change(cluster, MAIN, position_of(cluster, MAIN, b"B", 2), b"r", b"other")
+        new = await two.lead()
+        assert new.high_watermark == 6 + 1_000_000
+        result = await new.read(0, 1 << 20)
+        assert [one.base_offset for one in result.batches] == [0, 2]
+        await new.append([batch(1)], 1000)
+        assert (await three.lead()).high_watermark == 7 + 1_000_000
+
+
+@pytest.mark.rule("CM-102")
+@pytest.mark.parametrize("letter", [b"L", b"P"])
+async def test_a_damaged_control_log_is_written_anew_from_what_the_main_log_proves(letter: bytes) -> None:
+    async with Cluster() as cluster:
+        one, two, three = cluster.node(), cluster.node(), cluster.node()
+        old = await one.lead(TopicLogSettings(snapshot_batches=3))
+        for sequence in range(6):
+            await old.append([batch(1, producer=7, sequence=sequence)], 1000)
+        assert await old.move_log_start(4) == 4
+        change(cluster, CONTROL, position_of(cluster, CONTROL, letter, -1), b"r", b"other")
+        new = await two.lead()
+        assert (new.log_start_offset, new.high_watermark) == (4, 6)
+        assert (await new.append([batch(1, producer=7, sequence=6)], 1000)).base_offsets == (6,)
+        with capture_logs() as lines:
+            last = await three.lead()
+        assert (last.log_start_offset, last.high_watermark) == (4, 7)
+        assert [line for line in lines if line["event"].startswith("a stored entry is damaged")] == []
+
+
+async def test_a_walk_accounts_for_batches_and_for_what_markers_left_out() -> None:
+    coverage = Coverage(10)
+    for start, end in ((8, 12), (12, 15), (15, 1_000_015), (1_000_015, 1_000_020), (1_000_025, 1_000_030)):
+        coverage.holds(start, end)
+    assert coverage.lost == [(1_000_020, 1_000_024)]
+    assert coverage.above(1_000_022) == [(1_000_022, 1_000_024)]
+    assert coverage.above(1_000_025) == []

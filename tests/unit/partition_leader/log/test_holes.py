@@ -1,0 +1,23 @@
+"""Which offsets are known to hold no record."""
+
+from __future__ import annotations
+
+from partition_leader.log_core.holes import HOLES_MAX, Holes
+
+
+def test_holes_that_overlap_or_touch_count_once_and_only_within_what_is_asked() -> None:
+    holes = Holes()
+    for start, end in ((10, 20), (30, 40), (15, 30), (5, 10), (7, 7), (60, 50), (100, 101)):
+        holes.add(start, end)
+    assert holes.count(0, 1_000) == 36
+    assert (holes.count(12, 14), holes.count(0, 5), holes.count(40, 100), holes.count(39, 101)) == (2, 0, 0, 2)
+    assert holes.count(50, 10) == 0
+
+
+def test_no_more_than_a_bound_is_kept_and_the_largest_stay() -> None:
+    holes = Holes()
+    for number in range(HOLES_MAX):
+        holes.add(number * 10, number * 10 + 2)
+    holes.add(10_000, 1_010_000)
+    holes.add(9_000, 9_001)
+    assert holes.count(0, 2_000_000) == 1_000_000 + (HOLES_MAX - 1) * 2
