@@ -1,21 +1,60 @@
-"""Which tests run beside which, where pytest has two processes: a plugin of pytest, used by `make test`."""
+"""Which tests run beside which, where pytest has two processes: a plugin of pytest, used by `make test`.
+
+Tests that need the same dear thing form a row, and a row runs in one process from its first test to its last: there is
+one Spark, and no two experiments fight for the machine. Every other module is a unit by itself; a process that has
+ended its row takes the next one. So no module's cluster is started twice.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-HERE: Final = Path(__file__).parent
-#: Tests that wait, for leases and locks to end, more than they compute.
-WAITING: Final = ("attack", "chaos", "integration/scenarios", "upgrade")
+ROOT: Final = "tests/"
+#: By row, the folders below tests/.
+ROWS: Final = {
+    "waiting": ("attack/", "chaos/", "integration/scenarios/", "upgrade/"),
+    "spark": ("integration/share_metrics/",),
+}
+#: Folders whose modules take longest: they come right after the rows, so that no process is left with one at the end.
+LONG: Final = ("integration/share_node/", "simulation/")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two rows: what waits, and what computes. So no two tests fight for what either needs, and there is one Spark."""
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            folder = item.path.relative_to(HERE).as_posix()
-            waits = any(folder.startswith(f"{name}/") for name in WAITING)
-            item.add_marker(pytest.mark.xdist_group("waiting" if waits else "computing"))
+def unit_of(nodeid: str) -> str:
+    """The name of the row of a test, or of its module when it is in none."""
+    module = nodeid.partition("::")[0]
+    within = module.removeprefix(ROOT)
+    return next((row for row, folders in ROWS.items() if within.startswith(folders)), module)
+
+
+def turn_of(nodeid: str) -> int:
+    """Units of a lower turn start first."""
+    if unit_of(nodeid) in ROWS:
+        return 0
+    return 1 if nodeid.removeprefix(ROOT).startswith(LONG) else 2
+
+
+class RowScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
+    """Rows first, then module by module.
+
+    Not xdist's own groups (`xdist_group`): pytest 9.2 keeps a test's id where xdist 3.8 does not change it, so that
+    every test became a group of its own, in whichever process was free.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)  # nobody asks where xdist is switched off
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> RowScheduling:
+    """Rows take the place of every other kind of distribution."""
+    config.option.loadscopereorder = False  # it would sort by the number of tests, which says nothing of their time
+    return RowScheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The order of the units is that of the tests; one process alone keeps the order of the folders."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: turn_of(item.nodeid))

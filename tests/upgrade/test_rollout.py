@@ -16,7 +16,7 @@ import pytest
 from tests.chaos.deployment import GROUP_COORDINATOR, PARTITION_LEADER, SHARE_COORDINATOR, Topology
 from tests.chaos.experiment import SETTINGS
 from tests.chaos.hands import Hand
-from tests.chaos.history import read_history
+from tests.chaos.history import Failed, read_history
 from tests.chaos.load import LoadOptions
 from tests.chaos.trial import Trial
 from tests.chaos.verdict import Verdict, judge_history
@@ -59,9 +59,10 @@ _GRPC_ENDS: Final = re.compile(
 
 def judged(deployment: RolloutDeployment, folder: Path) -> Verdict:
     """The verdict. Raises AssertionError with what was violated, or said that no fault excuses."""
-    verdict = judge_history(read_history(sorted(folder.glob("*.jsonl"))))
+    events = read_history(sorted(folder.glob("*.jsonl")))
+    verdict = judge_history(events)
     assert verdict.violations == (), "\n".join([*verdict.violations[:20], f"histories and logs: {folder}"])
-    assert verdict.failed_calls == 0, f"histories and logs: {folder}"
+    assert [event for event in events if isinstance(event, Failed)] == [], f"histories and logs: {folder}"
     for name, said in deployment.logs().items():
         assert "Traceback" not in _GRPC_ENDS.sub("", said), f"{name}; see {folder}"
     print(f"records={verdict.records} lost={verdict.lost} accepted_twice={verdict.accepted_twice} {verdict.stall}")

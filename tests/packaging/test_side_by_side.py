@@ -1,0 +1,61 @@
+"""The rows of `make test` hold: the plugin of tests/side_by_side.py, tried on a small suite of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from tests.packaging.test_tidy import ROOT
+
+#: More tests than a process is given ahead of time, so that a test that is in no row would be seen to wander.
+TESTS = "def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\ndef test_d(): pass\n"
+MODULES = (
+    "tests/attack/test_one.py",
+    "tests/chaos/test_two.py",
+    "tests/integration/scenarios/test_three.py",
+    "tests/integration/share_metrics/test_four.py",
+    "tests/integration/share_metrics/test_five.py",
+    "tests/integration/share_node/test_six.py",
+    "tests/unit/test_seven.py",
+    "tests/unit/test_eight.py",
+    "tests/upgrade/test_nine.py",
+)
+
+
+def processes_of(folder: Path) -> dict[str, set[str]]:
+    """Which processes ran tests of each module."""
+    for name in MODULES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(TESTS)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.side_by_side"),
+            *("--rootdir", str(folder), "-c", os.devnull, "-v", "--numprocesses", "2", "--dist", "loadgroup", "tests"),
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    ran = re.findall(r"^\[(gw\d)\].* PASSED (\S+)::(\w+)", done.stdout, re.MULTILINE)
+    assert len(ran) == 4 * len(MODULES), done.stdout
+    for process, module, _ in ran:
+        found[module].add(process)
+    return found
+
+
+def test_a_row_runs_in_one_process_and_so_does_each_module(tmp_path: Path) -> None:
+    found = processes_of(tmp_path)
+    assert all(len(processes) == 1 for processes in found.values()), found
+    waiting = {name for name in MODULES if name.startswith(("tests/attack", "tests/chaos", "tests/upgrade"))}
+    waiting.add("tests/integration/scenarios/test_three.py")
+    assert len({process for name in waiting for process in found[name]}) == 1
+    spark = {process for name in MODULES if "share_metrics" in name for process in found[name]}
+    assert len(spark) == 1
+    assert spark != found["tests/chaos/test_two.py"], "the rows begin side by side"
