@@ -29,7 +29,7 @@ from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
 from shard_runtime.host_options import HostMeter, HostOptions, NoMeter
 from shard_runtime.persister.values import Persister
-from shard_runtime.record_log import RecordLog, ShardId, ShardKind
+from shard_runtime.record_log.protocol import RecordLog, ShardId, ShardKind
 from shard_runtime.shard_host import ShardHost
 
 

@@ -31,7 +31,7 @@ from partition_leader.share_values import FETCH_MAX_BYTES
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.clock import Clock
 from shard_runtime.persister.values import Persister
-from shard_runtime.record_log import RecordLog
+from shard_runtime.record_log.protocol import RecordLog
 
 log = structlog.get_logger(__name__)
 

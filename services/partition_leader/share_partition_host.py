@@ -30,7 +30,7 @@ from partition_leader.topic_log import TopicLog
 from shard_runtime.clock import Clock
 from shard_runtime.lease import Lease
 from shard_runtime.persister.values import Persister, PersisterError, StateWrite, StoredState
-from shard_runtime.record_log import LogError
+from shard_runtime.record_log.protocol import LogError
 
 log = structlog.get_logger(__name__)
 

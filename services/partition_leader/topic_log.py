@@ -34,7 +34,7 @@ from partition_leader.topic_log_writer import GroupCommit, again
 from shard_runtime.clock import Clock
 from shard_runtime.lease import Lease
 from shard_runtime.rate_log import RateLimitedLog
-from shard_runtime.record_log import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
+from shard_runtime.record_log.protocol import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
 
 __all__ = [
     "AppendOutcome",

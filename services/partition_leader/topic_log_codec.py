@@ -11,7 +11,7 @@ from kip932.record_batches import plausible_count
 from kip932.records.v1 import topic_log_pb2 as pb
 from partition_leader.log_core.batch import LogBatch
 from partition_leader.log_core.producers import ProducerState, ProducerTable, SequencedBatch
-from shard_runtime.record_log import Entry, StreamId
+from shard_runtime.record_log.protocol import Entry, StreamId
 
 BATCH_TYPE: Final = "B"
 MARKER_TYPE: Final = "M"

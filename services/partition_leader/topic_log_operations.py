@@ -18,7 +18,7 @@ from partition_leader.log_core.producers import Undo
 from partition_leader.topic_log_codec import batch_entry, log_start_entry, marker_entry, producers_entry
 from partition_leader.topic_log_settings import TopicLogSettings
 from partition_leader.topic_log_state import AppendOutcome, LogState
-from shard_runtime.record_log import Entry, StreamAppend, StreamId
+from shard_runtime.record_log.protocol import Entry, StreamAppend, StreamId
 
 NO_DEADLINE: Final = 1 << 62
 

@@ -22,7 +22,7 @@ from partition_leader.log_core.pages import PAGE_BATCHES
 from partition_leader.topic_log_codec import read_batch, read_marker
 from partition_leader.topic_log_settings import TopicLogSettings
 from partition_leader.topic_log_state import FoundOffset, LogState, ReadResult
-from shard_runtime.record_log import RecordLog, StreamId
+from shard_runtime.record_log.protocol import RecordLog, StreamId
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from partition_leader.log_core.epochs import EpochStarts
 from partition_leader.log_core.holes import Holes
 from partition_leader.log_core.pages import PageIndex
 from partition_leader.log_core.producers import ProducerTable
-from shard_runtime.record_log import ShardId, StreamId
+from shard_runtime.record_log.protocol import ShardId, StreamId
 
 _SMOOTHING = 16
 _base_offset = attrgetter("base_offset")

@@ -14,7 +14,7 @@ from partition_leader.log_core.retention import Retention, cut
 from partition_leader.topic_log_reader import LogReader
 from partition_leader.topic_log_state import LogState
 from shard_runtime.lease import Lease
-from shard_runtime.record_log import LogError, RecordLog, StreamId
+from shard_runtime.record_log.protocol import LogError, RecordLog, StreamId
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ import structlog
 from shard_runtime.clock import Clock
 from shard_runtime.holding import Holding
 from shard_runtime.host_options import HostMeter
-from shard_runtime.record_log import LogError, RecordLog, ShardId, StreamId
+from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, StreamId
 from shard_runtime.shard import CommandT, RecordT
 
 log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shard_runtime.record_log import StreamId
+from shard_runtime.record_log.protocol import StreamId
 from shard_runtime.shard import Anchor
 
 

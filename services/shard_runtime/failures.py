@@ -9,7 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from kip932 import errors
-from shard_runtime.record_log import AppendRefusedError, ShardLostError, StoreUnavailableError, StreamDeletedError
+from shard_runtime.record_log.protocol import (
+    AppendRefusedError,
+    ShardLostError,
+    StoreUnavailableError,
+    StreamDeletedError,
+)
 
 FailureMapping = Callable[[BaseException], errors.KafkaError]
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 import structlog
 
 from shard_runtime.clock import Clock
-from shard_runtime.cluster_store import ClusterStore
 from shard_runtime.lease import Lease
-from shard_runtime.record_log import LogError, ShardId, ShardKind
+from shard_runtime.record_log.cluster_store import ClusterStore
+from shard_runtime.record_log.protocol import LogError, ShardId, ShardKind
 
 log = structlog.get_logger(__name__)
 

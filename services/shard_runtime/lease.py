@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shard_runtime.clock import Clock
-from shard_runtime.record_log import ShardId
+from shard_runtime.record_log.protocol import ShardId
 
 GiveUp = Callable[[str, int], None]
 

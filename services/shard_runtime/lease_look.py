@@ -8,7 +8,7 @@ from typing import Any
 
 from shard_runtime.clock import Clock
 from shard_runtime.lease import Lease
-from shard_runtime.record_log import LogError, RecordLog, ShardId
+from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId
 from shard_runtime.shard_owner import OwnershipOptions
 
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import structlog
 
 from shard_runtime.holding import Holding
-from shard_runtime.record_log import CLAIM_TYPE, NOOP_TYPE, DamagedEntryError, Entry, RecordLog, ShardId, StreamId
+from shard_runtime.record_log.protocol import (
+    CLAIM_TYPE,
+    NOOP_TYPE,
+    DamagedEntryError,
+    Entry,
+    RecordLog,
+    ShardId,
+    StreamId,
+)
 from shard_runtime.shard import Codec, CommandT, RecordT
 
 log = structlog.get_logger(__name__)

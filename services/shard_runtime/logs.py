@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO
 import structlog
 
 from kip932.printable import printable
-from shard_runtime.store_url import masked
+from shard_runtime.record_log.store_url import masked
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 

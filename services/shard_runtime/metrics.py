@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from shard_runtime.host_options import HostState
-from shard_runtime.record_log import ShardKind
+from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.server import RpcServer
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)

@@ -16,7 +16,6 @@ import structlog
 
 from kip932.errors import RetriableError
 from shard_runtime.clock import Clock
-from shard_runtime.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.hints import OwnHints
 from shard_runtime.lease import Lease
 from shard_runtime.lease_look import LeaseLook
@@ -24,7 +23,8 @@ from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity, RenewalOutcome
 from shard_runtime.ownership_core import OwnershipCore
 from shard_runtime.placement import candidates
 from shard_runtime.rate_log import RateLimitedLog
-from shard_runtime.record_log import (
+from shard_runtime.record_log.cluster_store import ClusterStore, NodeRecord
+from shard_runtime.record_log.protocol import (
     Claimed,
     ClaimRefused,
     ClaimRequest,

@@ -12,7 +12,7 @@ from heapq import nlargest
 from typing import Final
 
 from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity, RenewalOutcome
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     ClaimAnswer,
     Claimed,
     ClaimRefused,

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
-from shard_runtime.cluster_store import NodeRecord
-from shard_runtime.record_log import ShardId, ShardKind
+from shard_runtime.record_log.cluster_store import NodeRecord
+from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 ROLE_GROUP_COORDINATOR: Final = "group_coordinator"
 ROLE_SHARE_COORDINATOR: Final = "share_coordinator"

@@ -15,7 +15,7 @@ import structlog
 from shard_runtime.clock import Clock
 from shard_runtime.lease_terms import RenewalOutcome
 from shard_runtime.ownership_core import OwnershipCore
-from shard_runtime.record_log import LogError, RecordLog, Renewal, ShardId
+from shard_runtime.record_log.protocol import LogError, RecordLog, Renewal, ShardId
 
 log = structlog.get_logger(__name__)
 

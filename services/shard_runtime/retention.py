@@ -10,7 +10,7 @@ import re
 from collections import deque
 from typing import Final, NamedTuple
 
-from shard_runtime.record_log import STREAM_START, ReaderNotes, StreamId
+from shard_runtime.record_log.protocol import STREAM_START, ReaderNotes, StreamId
 
 #: `<entry id> <when it was written, in ms, by the store's clock>`
 _NOTE: Final = re.compile(rb"(\d{1,20})-(\d{1,20}) (\d{1,16})")

@@ -32,7 +32,7 @@ from shard_runtime.host_options import HostMeter, HostOptions, HostState, NoMete
 from shard_runtime.lease import Lease
 from shard_runtime.loading import replay_log
 from shard_runtime.rate_log import RateLimitedLog
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     Appended,
     AppendRefusedError,
     Claimed,

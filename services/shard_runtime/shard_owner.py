@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shard_runtime.lease import Lease
-from shard_runtime.record_log import Claimed
+from shard_runtime.record_log.protocol import Claimed
 
 
 class ShardOwner(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shard_runtime.host_options import HostState
 from shard_runtime.ownership_core import OwnershipCore
-from shard_runtime.record_log import ShardKind
+from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.tenures import Phase
 
 _STATES = {

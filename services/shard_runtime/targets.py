@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from shard_runtime.placement import target
-from shard_runtime.record_log import ShardId, ShardKind
+from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 
 class Targets:

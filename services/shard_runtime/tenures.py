@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from shard_runtime.record_log import ClaimRequest, ShardId
+from shard_runtime.record_log.protocol import ClaimRequest, ShardId
 
 
 class Phase(StrEnum):

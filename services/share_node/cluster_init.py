@@ -14,12 +14,12 @@ from typing import Final
 import click
 
 from shard_runtime import configs
-from shard_runtime.redis.checks import ALLOWABLE, check_store
-from shard_runtime.redis.cluster_store import StoreClusterStore
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, check_store
+from shard_runtime.record_log.redis.topology import open_store
+from shard_runtime.record_log.store_url import masked
 from shard_runtime.settings import STORE_REPLICAS, STORE_URL, Settings, load_settings
-from shard_runtime.store_url import masked
 from share_node.serve import START_ERRORS, run
 from share_node.store_option import password_option, url_with_password
 

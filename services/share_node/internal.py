@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import structlog
 
-from shard_runtime.cluster_store import NodeRecord
 from shard_runtime.declared import Setting
+from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.rpc.server import ListenError
 from shard_runtime.settings import (
     ADVERTISED_HOST,

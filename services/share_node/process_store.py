@@ -9,14 +9,15 @@ from typing import Final
 
 from shard_runtime import configs
 from shard_runtime.clock import Clock
-from shard_runtime.cluster_store import ClusterStore
-from shard_runtime.damage import DamageNotes
-from shard_runtime.record_log import NameTakenError, StoreUnavailableError
-from shard_runtime.redis.checks import StoreCheckError, check_store
-from shard_runtime.redis.cluster_store import StoreClusterStore
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.log import StoreRecordLog
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.cluster_store import ClusterStore
+from shard_runtime.record_log.damage_notes import DamageNotes
+from shard_runtime.record_log.protocol import NameTakenError, StoreUnavailableError
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
+from shard_runtime.record_log.redis.topology import open_store
+from shard_runtime.record_log.store_url import masked_url
 from shard_runtime.rpc.server import refuse_plaintext
 from shard_runtime.settings import (
     ALLOW_PLAINTEXT,
@@ -26,7 +27,6 @@ from shard_runtime.settings import (
     STORE_URL,
     Settings,
 )
-from shard_runtime.store_url import masked_url
 from share_node.data_directory import DataDirectory
 from share_node.internal import internal_host, refuse_uncallable
 

@@ -24,13 +24,13 @@ from shard_runtime import configs
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.metadata import MetadataImage, image_of
 from shard_runtime.cluster.metadata_codec import decode
-from shard_runtime.damage import DamageNotes
-from shard_runtime.record_log import STREAM_START, Entry, LogError, ShardId, ShardKind, StreamId
-from shard_runtime.redis.cluster_store import StoreClusterStore
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.keys import META_LOG
-from shard_runtime.redis.log import StoreRecordLog
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.damage_notes import DamageNotes
+from shard_runtime.record_log.protocol import STREAM_START, Entry, LogError, ShardId, ShardKind, StreamId
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.keys import META_LOG
+from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.topology import open_store
 from share_node.data_directory import DataDirectory, DataDirectoryError
 from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
 from share_node.serve import run

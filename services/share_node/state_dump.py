@@ -20,12 +20,12 @@ from google.protobuf.message import DecodeError, Message
 from kip932.ids import topic_id_text
 from kip932.records.v1 import group_log_pb2, owner_log_pb2, share_state_log_pb2, topic_log_pb2
 from shard_runtime.clock import SystemClock
-from shard_runtime.damage import DamageNotes
-from shard_runtime.record_log import CLAIM_TYPE, NOOP_TYPE, STREAM_START, Entry, LogError, ShardId, ShardKind
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.log import StoreRecordLog
-from shard_runtime.redis.topology import open_store
-from shard_runtime.store_url import masked
+from shard_runtime.record_log.damage_notes import DamageNotes
+from shard_runtime.record_log.protocol import CLAIM_TYPE, NOOP_TYPE, STREAM_START, Entry, LogError, ShardId, ShardKind
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.topology import open_store
+from shard_runtime.record_log.store_url import masked
 from share_node.serve import run
 from share_node.store_option import password_option, url_with_password
 

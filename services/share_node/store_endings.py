@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from shard_runtime.redis.connection import INFO_REPLICATION, ConnectionLostError, ErrorReply, parse_replication
-from shard_runtime.redis.keys import META_TOUCH
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.redis.connection import (
+    INFO_REPLICATION,
+    ConnectionLostError,
+    ErrorReply,
+    parse_replication,
+)
+from shard_runtime.record_log.redis.keys import META_TOUCH
+from shard_runtime.record_log.redis.topology import open_store
 from share_node.data_directory import DataDirectory
 
 _HISTORIES_MEMO: Final = "store.histories"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from shard_runtime.store_url import with_password
+from shard_runtime.record_log.store_url import with_password
 
 password_option: Final[Callable[[Any], Any]] = click.option(
     "--password-env", default="", metavar="NAME", help="The environment variable that holds the password of --store."

@@ -17,6 +17,7 @@ from shard_runtime import configs
 from shard_runtime.clock import SystemClock
 from shard_runtime.logs import configure_logs
 from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
+from shard_runtime.record_log.store_url import without_password
 from shard_runtime.settings import (
     DATA_DIR,
     FILE_VARIABLE,
@@ -35,7 +36,6 @@ from shard_runtime.settings import (
     Settings,
     load_settings,
 )
-from shard_runtime.store_url import without_password
 from share_node.children import RoleProcess
 from share_node.data_directory import DataDirectory
 from share_node.embedded_store import EmbeddedStore

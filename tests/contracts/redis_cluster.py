@@ -11,9 +11,9 @@ from typing import Any
 
 from redis.asyncio.connection import Connection
 
-from shard_runtime.redis.connection import Command, Store
-from shard_runtime.redis.resp import Endpoint
-from shard_runtime.redis.topology import ClusterStoreMap
+from shard_runtime.record_log.redis.connection import Command, Store
+from shard_runtime.record_log.redis.resp import Endpoint
+from shard_runtime.record_log.redis.topology import ClusterStoreMap
 
 from .cluster_nodes import ClusterNodes, ran
 from .proxy import Fault, Proxy

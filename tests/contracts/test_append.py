@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     Appended,
     AppendRefusedError,
     Entry,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kip932.entry_checksum import checksum, unplaced
-from shard_runtime.cluster_store import NO_ENTRY
-from shard_runtime.record_log import STREAM_START, Entry, ShardId, ShardKind, StreamAppend, StreamId
-from shard_runtime.redis.keys import META_LOG
+from shard_runtime.record_log.cluster_store import NO_ENTRY
+from shard_runtime.record_log.protocol import STREAM_START, Entry, ShardId, ShardKind, StreamAppend, StreamId
+from shard_runtime.record_log.redis.keys import META_LOG
 
 from .world import World, flush
 

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from shard_runtime.cluster_store import NO_ENTRY, LiveNodes, NodeRecord, metadata_digest
-from shard_runtime.record_log import LogError, ShardKind, StoreUnavailableError
-from shard_runtime.redis import scripts
+from shard_runtime.record_log.cluster_store import NO_ENTRY, LiveNodes, NodeRecord, metadata_digest
+from shard_runtime.record_log.protocol import LogError, ShardKind, StoreUnavailableError
+from shard_runtime.record_log.redis import scripts
 
 from .world import CLUSTER, GROUP, World, in_time
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     STREAM_START,
     Claimed,
     ClaimRefused,
@@ -21,7 +21,7 @@ from shard_runtime.record_log import (
     StreamId,
     WaitHistory,
 )
-from shard_runtime.redis import scripts
+from shard_runtime.record_log.redis import scripts
 
 from .world import GROUP, LEASE_MS, OTHER, TOPIC, World, flush, in_time, kinds, records
 

@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
-from shard_runtime.record_log import LogError, ReaderNotes, StreamId
-from shard_runtime.redis.keys import slot_of
+from shard_runtime.record_log.protocol import LogError, ReaderNotes, StreamId
+from shard_runtime.record_log.redis.keys import slot_of
 from shard_runtime.retention import Retention
 from share_metrics.reader import EntryId, Position, Store
 from share_metrics.reader.publishing import Publisher

@@ -11,13 +11,13 @@ import pytest
 import pytest_asyncio
 
 from shard_runtime.clock import SystemClock
-from shard_runtime.cluster_store import NO_ENTRY, metadata_digest
-from shard_runtime.record_log import Appended, Entry, Held, ShardId, ShardKind, StreamId, TailLostError
-from shard_runtime.redis.cluster_store import StoreClusterStore
-from shard_runtime.redis.connection import Store
-from shard_runtime.redis.keys import META_CLUSTER_ID, META_LOG, WAKE_CHANNEL, slot_of
-from shard_runtime.redis.log import StoreRecordLog
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.cluster_store import NO_ENTRY, metadata_digest
+from shard_runtime.record_log.protocol import Appended, Entry, Held, ShardId, ShardKind, StreamId, TailLostError
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.connection import Store
+from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, META_LOG, WAKE_CHANNEL, slot_of
+from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.topology import open_store
 
 from .cluster_nodes import ClusterNodes, ran, until_true
 from .deployment import until

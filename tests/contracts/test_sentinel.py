@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from shard_runtime.clock import SystemClock
-from shard_runtime.redis.connection import ConnectionLostError, StoreSettings
-from shard_runtime.redis.log import StoreRecordLog
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.redis.connection import ConnectionLostError, StoreSettings
+from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.topology import open_store
 
 from .cluster_nodes import ran
 from .deployment import Server, Valkey

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from shard_runtime.redis.connection import ConnectionLostError
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.redis.connection import ConnectionLostError
+from shard_runtime.record_log.redis.topology import open_store
 
 from .deployment import Server
 
@@ -22,7 +22,7 @@ from .deployment import Server
 #: lookups are made one after the other, so once the second one has failed, so has the first.
 GIVES_UP = """
 import asyncio, gc, uvloop
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.redis.topology import open_store
 
 async def main():
     loop, said = asyncio.get_running_loop(), []

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from shard_runtime.redis.checks import StoreCheckError, check_store
-from shard_runtime.redis.cluster_store import StoreClusterStore
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
+from shard_runtime.record_log.redis.topology import open_store
 from share_node.data_directory import DataDirectory
 from share_node.embedded_store import EmbeddedStore
 

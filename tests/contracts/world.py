@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from shard_runtime.clock import SystemClock
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     STREAM_START,
     ClaimAnswer,
     Claimed,
@@ -22,9 +22,9 @@ from shard_runtime.record_log import (
     StreamAppend,
     StreamId,
 )
-from shard_runtime.redis.cluster_store import StoreClusterStore
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.log import StoreRecordLog
 
 from .deployment import Deployment
 

@@ -22,8 +22,8 @@ VOCABULARY = frozenset({"kip932.errors", "kip932.ids", "kip932.state_batches", "
 # Pure modules of the runtime that its own core may import besides; they are held to the same list.
 RUNTIME_WORDS = frozenset(
     {
-        "shard_runtime.lease_terms", "shard_runtime.placement", "shard_runtime.cluster_store",
-        "shard_runtime.record_log", "shard_runtime.targets", "shard_runtime.tenures",
+        "shard_runtime.lease_terms", "shard_runtime.placement", "shard_runtime.record_log.cluster_store",
+        "shard_runtime.record_log.protocol", "shard_runtime.targets", "shard_runtime.tenures",
     }
 )  # fmt: skip
 
@@ -32,7 +32,7 @@ MESSAGE_EDGES = frozenset({"service", "codec", "transport", "topic_log", "produc
 MESSAGE_PACKAGES = ("kip932.rpc", "shard_runtime.persister", "shard_runtime.cluster", "shard_runtime.rpc")
 # A composition root names the services that its process serves; it sees their descriptors, and no message.
 SERVICE_NAMERS = frozenset({"share_node.roles"})
-STORE_PACKAGE = "shard_runtime.redis"
+STORE_PACKAGE = "shard_runtime.record_log.redis"
 # The pipeline stands outside the services and reads streams with one module of its own.
 STORE_READER = "share_metrics.reader.store"
 

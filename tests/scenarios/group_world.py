@@ -25,7 +25,7 @@ from kip932.ids import TopicIdPartition, shard_index
 from kip932.rpc.transport import service_methods
 from shard_runtime.lease import Lease
 from shard_runtime.persister import PersisterError, StateInit, StateSummary, StateWrite, StoredState
-from shard_runtime.record_log import ShardId
+from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.transport import InMemoryNetwork
 from tests.unit.group_coordinator.shard_driver import Image, topic_id

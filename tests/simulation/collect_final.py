@@ -14,7 +14,7 @@ from tests.simulation.inside import all_states, logs, quiet, running, share_of
 from tests.simulation.rebuild import Rebuilding
 
 if TYPE_CHECKING:
-    from shard_runtime.memory.data import Data, Stream
+    from shard_runtime.record_log.memory.data import Data, Stream
     from tests.simulation.world import World
 
 _POLL_S: Final = 0.05

@@ -12,15 +12,15 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from shard_runtime.memory import MemoryStore, Stage
-from shard_runtime.memory.functions import READ_ONLY
-from shard_runtime.memory.pipeline import Arrived
-from shard_runtime.redis.connection import Command
+from shard_runtime.record_log.memory import MemoryStore, Stage
+from shard_runtime.record_log.memory.functions import READ_ONLY
+from shard_runtime.record_log.memory.pipeline import Arrived
+from shard_runtime.record_log.redis.connection import Command
 from tests.simulation.clock import SimLoop, context_of
 from tests.simulation.points import CrashPoints, Point
 
 if TYPE_CHECKING:
-    from shard_runtime.memory.server import Follower
+    from shard_runtime.record_log.memory.server import Follower
 
 _WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR"})
 Event = Callable[[], None]

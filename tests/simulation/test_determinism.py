@@ -235,7 +235,7 @@ BEYOND = {
     "services/partition_leader/topic_log_reader.py:run_in_executor": "look-ups by time in batches that are large",
 }
 #: `id` where it only tells objects apart, and nothing is ordered by it: file and line's text.
-IDS = {"services/shard_runtime/redis/writer.py": "id(held): held"}
+IDS = {"services/shard_runtime/record_log/redis/writer.py": "id(held): held"}
 
 #: A counter, an empty container or a source of chance in a module.
 KEPT = re.compile(r"= (itertools\.)?(count\(|(dict|list|set|deque|defaultdict)\(|Random\(|\{\}$|\[\]$)")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shard_runtime.memory import ConnectionLostError, Stage
-from shard_runtime.redis.connection import Command, ErrorReply, StoreConnection
+from shard_runtime.record_log.memory import ConnectionLostError, Stage
+from shard_runtime.record_log.redis.connection import Command, ErrorReply, StoreConnection
 from tests.simulation import determinism
 from tests.simulation.clock import living
 from tests.simulation.points import Point

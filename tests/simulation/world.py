@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from shard_runtime.memory import MemoryStore, memory_cluster_store
-from shard_runtime.redis.connection import StoreSettings
+from shard_runtime.record_log.memory import MemoryStore, memory_cluster_store
+from shard_runtime.record_log.redis.connection import StoreSettings
 from tests.simulation.clock import Life, ProcessClock, SimLoop, context_of, living, unasked
 from tests.simulation.determinism import scribe
 from tests.simulation.history import History, PhaseBegan, ProcessChanged

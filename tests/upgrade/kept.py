@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import redis
 
-from shard_runtime.record_log import Entry, ShardId
-from shard_runtime.redis.codec import stream_id
-from shard_runtime.redis.connection import Command
-from shard_runtime.redis.keys import shard_of
+from shard_runtime.record_log.protocol import Entry, ShardId
+from shard_runtime.record_log.redis.codec import stream_id
+from shard_runtime.record_log.redis.connection import Command
+from shard_runtime.record_log.redis.keys import shard_of
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "fixtures" / "records"
 

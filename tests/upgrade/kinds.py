@@ -20,7 +20,7 @@ from kip932.records.v1 import (
     topic_log_pb2,
     write_stats_pb2,
 )
-from shard_runtime.record_log import CLAIM_TYPE, NOOP_TYPE, Entry
+from shard_runtime.record_log.protocol import CLAIM_TYPE, NOOP_TYPE, Entry
 from tests.upgrade.kept import Dump
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent

@@ -27,13 +27,13 @@ from partition_leader.topic_log_codec import batch_entry, log_start_entry, marke
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster import metadata_log
 from shard_runtime.cluster.metadata import Acl, AclAdded, AclRemoved, Change, StreamsRemoved, TopicDeleted
-from shard_runtime.record_log import NOOP_TYPE, Entry, ShardId, ShardKind, StreamAppend, StreamId
-from shard_runtime.redis.cluster_store import StoreClusterStore
-from shard_runtime.redis.codec import noop_record
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.keys import META_LOG
-from shard_runtime.redis.log import StoreRecordLog
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.protocol import NOOP_TYPE, Entry, ShardId, ShardKind, StreamAppend, StreamId
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.codec import noop_record
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.keys import META_LOG
+from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.topology import open_store
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareSnapshot, ShareTombstone, ShareUpdate
 from sharegroups import (

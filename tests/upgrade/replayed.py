@@ -24,9 +24,9 @@ from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.lease import Lease
-from shard_runtime.memory import MemoryStore, memory_log
-from shard_runtime.memory.store import memory_cluster_store
-from shard_runtime.record_log import (
+from shard_runtime.record_log.memory import MemoryStore, memory_log
+from shard_runtime.record_log.memory.store import memory_cluster_store
+from shard_runtime.record_log.protocol import (
     CLAIM_TYPE,
     NOOP_TYPE,
     STREAM_START,
@@ -40,8 +40,8 @@ from shard_runtime.record_log import (
     ShardKind,
     StreamId,
 )
-from shard_runtime.redis.codec import stream_id
-from shard_runtime.redis.keys import META_CLUSTER_ID, META_LOG, NODE_NAMES
+from shard_runtime.record_log.redis.codec import stream_id
+from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, META_LOG, NODE_NAMES
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.shard import ShareStateShard

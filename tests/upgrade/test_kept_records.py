@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kip932.ids import TopicPartition
-from shard_runtime.redis import keys
+from shard_runtime.record_log.redis import keys
 from sharegroups import AcknowledgeType, Admin, Producer, ShareConsumer
 from tests.contracts.deployment import Server
 from tests.integration.cluster import TERMINATED, StartedProcess, up_words

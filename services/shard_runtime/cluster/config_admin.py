@@ -25,7 +25,7 @@ from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.configs import BROKER_CONFIGS
 from shard_runtime.declared import AnySetting, ConfigType, Setting
 from shard_runtime.effective import TABLES, EffectiveConfigs
-from shard_runtime.record_log import LogError
+from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_configs
 from shard_runtime.rpc.status import invalid_argument

@@ -23,8 +23,8 @@ from kip932.ids import TopicIdPartition, topic_id_text
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import MetadataImage, StreamsRemoved
 from shard_runtime.cluster.metadata_log import MetadataLog
-from shard_runtime.cluster_store import ClusterStore
-from shard_runtime.record_log import LogError, RecordLog, ShardId, ShardKind
+from shard_runtime.record_log.cluster_store import ClusterStore
+from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, ShardKind
 
 log = structlog.get_logger(__name__)
 

@@ -32,8 +32,8 @@ from shard_runtime.cluster.metadata import MetadataImage, TopicCreated
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.nodes import NodeRegistry
 from shard_runtime.cluster.owners import Owner, Owners, endpoint
-from shard_runtime.cluster_store import NodeRecord
-from shard_runtime.record_log import ShardId, ShardKind
+from shard_runtime.record_log.cluster_store import NodeRecord
+from shard_runtime.record_log.protocol import ShardId, ShardKind
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns
 from shard_runtime.rpc.status import invalid_argument

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kip932.ids import RESOURCE_TOPIC, parse_topic_id, topic_id_text
-from shard_runtime.record_log import ShardId, ShardKind
+from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 DELETED_TOPICS_KEPT: Final = 10_000
 

@@ -19,8 +19,8 @@ import structlog
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import Change, MetadataImage, image_of
 from shard_runtime.cluster.metadata_codec import MetadataEntry, decode, encode_changes, encode_snapshot
-from shard_runtime.cluster_store import NO_ENTRY, ClusterStore, StoredMetadata, metadata_digest
-from shard_runtime.record_log import DamagedEntryError, LogError, StoreUnavailableError
+from shard_runtime.record_log.cluster_store import NO_ENTRY, ClusterStore, StoredMetadata, metadata_digest
+from shard_runtime.record_log.protocol import DamagedEntryError, LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
 

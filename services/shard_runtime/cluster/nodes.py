@@ -14,9 +14,9 @@ from typing import Final
 
 import structlog
 
-from shard_runtime.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.placement import NODE_LEAVING, NODE_LIVE
-from shard_runtime.record_log import LogError, StoreUnavailableError
+from shard_runtime.record_log.cluster_store import ClusterStore, NodeRecord
+from shard_runtime.record_log.protocol import LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
 

@@ -35,7 +35,7 @@ from shard_runtime.cluster.metadata import Change, MetadataImage, PartitionsAdde
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.configs import DEFAULT_PARTITIONS
 from shard_runtime.effective import EffectiveConfigs
-from shard_runtime.record_log import LogError
+from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_configs
 from shard_runtime.rpc.status import invalid_argument

@@ -9,7 +9,7 @@ from typing import Final
 
 import redis
 
-from shard_runtime.redis.keys import SLOTS, slot_of
+from shard_runtime.record_log.redis.keys import SLOTS, slot_of
 from tests.chaos.drivers.runs import Run
 from tests.chaos.stores.node import CLIENT_USER, HOST, PASSWORD, ValkeyNode, server_lines, store_url, until
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from shard_runtime.ownership import OwnershipOptions
-from shard_runtime.record_log import Renewal, Renewed, ShardLostError, StoreUnavailableError
+from shard_runtime.record_log.protocol import Renewal, Renewed, ShardLostError, StoreUnavailableError
 from tests.integration.runtime.test_ownership_host import FIRST, SHARDS, World
 
 pytestmark = pytest.mark.asyncio

@@ -17,11 +17,11 @@ from shard_runtime.cluster import metadata_log
 from shard_runtime.cluster.metadata import Change, ConfigSet, MetadataImage, TopicCreated
 from shard_runtime.cluster.metadata_codec import encode_snapshot
 from shard_runtime.cluster.metadata_log import MetadataLog, MetadataLogError
-from shard_runtime.cluster_store import NO_ENTRY, ClusterStore, metadata_digest
-from shard_runtime.memory import FaultPoint, Stage
-from shard_runtime.memory.store import MemoryStore, memory_cluster_store
-from shard_runtime.record_log import StoreUnavailableError
-from shard_runtime.redis.connection import StoreSettings
+from shard_runtime.record_log.cluster_store import NO_ENTRY, ClusterStore, metadata_digest
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store
+from shard_runtime.record_log.protocol import StoreUnavailableError
+from shard_runtime.record_log.redis.connection import StoreSettings
 from tests.integration.runtime.harness import until
 
 pytestmark = pytest.mark.asyncio

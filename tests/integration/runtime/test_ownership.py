@@ -9,8 +9,8 @@ import pytest
 
 from kip932.errors import NotCoordinatorError
 from shard_runtime.cluster.metadata import PartitionsAdded, TopicCreated, TopicDeleted
-from shard_runtime.memory.store import FaultPoint, Stage
-from shard_runtime.record_log import LogError, Renewal, Renewed, ShardId, ShardKind
+from shard_runtime.record_log.memory.store import FaultPoint, Stage
+from shard_runtime.record_log.protocol import LogError, Renewal, Renewed, ShardId, ShardKind
 from tests.integration.runtime.harness import LEASE_MS, Cluster, until
 from tests.unit.shard_runtime.worlds import Get, Put
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import pytest
 import pytest_asyncio
 
-from shard_runtime.cluster_store import NodeRecord
 from shard_runtime.host_options import HostState
 from shard_runtime.lease import Lease
 from shard_runtime.lease_terms import OwnerIdentity
 from shard_runtime.ownership import Ownership, OwnershipOptions
 from shard_runtime.placement import NODE_LIVE, ROLES
-from shard_runtime.record_log import (
+from shard_runtime.record_log.cluster_store import NodeRecord
+from shard_runtime.record_log.protocol import (
     STREAM_START,
     ClaimAnswer,
     Claimed,

@@ -6,7 +6,7 @@ import redis
 
 from kip932.ids import SharePartitionKey
 from shard_runtime.persister.routing import shard_of
-from shard_runtime.record_log import ShardId, ShardKind
+from shard_runtime.record_log.protocol import ShardId, ShardKind
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord
 from tests.integration.cluster import QUICK, Cluster

@@ -18,12 +18,12 @@ from shard_runtime.clock import SystemClock
 from shard_runtime.compaction import CompactionLimits
 from shard_runtime.host_options import HostOptions
 from shard_runtime.lease import Lease
-from shard_runtime.memory.store import MemoryStore
 from shard_runtime.persister import PersisterClient, PersisterError, StateInit, StateWrite, StoredState
 from shard_runtime.persister.routing import shard_of
-from shard_runtime.record_log import STREAM_START, Claimed, ClaimRequest, ShardId, ShardKind
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.log import StoreRecordLog
+from shard_runtime.record_log.memory.store import MemoryStore
+from shard_runtime.record_log.protocol import STREAM_START, Claimed, ClaimRequest, ShardId, ShardKind
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.rpc.server import RpcServer
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.config import ShareCoordinatorConfig

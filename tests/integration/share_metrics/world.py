@@ -18,8 +18,8 @@ from partition_leader.log_core.batch import LogBatch
 from partition_leader.topic_log_codec import batch_entry
 from shard_runtime.cluster.metadata import Change, TopicCreated
 from shard_runtime.cluster.metadata_codec import encode_changes
-from shard_runtime.record_log import Entry, StreamId
-from shard_runtime.redis.codec import claim_record, xadd
+from shard_runtime.record_log.protocol import Entry, StreamId
+from shard_runtime.record_log.redis.codec import claim_record, xadd
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord
 from share_metrics.ingest import Running

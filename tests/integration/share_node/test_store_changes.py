@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.rpc.server import READINESS
 from tests.contracts.deployment import Server, free_port
 from tests.integration.cluster import BOUND_S

@@ -15,10 +15,10 @@ from partition_leader.topic_log import TopicLog
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.clock import SystemClock
 from shard_runtime.lease import Lease
-from shard_runtime.record_log import Claimed, ClaimRequest, Renewal
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.log import StoreRecordLog
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.protocol import Claimed, ClaimRequest, Renewal
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.topology import open_store
 from share_node.data_directory import DataDirectory
 from share_node.embedded_store import EmbeddedStore
 from tests.unit.partition_leader.log.harness import SHARD, batch

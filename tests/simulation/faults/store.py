@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
-from shard_runtime.memory import Stage
+from shard_runtime.record_log.memory import Stage
 from tests.simulation.faults.processes import some
 from tests.simulation.faults.spans import span
 

@@ -95,7 +95,7 @@ MUTANTS: Final = (
         ("INV-11", "INV-13", "INV-1", "INV-2", "INV-4", "CM-43", "INV-19"),
         (
             Edit(
-                "shard_runtime.redis.flush",
+                "shard_runtime.record_log.redis.flush",
                 "        self._phase = Phase.NEW\n        return None\n",
                 "        self._noops.append(self._next_noop())\n"
                 "        self._phase = Phase.NOOP\n        return None\n",
@@ -108,7 +108,7 @@ MUTANTS: Final = (
         ("INV-1", "INV-11", "INV-4", "INV-13", "INV-12", "INV-9"),
         (
             Edit(
-                "shard_runtime.redis.flush",
+                "shard_runtime.record_log.redis.flush",
                 "        if turn.acked < self.wait:\n",
                 "        if turn.acked < 0:\n",
             ),
@@ -159,7 +159,7 @@ MUTANTS: Final = (
         ("INV-19",),
         (
             Edit(
-                "shard_runtime.redis.writer",
+                "shard_runtime.record_log.redis.writer",
                 "        self._queue.append(job)\n        self._wake.set()\n",
                 "        self._queue.append(job)\n",
             ),

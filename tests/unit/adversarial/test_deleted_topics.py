@@ -10,11 +10,11 @@ from unittest import mock
 import pytest
 
 from shard_runtime.cluster.deleted_topics import PASSES
-from shard_runtime.memory import FaultPoint, Stage
-from shard_runtime.record_log import ShardKind
-from shard_runtime.redis import scripts
-from shard_runtime.redis.connection import ConnectionLostError
-from shard_runtime.redis.keys import META_LOG, owners_key
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from shard_runtime.record_log.protocol import ShardKind
+from shard_runtime.record_log.redis import scripts
+from shard_runtime.record_log.redis.connection import ConnectionLostError
+from shard_runtime.record_log.redis.keys import META_LOG, owners_key
 from sharegroups import NewTopic
 from sharegroups.aio import Admin, Producer
 from tests.unit.adversarial.world import World

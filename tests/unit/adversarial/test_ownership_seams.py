@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity
-from shard_runtime.memory import FaultPoint, Stage
 from shard_runtime.ownership_core import OwnershipCore
-from shard_runtime.record_log import STREAM_START, Held, OwnerRecord, ShardId, ShardKind
-from shard_runtime.redis import scripts
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from shard_runtime.record_log.protocol import STREAM_START, Held, OwnerRecord, ShardId, ShardKind
+from shard_runtime.record_log.redis import scripts
 from tests.unit.adversarial.world import World
 from tests.unit.virtual_time import run
 

@@ -11,7 +11,7 @@ import pytest
 from shard_runtime.cluster.deleted_topics import PASSES, DeletedTopics
 from shard_runtime.cluster.metadata import Change, MetadataImage, StreamsRemoved, TopicCreated, TopicDeleted
 from shard_runtime.cluster.metadata_log import Listener
-from shard_runtime.record_log import ShardId, ShardKind, StoreUnavailableError
+from shard_runtime.record_log.protocol import ShardId, ShardKind, StoreUnavailableError
 from tests.unit.virtual_time import run
 
 LEASE_MS = 3_000

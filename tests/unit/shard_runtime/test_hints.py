@@ -9,7 +9,7 @@ import pytest
 
 from shard_runtime.hints import OwnHints
 from shard_runtime.lease import Lease
-from shard_runtime.record_log import ShardId, ShardKind, StoreUnavailableError
+from shard_runtime.record_log.protocol import ShardId, ShardKind, StoreUnavailableError
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-14")]
 

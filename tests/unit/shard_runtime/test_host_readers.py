@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shard_runtime.compaction import CompactionLimits
-from shard_runtime.record_log import LogError, StreamId
+from shard_runtime.record_log.protocol import LogError, StreamId
 from shard_runtime.shard_host import HostOptions
 from tests.unit.shard_runtime.test_shard_host import World
 from tests.unit.shard_runtime.worlds import Put

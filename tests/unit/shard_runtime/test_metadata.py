@@ -22,7 +22,7 @@ from shard_runtime.cluster.metadata import (
     image_of,
 )
 from shard_runtime.cluster.metadata_codec import decode, encode_changes, encode_snapshot
-from shard_runtime.record_log import ShardId, ShardKind
+from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 T, U = bytes([1] * 16), bytes([2] * 16)
 ACL = Acl(2, "t", 3, "User:a", "*", 3, 3)

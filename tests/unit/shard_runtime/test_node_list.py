@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from shard_runtime.cluster.nodes import NodeDescription, NodeRegistry
-from shard_runtime.cluster_store import ClusterStore, LiveNodes, NodeRecord
+from shard_runtime.record_log.cluster_store import ClusterStore, LiveNodes, NodeRecord
 
 ROLES = frozenset({"partition_leader"})
 ME, OTHER = (NodeRecord(number, number, f"n{number}", f"h:{number}", ROLES, "", "live") for number in (1, 2))

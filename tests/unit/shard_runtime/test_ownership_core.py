@@ -9,7 +9,7 @@ import pytest
 from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity
 from shard_runtime.ownership_core import OwnershipCore, Plan
 from shard_runtime.placement import target
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     STREAM_START,
     Claimed,
     ClaimRefused,

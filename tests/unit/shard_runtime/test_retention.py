@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shard_runtime.record_log import STREAM_START, ReaderNotes, StreamId
+from shard_runtime.record_log.protocol import STREAM_START, ReaderNotes, StreamId
 from shard_runtime.retention import History, Kept, Retention
 
 HISTORY_MS, LAG_MS = 1_000, 10_000

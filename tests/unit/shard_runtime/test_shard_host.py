@@ -17,7 +17,7 @@ from kip932.errors import (
 from shard_runtime.compaction import CompactionLimits
 from shard_runtime.lease import Lease
 from shard_runtime.loading import BrokenRecordError
-from shard_runtime.record_log import STREAM_START, AppendRefusedError, Entry, ShardLostError, StreamId
+from shard_runtime.record_log.protocol import STREAM_START, AppendRefusedError, Entry, ShardLostError, StreamId
 from shard_runtime.shard_host import HostOptions, HostState, ShardHost
 from tests.unit.shard_runtime.worlds import (
     SHARD,

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from shard_runtime.redis import checks
-from shard_runtime.redis.checks import StoreCheckError, check_store
-from shard_runtime.redis.connection import ConnectionLostError, Store
+from shard_runtime.record_log.redis import startup_checks
+from shard_runtime.record_log.redis.connection import ConnectionLostError, Store
+from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
 from tests.unit.virtual_time import run
 
 
@@ -50,7 +50,7 @@ class Connection:
 
 
 def test_replicas_that_are_missing_are_told_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = checks.Finding("replicas", "store a:1: 0 replicas are connected; expected 1")
+    missing = startup_checks.Finding("replicas", "store a:1: 0 replicas are connected; expected 1")
 
     async def reached(*_: Any) -> tuple[Any, str]:
         return Connection(), "a:1"
@@ -58,11 +58,11 @@ def test_replicas_that_are_missing_are_told_after_a_second(monkeypatch: pytest.M
     async def loaded(*_: Any) -> None:
         return
 
-    async def found(*_: Any) -> list[checks.Finding]:
+    async def found(*_: Any) -> list[startup_checks.Finding]:
         return [missing]
 
     for name, stand_in in (("_reach", reached), ("_loaded", loaded), ("_findings", found)):
-        monkeypatch.setattr(checks, name, stand_in)
+        monkeypatch.setattr(startup_checks, name, stand_in)
 
     async def story() -> None:
         with pytest.raises(StoreCheckError, match="replicas"):

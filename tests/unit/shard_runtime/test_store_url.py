@@ -9,9 +9,9 @@ import pytest
 import structlog
 
 from shard_runtime.logs import configure_logs
-from shard_runtime.redis.topology import open_store
+from shard_runtime.record_log.redis.topology import open_store
+from shard_runtime.record_log.store_url import has_password, masked, masked_url, with_password, without_password
 from shard_runtime.settings import load_settings
-from shard_runtime.store_url import has_password, masked, masked_url, with_password, without_password
 from share_metrics.reader import Store
 
 #: Half of them as a person writes it who has not read that these characters are to be escaped.

@@ -10,8 +10,8 @@ import pytest
 
 from kip932.ids import TopicIdPartition
 from partition_leader.led_partitions import SWEEP_SLICE, LedPartitions
-from shard_runtime.record_log import ShardId, ShardKind
-from shard_runtime.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.protocol import ShardId, ShardKind
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from tests.unit.shard_runtime.test_turns import turns_of
 from tests.unit.virtual_time import run
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kip932.errors import InvalidRequestError
 from shard_runtime.lease import Lease
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     STREAM_START,
     Appended,
     AppendRefusedError,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kip932.ids import SharePartitionKey
 from kip932.records.v1 import share_state_log_pb2 as pb
 from kip932.state_batches import StateBatch, WriteStats
-from shard_runtime.redis.codec import claim_record, noop_record
+from shard_runtime.record_log.redis.codec import claim_record, noop_record
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_metrics.reader import EntryId, Kind, Reader, ReadOptions, Store, schema_of
 from share_metrics.reader.decoding import RawEntry, decode_page, fast

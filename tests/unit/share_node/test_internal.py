@@ -7,8 +7,8 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from shard_runtime.cluster_store import NodeRecord
-from shard_runtime.redis.cluster_store import _pack, _unpack
+from shard_runtime.record_log.cluster_store import NodeRecord
+from shard_runtime.record_log.redis.cluster_store import _pack, _unpack
 from shard_runtime.rpc.server import ListenError
 from shard_runtime.settings import load_settings
 from share_node.internal import OlderNodes, internal_address, internal_host

@@ -25,9 +25,9 @@ from partition_leader.share_values import ShareAnswer, ShareRequest
 from partition_leader.topic_log import TopicLog
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.lease import Lease
-from shard_runtime.memory import MemoryStore, memory_log
-from shard_runtime.record_log import Claimed, ClaimRequest
-from shard_runtime.redis.connection import StoreSettings
+from shard_runtime.record_log.memory import MemoryStore, memory_log
+from shard_runtime.record_log.protocol import Claimed, ClaimRequest
+from shard_runtime.record_log.redis.connection import StoreSettings
 from tests.unit.partition_leader.host.persister import OPERATION_TIMEOUT_S, ScriptedPersister
 from tests.unit.partition_leader.log.harness import batch
 from tests.unit.virtual_time import run as run_virtual

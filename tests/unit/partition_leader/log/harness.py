@@ -14,10 +14,10 @@ from partition_leader.topic_log import TopicLog
 from partition_leader.topic_log_meter import NoTopicLogMeter, TopicLogMeter
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.lease import Lease
-from shard_runtime.memory import MemoryStore, memory_log
-from shard_runtime.record_log import Claimed, ClaimRequest, Renewal, ShardId, ShardKind
-from shard_runtime.redis.connection import StoreSettings
-from shard_runtime.redis.log import StoreRecordLog
+from shard_runtime.record_log.memory import MemoryStore, memory_log
+from shard_runtime.record_log.protocol import Claimed, ClaimRequest, Renewal, ShardId, ShardKind
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.log import StoreRecordLog
 
 SHARD = ShardId(ShardKind.TOPIC, "AAAAAAAAAAAAAAAAAAAAAQ:0")
 LEASE_MS = 1_000_000_000

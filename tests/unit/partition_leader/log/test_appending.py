@@ -18,8 +18,8 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from partition_leader.topic_log_settings import TopicLogSettings
-from shard_runtime.memory import FaultPoint, Stage
-from shard_runtime.record_log import StreamId
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from shard_runtime.record_log.protocol import StreamId
 
 from .harness import LEASE_MS, SHARD, Cluster, Counted, batch, until
 

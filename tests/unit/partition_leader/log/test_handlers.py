@@ -23,7 +23,7 @@ from partition_leader.log_directory import Leader
 from partition_leader.offsets import OffsetsService
 from partition_leader.produce import ProduceService
 from partition_leader.topic_log import TopicLog
-from shard_runtime.memory import FaultPoint, Stage
+from shard_runtime.record_log.memory import FaultPoint, Stage
 
 from .harness import Cluster, record_bytes, until
 

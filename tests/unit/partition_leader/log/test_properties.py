@@ -14,8 +14,8 @@ from kip932.errors import KafkaError
 from partition_leader.log_core.batch import LogBatch, NewBatch
 from partition_leader.topic_log import TopicLog
 from partition_leader.topic_log_settings import TopicLogSettings
-from shard_runtime.memory import FaultPoint, Stage
-from shard_runtime.record_log import LogError
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from shard_runtime.record_log.protocol import LogError
 
 from .harness import SHARD, Cluster, Node, batch
 

@@ -12,8 +12,8 @@ from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP
 from partition_leader.log_core.batch import NewBatch
 from partition_leader.topic_log import TopicLog
 from partition_leader.topic_log_settings import TopicLogSettings
-from shard_runtime.memory import FaultPoint, Stage
-from shard_runtime.record_log import StreamId
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from shard_runtime.record_log.protocol import StreamId
 
 from .harness import SHARD, WALL_MS, Cluster, batch, record_bytes
 

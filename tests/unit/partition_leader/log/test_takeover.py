@@ -10,8 +10,8 @@ from partition_leader.topic_log_load import LoadReport
 from partition_leader.topic_log_meter import NoTopicLogMeter
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.lease import Lease
-from shard_runtime.memory import FaultPoint, Stage
-from shard_runtime.record_log import StreamId
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from shard_runtime.record_log.protocol import StreamId
 
 from .harness import SHARD, Cluster, batch
 

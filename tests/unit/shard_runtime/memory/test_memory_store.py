@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from shard_runtime.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage, memory_log
-from shard_runtime.record_log import (
+from shard_runtime.record_log.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage, memory_log
+from shard_runtime.record_log.protocol import (
     STREAM_START,
     AppendRefusedError,
     Claimed,
@@ -19,8 +19,8 @@ from shard_runtime.record_log import (
     StreamAppend,
     StreamId,
 )
-from shard_runtime.redis.connection import ErrorReply, StoreConnection, StoreSettings
-from shard_runtime.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.connection import ErrorReply, StoreConnection, StoreSettings
+from shard_runtime.record_log.redis.log import StoreRecordLog
 
 pytestmark = pytest.mark.asyncio
 SHARD = ShardId(ShardKind.GROUP, "7")

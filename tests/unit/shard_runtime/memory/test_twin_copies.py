@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shard_runtime.memory import ConnectionLostError, MemoryStore
-from shard_runtime.redis import scripts
-from shard_runtime.redis.connection import ErrorReply, StoreConnection
+from shard_runtime.record_log.memory import ConnectionLostError, MemoryStore
+from shard_runtime.record_log.redis import scripts
+from shard_runtime.record_log.redis.connection import ErrorReply, StoreConnection
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,13 +6,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_runtime.redis.connection import Command, ErrorReply
-
-from .data import Stream, StreamKey
-from .functions import FUNCTIONS
+from shard_runtime.record_log.memory.data import Stream, StreamKey
+from shard_runtime.record_log.memory.functions import FUNCTIONS
+from shard_runtime.record_log.redis.connection import Command, ErrorReply
 
 if TYPE_CHECKING:
-    from .server import MemoryServer, Session
+    from shard_runtime.record_log.memory.server import MemoryServer, Session
 
 _MAX: Final = (2**63 - 1, 2**63 - 1)
 _ALL: Final = 2**63 - 1

@@ -33,7 +33,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from .connection import Command, ConnectionLostError, ErrorReply, Reply, StoreAccessError
+from shard_runtime.record_log.redis.connection import Command, ConnectionLostError, ErrorReply, Reply, StoreAccessError
 
 _CODES: Final[Mapping[type[Exception], str]] = {
     MovedError: "MOVED",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from binascii import crc_hqx
 from typing import Final
 
-from shard_runtime.record_log import ShardId, ShardKind
+from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 NODES: Final = "{nodes}"
 NODE_NAMES: Final = "{nodes}:names"

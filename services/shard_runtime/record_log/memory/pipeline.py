@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from shard_runtime.redis.connection import Command, Reply
-
-from .server import Session
+from shard_runtime.record_log.memory.server import Session
+from shard_runtime.record_log.redis.connection import Command, Reply
 
 #: Called with how many commands of a pipeline have arrived.
 Arrived = Callable[[int], None]

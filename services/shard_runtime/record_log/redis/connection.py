@@ -1,7 +1,8 @@
 """What a store is to this package: connections that take commands and give replies, and a map from keys to nodes.
 
-Nothing here retries, pools or judges. Real stores implement it in `resp.py` and `topology.py`, the in-memory twin in
-`shard_runtime.memory`; both are driven by the same writer and logs, which hold all the judgement (CM-13, CM-19).
+Nothing here retries, pools or judges. `resp` and `topology` implement it for real stores,
+`shard_runtime.record_log.memory` for the in-memory twin. The same writer and logs drive both and do all the judging
+(CM-13, CM-19).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     redis+cluster://host:port,host:port   rediss+cluster://…       a cluster, from any of its nodes
     redis+sentinel://host:port,host:port/service                   the master of a service
 
-Credentials and options are redis-py's, in the URL. A server that is no master is found out by `check.py`, not here.
+Credentials and options are redis-py's, in the URL. That a server is no master is found by
+`connection_check`, not here.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from weakref import WeakSet
 
 from redis.asyncio.connection import Connection, parse_url
 
-from shard_runtime.store_url import masked_url
-
-from .connection import ConnectionLostError, ErrorReply, Reply, Store, StoreAccessError, StoreConnection
-from .keys import slot_of
-from .resp import Endpoint, RespConnection
+from shard_runtime.record_log.redis.connection import (
+    ConnectionLostError,
+    ErrorReply,
+    Reply,
+    Store,
+    StoreAccessError,
+    StoreConnection,
+)
+from shard_runtime.record_log.redis.keys import slot_of
+from shard_runtime.record_log.redis.resp import Endpoint, RespConnection
+from shard_runtime.record_log.store_url import masked_url
 
 _CONNECT_MS: Final = 2_000
 _ASK_MS: Final = 2_000

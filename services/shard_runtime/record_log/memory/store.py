@@ -14,13 +14,18 @@ from enum import StrEnum
 from random import Random
 
 from shard_runtime.clock import Clock
-from shard_runtime.redis.cluster_store import StoreClusterStore
-from shard_runtime.redis.connection import Command, ConnectionLostError, Reply, StoreConnection, StoreSettings
-from shard_runtime.redis.log import StoreRecordLog
-
-from .data import Data
-from .pipeline import AtOnce, Pipeline, Road
-from .server import MemoryServer, Session
+from shard_runtime.record_log.memory.data import Data
+from shard_runtime.record_log.memory.pipeline import AtOnce, Pipeline, Road
+from shard_runtime.record_log.memory.server import MemoryServer, Session
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.connection import (
+    Command,
+    ConnectionLostError,
+    Reply,
+    StoreConnection,
+    StoreSettings,
+)
+from shard_runtime.record_log.redis.log import StoreRecordLog
 
 NODE = "memory"
 

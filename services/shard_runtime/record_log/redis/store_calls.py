@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from shard_runtime.clock import Clock
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     ClaimAnswer,
     Claimed,
     ClaimRefused,
@@ -23,11 +23,10 @@ from shard_runtime.record_log import (
     StoreUnavailableError,
     StreamId,
 )
-
-from . import lease
-from .connection import REROUTE_CODES, Command, ErrorReply, Reply, StoreConnection
-from .held import HeldShard
-from .keys import META_CLUSTER_ID, WAKE_CHANNEL
+from shard_runtime.record_log.redis import lease_commands
+from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.connection import REROUTE_CODES, Command, ErrorReply, Reply, StoreConnection
+from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, WAKE_CHANNEL
 
 AnswerT = TypeVar("AnswerT")
 
@@ -172,11 +171,11 @@ class ClaimJob(Call[ClaimAnswer]):
     def commands(self) -> Sequence[Command]:
         """The claim; its deadline counts from here, also when it is a repetition."""
         self._sent_ms = self._clock.now_ms()
-        return (lease.claim_command(self._request, self._record),)
+        return (lease_commands.claim_command(self._request, self._record),)
 
     def behind(self) -> Sequence[Command]:
         """The owner record once more."""
-        return (lease.owner_query(self._request.shard),)
+        return (lease_commands.owner_query(self._request.shard),)
 
     def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
         """Count a claim only when it is durable, under one history, and still ours."""
@@ -185,7 +184,7 @@ class ClaimJob(Call[ClaimAnswer]):
             if reply.code in REROUTE_CODES or reply.code == "READONLY":
                 return Next.RECHECK
             return self.succeed(ClaimRefused(str(reply)))
-        answer = lease.claim_answer(reply, self._sent_ms)
+        answer = lease_commands.claim_answer(reply, self._sent_ms)
         return self._settle_claimed(answer, behind[0], turn) if isinstance(answer, Claimed) else self.succeed(answer)
 
     def _settle_claimed(self, answer: Claimed, owner: Reply, turn: Turn) -> Next:
@@ -194,7 +193,7 @@ class ClaimJob(Call[ClaimAnswer]):
         if turn.acked < self.wait:
             return Next.AGAIN  # the repetition is a write, so the next WAIT means something
         request = self._request
-        if not lease.is_owner(owner, request.incarnation, answer.epoch, request.nonce):
+        if not lease_commands.is_owner(owner, request.incarnation, answer.epoch, request.nonce):
             return self.succeed(ClaimRefused("another claim came before this one was durable"))
         if not self.done:
             self._hold(request, answer, self._record, turn.connection)
@@ -228,7 +227,7 @@ class RenewJob(Call[list[Renewed]]):
     def commands(self) -> Sequence[Command]:
         """The renewal; deadlines count from here."""
         self._sent_ms = self._clock.now_ms()
-        renewal = lease.renew_command(self._renewals)
+        renewal = lease_commands.renew_command(self._renewals)
         return (renewal,) if self._cluster_id is None else (renewal, ("GET", META_CLUSTER_ID))
 
     def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
@@ -250,7 +249,7 @@ class ReleaseJob(Call[bool]):
 
     def __init__(self, shard: ShardId, incarnation: int, epoch: int) -> None:
         super().__init__(shard.owner_key)
-        self._command = lease.release_command(shard, incarnation, epoch)
+        self._command = lease_commands.release_command(shard, incarnation, epoch)
         self._shard = shard
 
     def commands(self) -> Sequence[Command]:
@@ -287,7 +286,7 @@ class CompactJob(Call[bool]):
             return (("XTRIM", self._stream, "MINID", str(self._trim_to)),)
         held, main = self._held, self._held.shard.streams[0]
         before = self._before if self._stream == main else None
-        return (lease.replay_from_command(held.shard, held.incarnation, held.epoch, before),)
+        return (lease_commands.replay_from_command(held.shard, held.incarnation, held.epoch, before),)
 
     def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
         """On to the trim, or done."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from kip932.entry_checksum import checksum, damage
 from kip932.records.v1.owner_log_pb2 import ClaimEntry, NoOpEntry
-from shard_runtime.record_log import Entry, StreamId
-
-from .connection import Command, Reply
+from shard_runtime.record_log.protocol import Entry, StreamId
+from shard_runtime.record_log.redis.connection import Command, Reply
 
 
 def claim_record(node_id: int, incarnation: int, address: str, nonce: str, wall_ms: int) -> bytes:

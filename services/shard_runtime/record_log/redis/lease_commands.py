@@ -1,6 +1,6 @@
 """Claims, renewals and releases in the store's words: arguments of the functions, and what their answers mean (CM-12).
 
-Pure translation; when an answer *counts* (durable, unchanged history, still ours) is judged in `jobs.py`.
+Pure translation; when an answer *counts* (durable, unchanged history, still ours) is judged in `store_calls`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kip932.entry_checksum import unplaced
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     CLAIM_TYPE,
     STREAM_START,
     Claimed,
@@ -23,10 +23,9 @@ from shard_runtime.record_log import (
     StreamId,
     WaitHistory,
 )
-
-from . import scripts
-from .codec import stream_id
-from .connection import Command, Reply
+from shard_runtime.record_log.redis import scripts
+from shard_runtime.record_log.redis.codec import stream_id
+from shard_runtime.record_log.redis.connection import Command, Reply
 
 _RECORD_FIELDS: Final = 9  # of the eleven a function answers, the last two (nonce, verdict) are of no use to a reader
 

@@ -14,10 +14,9 @@ from random import Random
 
 import structlog
 
-from shard_runtime.record_log import ShardLostError, StoreUnavailableError
-
-from .check import NotCheckedError, check_connection, check_shards
-from .connection import (
+from shard_runtime.record_log.protocol import ShardLostError, StoreUnavailableError
+from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.connection import (
     INFO_REPLICATION,
     Command,
     ConnectionLostError,
@@ -27,8 +26,8 @@ from .connection import (
     StoreSettings,
     parse_replication,
 )
-from .held import HeldShard
-from .jobs import Job, Next, Turn
+from shard_runtime.record_log.redis.connection_check import NotCheckedError, check_connection, check_shards
+from shard_runtime.record_log.redis.store_calls import Job, Next, Turn
 
 _log = structlog.get_logger(__name__)
 

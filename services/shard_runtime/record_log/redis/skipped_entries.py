@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from shard_runtime.record_log import LogError, StoreUnavailableError, StreamId
-
-from .codec import stream_id
-from .connection import ErrorReply
-from .line import Lines
+from shard_runtime.record_log.protocol import LogError, StoreUnavailableError, StreamId
+from shard_runtime.record_log.redis.codec import stream_id
+from shard_runtime.record_log.redis.connection import ErrorReply
+from shard_runtime.record_log.redis.query_connection import Lines
 
 _SKIPS_MAX: Final = 1_000
 

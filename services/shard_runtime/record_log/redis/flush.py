@@ -7,7 +7,7 @@
                              └─────── lost ───────────┘
 
 A flush is never rolled back once its outcome was unknown, and its ids never carry other bytes. It never talks to the
-store: a writer sends what `commands` says, `check.py` reads back what `read_back` asks for.
+store: a writer sends what `commands` says, `connection_check` reads back what `read_back` asks for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final
 
-from shard_runtime.record_log import (
+from shard_runtime.record_log.protocol import (
     NOOP_TYPE,
     Appended,
     AppendRefusedError,
@@ -27,11 +27,10 @@ from shard_runtime.record_log import (
     StreamDeletedError,
     StreamId,
 )
-
-from .codec import entries, noop_record, xadd
-from .connection import REROUTE_CODES, TOO_SMALL, Command, ErrorReply, Reply
-from .held import HeldShard
-from .jobs import Next, Turn, seen
+from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.codec import entries, noop_record, xadd
+from shard_runtime.record_log.redis.connection import REROUTE_CODES, TOO_SMALL, Command, ErrorReply, Reply
+from shard_runtime.record_log.redis.store_calls import Next, Turn, seen
 
 _ENTRY_OVERHEAD: Final = 64
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from shard_runtime.record_log import ShardLostError, StreamDeletedError, TailLostError
-
-from . import lease, scripts
-from .codec import entries, stream_id
-from .connection import (
+from shard_runtime.record_log.protocol import ShardLostError, StreamDeletedError, TailLostError
+from shard_runtime.record_log.redis import lease_commands, scripts
+from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.codec import entries, stream_id
+from shard_runtime.record_log.redis.connection import (
     INFO_REPLICATION,
     Command,
     ConnectionLostError,
@@ -22,8 +22,7 @@ from .connection import (
     StoreConnection,
     parse_replication,
 )
-from .held import HeldShard
-from .keys import META_CLUSTER_ID
+from shard_runtime.record_log.redis.keys import META_CLUSTER_ID
 
 _SHARDS_PER_LOOK: Final = 64
 
@@ -101,7 +100,7 @@ async def check_shards(connection: StoreConnection, held: Sequence[HeldShard], h
 
 
 def _questions(held: HeldShard) -> list[Command]:
-    asked = [lease.owner_query(held.shard)]
+    asked = [lease_commands.owner_query(held.shard)]
     for stream in held.shard.streams:
         last = held.last[stream].id
         if last < held.trimmed_below(stream):
@@ -115,7 +114,7 @@ def _questions(held: HeldShard) -> list[Command]:
 
 def _judge(held: HeldShard, replies: Sequence[Reply]) -> ShardLostError | None:
     where = f"shard {held.shard.tag}, epoch {held.epoch}"
-    if not lease.is_owner(replies[0], held.incarnation, held.epoch):
+    if not lease_commands.is_owner(replies[0], held.incarnation, held.epoch):
         return ShardLostError(f"{where}: its owner record is no longer ours")
     at = 1
     for stream in held.shard.streams:

@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 import structlog
 
-from shard_runtime.record_log import StoreUnavailableError
-
-from .check import NotCheckedError, check_connection
-from .connection import (
+from shard_runtime.record_log.protocol import StoreUnavailableError
+from shard_runtime.record_log.redis.connection import (
     INFO_REPLICATION,
     REROUTE_CODES,
     Command,
@@ -29,7 +27,8 @@ from .connection import (
     connected_replicas,
     parse_replication,
 )
-from .jobs import seen
+from shard_runtime.record_log.redis.connection_check import NotCheckedError, check_connection
+from shard_runtime.record_log.redis.store_calls import seen
 
 _log = structlog.get_logger(__name__)
 

@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import Final
 
 from kip932.entry_checksum import checksum
-from shard_runtime.cluster_store import LiveNodes, NodeRecord, StoredMetadata
-from shard_runtime.damage import DamageNotes
-from shard_runtime.record_log import LogError, NameTakenError, ShardKind, StoreUnavailableError, StreamId
-
-from . import scripts
-from .codec import entries
-from .connection import (
+from shard_runtime.record_log.cluster_store import LiveNodes, NodeRecord, StoredMetadata
+from shard_runtime.record_log.damage_notes import DamageNotes
+from shard_runtime.record_log.protocol import LogError, NameTakenError, ShardKind, StoreUnavailableError, StreamId
+from shard_runtime.record_log.redis import scripts
+from shard_runtime.record_log.redis.codec import entries
+from shard_runtime.record_log.redis.connection import (
     INFO_REPLICATION,
     Command,
     ConnectionLostError,
@@ -28,7 +27,7 @@ from .connection import (
     StoreSettings,
     parse_replication,
 )
-from .keys import (
+from shard_runtime.record_log.redis.keys import (
     META_CLUSTER_ID,
     META_LOG,
     META_TOUCH,
@@ -38,8 +37,8 @@ from .keys import (
     WAKE_CHANNEL,
     owners_key,
 )
-from .line import Answered, Lines
-from .skips import read_skips, write_skip
+from shard_runtime.record_log.redis.query_connection import Answered, Lines
+from shard_runtime.record_log.redis.skipped_entries import read_skips, write_skip
 
 _METADATA_TYPE: Final = "V"
 _METADATA_EPOCH: Final = 1

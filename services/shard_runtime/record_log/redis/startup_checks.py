@@ -12,8 +12,16 @@ from typing import Final
 
 import structlog
 
-from .connection import Command, ConnectionLostError, ErrorReply, Reply, Store, StoreAccessError, StoreConnection
-from .keys import META_CLUSTER_ID, META_LOG
+from shard_runtime.record_log.redis.connection import (
+    Command,
+    ConnectionLostError,
+    ErrorReply,
+    Reply,
+    Store,
+    StoreAccessError,
+    StoreConnection,
+)
+from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, META_LOG
 
 _ASK_MS: Final = 5_000
 _PAUSE_MS: Final = 100

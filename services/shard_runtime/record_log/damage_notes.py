@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from shard_runtime.record_log import Entry, StreamId
+from shard_runtime.record_log.protocol import Entry, StreamId
 
 log = structlog.get_logger(__name__)
 

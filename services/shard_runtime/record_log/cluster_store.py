@@ -1,7 +1,7 @@
 """What a cluster keeps in its store beside the shards' logs; `redis/cluster_store.py` implements this protocol.
 
 Nodes, the metadata log, hints of owners, constants and the wake channel (CM-1…4, CM-14, CM-20). Nothing here decides;
-the logs and owner records of shards are `record_log`'s.
+the logs and owner records of shards are `protocol`'s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from shard_runtime.record_log import ShardKind
+from shard_runtime.record_log.protocol import ShardKind
 
 NO_ENTRY: Final = ""
 """The digest before the first entry of the metadata log."""
@@ -23,7 +23,7 @@ def metadata_digest(payload: bytes) -> str:
 
 
 class StoredMetadata(NamedTuple):
-    """An entry of the metadata log as it lies in the store; `damage` as in `record_log.Entry`."""
+    """An entry of the metadata log as it lies in the store; `damage` as in `protocol.Entry`."""
 
     version: int
     data: bytes

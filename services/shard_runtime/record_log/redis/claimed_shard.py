@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shard_runtime.record_log import STREAM_START, Entry, ShardId, ShardLostError, StreamId
-
-from .connection import StoreConnection
+from shard_runtime.record_log.protocol import STREAM_START, Entry, ShardId, ShardLostError, StreamId
+from shard_runtime.record_log.redis.connection import StoreConnection
 
 if TYPE_CHECKING:
-    from .flush import FlushJob
+    from shard_runtime.record_log.redis.flush import FlushJob
 
 
 @dataclass(slots=True, eq=False)

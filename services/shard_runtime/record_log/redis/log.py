@@ -1,7 +1,7 @@
 """The logs and owner records of one store: `RecordLog` over any `Store`, the real ones and the in-memory twin alike.
 
 It holds what this process has claimed, hands writes to the writer of the right node and reads to a line of their own.
-How replies are judged stands in `jobs.py`, `flush.py` and `check.py`.
+`store_calls`, `flush` and `connection_check` judge the replies.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from random import Random
 from typing import Final
 
 from shard_runtime.clock import Clock
-from shard_runtime.damage import DamageNotes
-from shard_runtime.record_log import (
+from shard_runtime.record_log.damage_notes import DamageNotes
+from shard_runtime.record_log.protocol import (
     CLAIM_TYPE,
     Appended,
     ClaimAnswer,
@@ -31,17 +31,25 @@ from shard_runtime.record_log import (
     StreamId,
     StreamTip,
 )
-
-from . import scripts
-from .codec import claim_record, entries, index_entries, stream_id
-from .connection import Command, ErrorReply, Reply, Store, StoreConnection, StoreSettings
-from .flush import FlushJob
-from .held import HeldShard
-from .jobs import AnswerT, Call, ClaimJob, CompactJob, Job, PlainJob, ReleaseJob, RenewJob
-from .keys import META_CLUSTER_ID, shard_of
-from .line import Lines
-from .skips import read_skips, write_skip
-from .writer import Writer
+from shard_runtime.record_log.redis import scripts
+from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.codec import claim_record, entries, index_entries, stream_id
+from shard_runtime.record_log.redis.connection import Command, ErrorReply, Reply, Store, StoreConnection, StoreSettings
+from shard_runtime.record_log.redis.flush import FlushJob
+from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, shard_of
+from shard_runtime.record_log.redis.query_connection import Lines
+from shard_runtime.record_log.redis.skipped_entries import read_skips, write_skip
+from shard_runtime.record_log.redis.store_calls import (
+    AnswerT,
+    Call,
+    ClaimJob,
+    CompactJob,
+    Job,
+    PlainJob,
+    ReleaseJob,
+    RenewJob,
+)
+from shard_runtime.record_log.redis.writer import Writer
 
 _UNROUTED: Final = ""
 _RENEWALS_PER_CALL: Final = 500

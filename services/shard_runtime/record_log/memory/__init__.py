@@ -5,10 +5,9 @@ the same `StoreRecordLog` and `StoreClusterStore` that production uses, so tests
 judgement.
 """
 
-from shard_runtime.redis.connection import ConnectionLostError
-
-from .server import MemoryServer
-from .store import FaultPoint, MemoryStore, Stage, memory_cluster_store, memory_log
+from shard_runtime.record_log.memory.server import MemoryServer
+from shard_runtime.record_log.memory.store import FaultPoint, MemoryStore, Stage, memory_cluster_store, memory_log
+from shard_runtime.record_log.redis.connection import ConnectionLostError
 
 __all__ = [
     "ConnectionLostError",

@@ -1,4 +1,4 @@
-"""The server-side functions of `shard_runtime.redis.scripts` in Python: same arguments, answers and order of rules.
+"""The server-side functions of `redis/scripts` in Python: same arguments, answers and order of rules.
 
 The contract suite holds both to the same behaviour. They read `view.data` and change it only through `view.effect`.
 """
@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from kip932.entry_checksum import placed as placed_checksum
-from shard_runtime.cluster_store import NO_ENTRY, metadata_digest
-from shard_runtime.redis import scripts
-
-from .data import Data, StreamKey
+from shard_runtime.record_log.cluster_store import NO_ENTRY, metadata_digest
+from shard_runtime.record_log.memory.data import Data, StreamKey
+from shard_runtime.record_log.redis import scripts
 
 _FIELDS: Final = (
     b"node_id",
