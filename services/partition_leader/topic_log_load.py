@@ -31,7 +31,7 @@ from partition_leader.topic_log_operations import Draft
 from partition_leader.topic_log_settings import TopicLogSettings
 from partition_leader.topic_log_state import LogState
 from shard_runtime.clock import Clock
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import STREAM_START, Claimed, Entry, RecordLog, ShardId, StreamId
 
 log = structlog.get_logger(__name__)

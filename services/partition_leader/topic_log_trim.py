@@ -13,7 +13,7 @@ import structlog
 from partition_leader.log_core.retention import Retention, cut
 from partition_leader.topic_log_reader import LogReader
 from partition_leader.topic_log_state import LogState
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import LogError, RecordLog, StreamId
 
 log = structlog.get_logger(__name__)

@@ -23,7 +23,7 @@ from partition_leader.topic_log_operations import NO_DEADLINE, Draft, Operation,
 from partition_leader.topic_log_settings import TopicLogSettings
 from partition_leader.topic_log_state import AppendOutcome, LogState
 from shard_runtime.clock import Clock
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Appended, AppendRefusedError, RecordLog, StreamDeletedError
 
 Committed = Callable[[Draft], None]

@@ -13,7 +13,7 @@ from typing import Generic
 
 from kip932.errors import KafkaError, NotCoordinatorError
 from shard_runtime.compaction import CompactionLimits, Positions
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Appended, Entry, StreamId
 from shard_runtime.retention import Retention
 from shard_runtime.shard import Anchor, CommandT, RecordT, Shard

@@ -26,7 +26,7 @@ from shard_runtime.declared import (
     string,
     table,
 )
-from shard_runtime.placement import ROLES
+from shard_runtime.ownership.placement import ROLES
 
 T = TypeVar("T")
 

@@ -29,8 +29,8 @@ from shard_runtime.deadline_timer import DeadlineTimer
 from shard_runtime.failures import FailureMapping, coordinator_failure
 from shard_runtime.holding import FlushBatch, Holding, Operation
 from shard_runtime.host_options import HostMeter, HostOptions, HostState, NoMeter
-from shard_runtime.lease import Lease
 from shard_runtime.loading import replay_log
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.rate_log import RateLimitedLog
 from shard_runtime.record_log.protocol import (
     Appended,

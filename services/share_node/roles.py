@@ -34,9 +34,9 @@ from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.compaction import CompactionLimits
 from shard_runtime.host_options import HostOptions, HostState
 from shard_runtime.metrics import RuntimeMetrics
+from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.persister.client import PersisterClient
 from shard_runtime.persister.settings import PersisterSettings
-from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.server import RpcServer

@@ -16,7 +16,7 @@ import structlog
 from shard_runtime import configs
 from shard_runtime.clock import SystemClock
 from shard_runtime.logs import configure_logs
-from shard_runtime.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
+from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log.store_url import without_password
 from shard_runtime.settings import (
     DATA_DIR,

@@ -21,7 +21,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from shard_runtime.placement import ROLES
+from shard_runtime.ownership.placement import ROLES
 from shard_runtime.rpc.server import LIVENESS, READINESS
 from shard_runtime.settings import (
     ADVERTISED_HOST,

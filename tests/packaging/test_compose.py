@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shard_runtime.placement import ROLES
+from shard_runtime.ownership.placement import ROLES
 from shard_runtime.settings import (
     ADVERTISED_HOST,
     LISTEN_PORT,

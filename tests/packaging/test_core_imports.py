@@ -22,8 +22,9 @@ VOCABULARY = frozenset({"kip932.errors", "kip932.ids", "kip932.state_batches", "
 # Pure modules of the runtime that its own core may import besides; they are held to the same list.
 RUNTIME_WORDS = frozenset(
     {
-        "shard_runtime.lease_terms", "shard_runtime.placement", "shard_runtime.record_log.cluster_store",
-        "shard_runtime.record_log.protocol", "shard_runtime.targets", "shard_runtime.tenures",
+        "shard_runtime.ownership.lease_terms", "shard_runtime.ownership.placement", "shard_runtime.ownership.targets",
+        "shard_runtime.ownership.tenures", "shard_runtime.record_log.cluster_store",
+        "shard_runtime.record_log.protocol",
     }
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shard_runtime.placement import ROLES
+from shard_runtime.ownership.placement import ROLES
 
 from .manifest_links import COMPONENT_LABEL, claims_of, faults
 from .manifest_rules import scope_faults

@@ -23,7 +23,7 @@ from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip932.ids import TopicIdPartition, shard_index
 from kip932.rpc.transport import service_methods
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.persister import PersisterError, StateInit, StateSummary, StateWrite, StoredState
 from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext

@@ -8,7 +8,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, Self
 
-from shard_runtime.placement import (
+from shard_runtime.ownership.placement import (
     ROLE_GROUP_COORDINATOR,
     ROLE_PARTITION_LEADER,
     ROLE_SHARE_COORDINATOR,
@@ -39,7 +39,7 @@ FLAGS: Final = MappingProxyType(
 
 @dataclass(frozen=True)
 class ProcessShape:
-    """A process of the cluster: its name, and its roles as in `shard_runtime.placement.ROLES`."""
+    """A process of the cluster: its name, and its roles as in `shard_runtime.ownership.placement.ROLES`."""
 
     name: str
     roles: frozenset[str]

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from shard_runtime.placement import ROLES
+from shard_runtime.ownership.placement import ROLES
 from sharegroups import NewTopic
 from sharegroups.admin_values import AlterConfig, ConfigResource
 from sharegroups.aio import Admin, Producer, ShareConsumer

@@ -23,7 +23,7 @@ from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.memory.store import memory_cluster_store
 from shard_runtime.record_log.protocol import (

@@ -23,8 +23,8 @@ from shard_runtime.cluster.service import ClusterService, NodeLookups
 from shard_runtime.cluster.topic_admin import TransactionalInit
 from shard_runtime.configs import GROUP_SHARDS, STATE_SHARDS
 from shard_runtime.effective import EffectiveConfigs
-from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity
-from shard_runtime.ownership import Ownership, OwnershipOptions, ShardOwner
+from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
+from shard_runtime.ownership.ownership import Ownership, OwnershipOptions, ShardOwner
 from shard_runtime.record_log.cluster_store import ClusterStore
 from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, ShardKind
 from shard_runtime.settings import (

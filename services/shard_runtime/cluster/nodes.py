@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from shard_runtime.placement import NODE_LEAVING, NODE_LIVE
+from shard_runtime.ownership.placement import NODE_LEAVING, NODE_LIVE
 from shard_runtime.record_log.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.record_log.protocol import LogError, StoreUnavailableError
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from shard_runtime.clock import Clock
-from shard_runtime.placement import ROLE_OF_KIND
+from shard_runtime.ownership.placement import ROLE_OF_KIND
 from shard_runtime.record_log.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.record_log.protocol import LogError, ShardId, ShardKind
 

@@ -10,8 +10,8 @@ from kip932.errors import KafkaError
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
-from shard_runtime.lease import Lease
-from shard_runtime.placement import ROLES
+from shard_runtime.ownership.lease import Lease
+from shard_runtime.ownership.placement import ROLES
 from shard_runtime.record_log.cluster_store import ClusterStore
 from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store, memory_log
 from shard_runtime.record_log.protocol import Claimed, RecordLog, ShardId, ShardKind

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import pytest_asyncio
 
-from shard_runtime.ownership import OwnershipOptions
+from shard_runtime.ownership.ownership import OwnershipOptions
 from shard_runtime.record_log.protocol import Renewal, Renewed, ShardLostError, StoreUnavailableError
 from tests.integration.runtime.test_ownership_host import FIRST, SHARDS, World
 

@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 from shard_runtime.host_options import HostState
-from shard_runtime.lease import Lease
-from shard_runtime.lease_terms import OwnerIdentity
-from shard_runtime.ownership import Ownership, OwnershipOptions
-from shard_runtime.placement import NODE_LIVE, ROLES
+from shard_runtime.ownership.lease import Lease
+from shard_runtime.ownership.lease_terms import OwnerIdentity
+from shard_runtime.ownership.ownership import Ownership, OwnershipOptions
+from shard_runtime.ownership.placement import NODE_LIVE, ROLES
 from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.record_log.protocol import (
     STREAM_START,

@@ -9,7 +9,7 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from partition_leader.led_partitions import shard_of
-from shard_runtime.placement import target
+from shard_runtime.ownership.placement import target
 from tests.integration.cluster import QUICK, Cluster
 from tests.integration.scenarios.sessions import ACCEPT, Session, acquired, part
 from tests.integration.scenarios.wire import Leader, Wire, attempts

@@ -17,7 +17,7 @@ from kip932.state_batches import StateBatch
 from shard_runtime.clock import SystemClock
 from shard_runtime.compaction import CompactionLimits
 from shard_runtime.host_options import HostOptions
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.persister import PersisterClient, PersisterError, StateInit, StateWrite, StoredState
 from shard_runtime.persister.routing import shard_of
 from shard_runtime.record_log.memory.store import MemoryStore

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from shard_runtime.clock import SystemClock
 from shard_runtime.compaction import CompactionLimits
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest, HistoryChanged, StreamId
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog

@@ -15,7 +15,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from shard_runtime.placement import ROLES
+from shard_runtime.ownership.placement import ROLES
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
 from shard_runtime.settings import load_settings
 from share_node.cluster_init import init_cluster

@@ -14,7 +14,7 @@ import pytest_asyncio
 from partition_leader.topic_log import TopicLog
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.clock import SystemClock
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest, Renewal
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from shard_runtime.placement import ROLES
+from shard_runtime.ownership.placement import ROLES
 from tests.simulation.faults.spans import away, span
 from tests.simulation.points import Point
 from tests.simulation.world import KilledError

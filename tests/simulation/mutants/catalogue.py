@@ -222,7 +222,7 @@ MUTANTS: Final = (
         ("INV-12", "INV-4", "INV-3", "INV-11", "INV-1", "INV-6"),
         (
             Edit(
-                "shard_runtime.lease",
+                "shard_runtime.ownership.lease",
                 "        return not self._revoked and self._clock.now_ms() < self._deadline_ms\n",
                 "        return not self._revoked\n",
             ),

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity
-from shard_runtime.ownership_core import OwnershipCore
+from shard_runtime.ownership.core import OwnershipCore
+from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import STREAM_START, Held, OwnerRecord, ShardId, ShardKind
 from shard_runtime.record_log.redis import scripts

@@ -20,7 +20,7 @@ from kip932.ids import SharePartitionKey
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
-from shard_runtime.placement import ROLES
+from shard_runtime.ownership.placement import ROLES
 from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store, memory_log
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.settings import load_settings

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import pytest
 
-from shard_runtime.hints import OwnHints
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
+from shard_runtime.ownership.owner_hints import OwnHints
 from shard_runtime.record_log.protocol import ShardId, ShardKind, StoreUnavailableError
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-14")]

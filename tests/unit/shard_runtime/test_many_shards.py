@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity
-from shard_runtime.ownership_core import OwnershipCore, Plan
-from shard_runtime.placement import target
+from shard_runtime.ownership.core import OwnershipCore, Plan
+from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
+from shard_runtime.ownership.placement import target
+from shard_runtime.ownership.tenures import Phase
 from shard_runtime.record_log.protocol import STREAM_START, Claimed, ClaimRequest, ShardId, ShardKind
-from shard_runtime.tenures import Phase
 
 ME, OTHER = 1, 2
 MAX = 512

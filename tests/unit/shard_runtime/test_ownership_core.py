@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity
-from shard_runtime.ownership_core import OwnershipCore, Plan
-from shard_runtime.placement import target
+from shard_runtime.ownership.core import OwnershipCore, Plan
+from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
+from shard_runtime.ownership.placement import target
+from shard_runtime.ownership.tenures import Phase
 from shard_runtime.record_log.protocol import (
     STREAM_START,
     Claimed,
@@ -22,7 +23,6 @@ from shard_runtime.record_log.protocol import (
     ShardKind,
     WaitHistory,
 )
-from shard_runtime.tenures import Phase
 
 SHARDS = frozenset(ShardId(ShardKind.GROUP, str(n)) for n in range(50))
 ONE = ShardId(ShardKind.GROUP, "7")

@@ -15,8 +15,8 @@ from kip932.errors import (
     UnknownServerError,
 )
 from shard_runtime.compaction import CompactionLimits
-from shard_runtime.lease import Lease
 from shard_runtime.loading import BrokenRecordError
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import STREAM_START, AppendRefusedError, Entry, ShardLostError, StreamId
 from shard_runtime.shard_host import HostOptions, HostState, ShardHost
 from tests.unit.shard_runtime.worlds import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kip932.errors import InvalidRequestError
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import (
     STREAM_START,
     Appended,

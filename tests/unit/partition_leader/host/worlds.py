@@ -24,7 +24,7 @@ from partition_leader.role import PartitionLeader, Surroundings
 from partition_leader.share_values import ShareAnswer, ShareRequest
 from partition_leader.topic_log import TopicLog
 from partition_leader.topic_log_settings import TopicLogSettings
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest
 from shard_runtime.record_log.redis.connection import StoreSettings

@@ -13,7 +13,7 @@ from partition_leader.log_core.recovery import TailMemory
 from partition_leader.topic_log import TopicLog
 from partition_leader.topic_log_meter import NoTopicLogMeter, TopicLogMeter
 from partition_leader.topic_log_settings import TopicLogSettings
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest, Renewal, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings

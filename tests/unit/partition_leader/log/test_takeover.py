@@ -9,7 +9,7 @@ from partition_leader.topic_log import BeyondLogError, TopicLog
 from partition_leader.topic_log_load import LoadReport
 from partition_leader.topic_log_meter import NoTopicLogMeter
 from partition_leader.topic_log_settings import TopicLogSettings
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import StreamId
 

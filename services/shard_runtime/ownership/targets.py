@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from shard_runtime.placement import target
+from shard_runtime.ownership.placement import target
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Final
 
-from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity, RenewalOutcome
+from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity, RenewalOutcome
+from shard_runtime.ownership.targets import Targets
+from shard_runtime.ownership.tenures import HELD_PHASES, Phase, Tenure, Tenures
 from shard_runtime.record_log.protocol import (
     ClaimAnswer,
     Claimed,
@@ -25,8 +27,6 @@ from shard_runtime.record_log.protocol import (
     ShardKind,
     WaitHistory,
 )
-from shard_runtime.targets import Targets
-from shard_runtime.tenures import HELD_PHASES, Phase, Tenure, Tenures
 
 _HISTORIES_KEPT: Final = 64
 #: Shards whose target is looked up in one reconcile, some 10 ms.

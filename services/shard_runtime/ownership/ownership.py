@@ -1,6 +1,6 @@
 """Keeps the leases of all shards of one process, claims what targets it, hands over what does not (CM-3, CM-4, CM-12).
 
-The decisions are `ownership_core`'s; this module sends and waits. Hosts and leaders serve, behind the `Lease` of each.
+The decisions are `core`'s; this module sends and waits. Hosts and leaders serve, behind the `Lease` of each.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import structlog
 
 from kip932.errors import RetriableError
 from shard_runtime.clock import Clock
-from shard_runtime.hints import OwnHints
-from shard_runtime.lease import Lease
-from shard_runtime.lease_look import LeaseLook
-from shard_runtime.lease_terms import LeaseTerms, OwnerIdentity, RenewalOutcome
-from shard_runtime.ownership_core import OwnershipCore
-from shard_runtime.placement import candidates
+from shard_runtime.ownership.core import OwnershipCore
+from shard_runtime.ownership.lease import Lease
+from shard_runtime.ownership.lease_checks import LeaseLook
+from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity, RenewalOutcome
+from shard_runtime.ownership.owner_hints import OwnHints
+from shard_runtime.ownership.placement import candidates
+from shard_runtime.ownership.renewals import Renewals
+from shard_runtime.ownership.shard_owner import OwnershipOptions, ShardOwner
+from shard_runtime.ownership.tenures import Phase, Tenure
 from shard_runtime.rate_log import RateLimitedLog
 from shard_runtime.record_log.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.record_log.protocol import (
@@ -35,9 +38,6 @@ from shard_runtime.record_log.protocol import (
     ShardId,
     ShardKind,
 )
-from shard_runtime.renewing import Renewals
-from shard_runtime.shard_owner import OwnershipOptions, ShardOwner
-from shard_runtime.tenures import Phase, Tenure
 
 __all__ = ["Ownership", "OwnershipOptions", "ShardOwner"]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from shard_runtime.clock import Clock
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.cluster_store import ClusterStore
 from shard_runtime.record_log.protocol import LogError, ShardId, ShardKind
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from shard_runtime.clock import Clock
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
+from shard_runtime.ownership.shard_owner import OwnershipOptions
 from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId
-from shard_runtime.shard_owner import OwnershipOptions
 
 
 class LeaseLook:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from shard_runtime.lease import Lease
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Claimed
 
 

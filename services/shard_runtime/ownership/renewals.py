@@ -1,6 +1,6 @@
 """Renews the leases of all held shards, a bounded number per call (CM-3, CM-88).
 
-`ownership_core` judges the answers.
+`core` judges the answers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 
 from shard_runtime.clock import Clock
-from shard_runtime.lease_terms import RenewalOutcome
-from shard_runtime.ownership_core import OwnershipCore
+from shard_runtime.ownership.core import OwnershipCore
+from shard_runtime.ownership.lease_terms import RenewalOutcome
 from shard_runtime.record_log.protocol import LogError, RecordLog, Renewal, ShardId
 
 log = structlog.get_logger(__name__)
