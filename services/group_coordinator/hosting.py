@@ -8,7 +8,7 @@ from group_coordinator.core.commands import Command
 from group_coordinator.core.records import Record
 from group_coordinator.core.shard import GroupShard
 from kip932.errors import CoordinatorNotAvailableError
-from shard_runtime.shard_host import ShardHost
+from shard_runtime.hosting.shard_host import ShardHost
 
 GroupHost = ShardHost[Command, Record]
 Effects = Callable[[Sequence[object]], None]

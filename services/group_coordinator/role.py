@@ -27,10 +27,10 @@ from group_coordinator.sweeper import Sweeper
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
-from shard_runtime.host_options import HostMeter, HostOptions, NoMeter
+from shard_runtime.hosting.host_options import HostMeter, HostOptions, NoMeter
+from shard_runtime.hosting.shard_host import ShardHost
 from shard_runtime.persister.values import Persister
 from shard_runtime.record_log.protocol import RecordLog, ShardId, ShardKind
-from shard_runtime.shard_host import ShardHost
 
 
 @dataclass(frozen=True, slots=True)

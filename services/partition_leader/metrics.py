@@ -16,7 +16,7 @@ from partition_leader.core.status import DropReason
 from partition_leader.share_partition_host import LedPartition
 from partition_leader.share_partitions import SharePartitions
 from partition_leader.topic_log_load import LoadReport
-from shard_runtime.host_options import HostMeter, NoMeter
+from shard_runtime.hosting.host_options import HostMeter, NoMeter
 
 
 class Led(Protocol):

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shard_runtime.host_options import HostState
+from shard_runtime.hosting.host_options import HostState
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.server import RpcServer
 

@@ -11,9 +11,9 @@ from typing import Final, cast
 from prometheus_client import CollectorRegistry
 
 from shard_runtime.clock import Clock
-from shard_runtime.host_options import HostMeter, HostOptions
+from shard_runtime.hosting.host_options import HostMeter, HostOptions
+from shard_runtime.hosting.shard_host import ShardHost
 from shard_runtime.record_log.protocol import RecordLog, ShardId, ShardKind
-from shard_runtime.shard_host import ShardHost
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.core.commands import MetadataView, ShareCommand

@@ -31,8 +31,10 @@ from shard_runtime import configs
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.node import ClusterNode
-from shard_runtime.compaction import CompactionLimits
-from shard_runtime.host_options import HostOptions, HostState
+from shard_runtime.hosting.compaction_plan import CompactionLimits
+from shard_runtime.hosting.host_options import HostOptions, HostState
+from shard_runtime.hosting.shard_host import ShardHost
+from shard_runtime.hosting.shard_states import shard_states
 from shard_runtime.metrics import RuntimeMetrics
 from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.persister.client import PersisterClient
@@ -50,8 +52,6 @@ from shard_runtime.settings import (
     STORE_REPLICAS,
     Settings,
 )
-from shard_runtime.shard_host import ShardHost
-from shard_runtime.shard_states import shard_states
 from shard_runtime.store_metrics import watch_store
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.role import ShareCoordinator

@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
+from shard_runtime.hosting.retention import Retention
 from shard_runtime.record_log.protocol import LogError, ReaderNotes, StreamId
 from shard_runtime.record_log.redis.keys import slot_of
-from shard_runtime.retention import Retention
 from share_metrics.reader import EntryId, Position, Store
 from share_metrics.reader.publishing import Publisher
 

@@ -18,7 +18,7 @@ PURE = frozenset(
     }
 )  # fmt: skip
 # Pure modules that cores may import: the words, and the shape of a shard, which is what a core implements.
-VOCABULARY = frozenset({"kip932.errors", "kip932.ids", "kip932.state_batches", "shard_runtime.shard"})
+VOCABULARY = frozenset({"kip932.errors", "kip932.ids", "kip932.state_batches", "shard_runtime.hosting.shard"})
 # Pure modules of the runtime that its own core may import besides; they are held to the same list.
 RUNTIME_WORDS = frozenset(
     {

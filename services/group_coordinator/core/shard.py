@@ -1,4 +1,4 @@
-"""One shard of the group coordinator: every group whose id hashes to it, as a `shard_runtime.shard.Shard` (GC-1, GC-2).
+"""One shard of the group coordinator: every group whose id hashes to it, as a `hosting.shard.Shard` (GC-1, GC-2).
 
 It decides and replays; it never waits, sends, or reads a clock. Persistent truth is `Group` values, changed by replay
 alone. Beside them stands soft state that a load starts afresh: session clocks, memos, attempt numbers, and when which
@@ -24,7 +24,7 @@ from group_coordinator.core.standing import StandingMemo
 from group_coordinator.core.views import GroupConfigs, Settings, TopicsView
 from kip932.errors import CoordinatorLoadInProgressError, GroupIdNotFoundError
 from kip932.ids import EPOCH_LEAVE
-from shard_runtime.shard import Anchor, Decision
+from shard_runtime.hosting.shard import Anchor, Decision
 
 _DUE_MAX: Final = 64
 _NOT_LOADED: Final = 1 << 62

@@ -15,7 +15,7 @@ from typing import Any, Final
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats, combine
-from shard_runtime.shard import Anchor, Decision
+from shard_runtime.hosting.shard import Anchor, Decision
 from share_coordinator.core.checks import (
     UNCHECKED,
     check_batches,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 import pytest_asyncio
 
-from shard_runtime.host_options import HostState
+from shard_runtime.hosting.host_options import HostState
+from shard_runtime.hosting.shard_states import shard_states
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.ownership.lease_terms import OwnerIdentity
 from shard_runtime.ownership.ownership import Ownership, OwnershipOptions
@@ -28,7 +29,6 @@ from shard_runtime.record_log.protocol import (
     StoreUnavailableError,
     TailLostError,
 )
-from shard_runtime.shard_states import shard_states
 from tests.unit.shard_runtime.worlds import TestClock
 
 pytestmark = pytest.mark.asyncio

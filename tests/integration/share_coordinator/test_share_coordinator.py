@@ -15,8 +15,8 @@ from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.state_batches import StateBatch
 from shard_runtime.clock import SystemClock
-from shard_runtime.compaction import CompactionLimits
-from shard_runtime.host_options import HostOptions
+from shard_runtime.hosting.compaction_plan import CompactionLimits
+from shard_runtime.hosting.host_options import HostOptions
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.persister import PersisterClient, PersisterError, StateInit, StateWrite, StoredState
 from shard_runtime.persister.routing import shard_of

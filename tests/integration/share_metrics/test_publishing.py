@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from shard_runtime.clock import SystemClock
-from shard_runtime.compaction import CompactionLimits
+from shard_runtime.hosting.compaction_plan import CompactionLimits
+from shard_runtime.hosting.shard_host import HostOptions, ShardHost
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest, HistoryChanged, StreamId
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
-from shard_runtime.shard_host import HostOptions, ShardHost
 from share_metrics import job
 from share_metrics.folders import checkpoints
 from share_metrics.ingest import Source, Step, Watch, start

@@ -19,7 +19,7 @@ MUTANTS: Final = (
         ("INV-11", "INV-4", "INV-1", "INV-12", "INV-16"),
         (
             Edit(
-                "shard_runtime.shard_host",
+                "shard_runtime.hosting.shard_host",
                 "        holding.pending.append(operation)\n",
                 "        operation.settle(True)\n        holding.pending.append(operation)\n",
             ),
@@ -80,7 +80,7 @@ MUTANTS: Final = (
         ("INV-11", "INV-13", "INV-4", "INV-1", "INV-12"),
         (
             Edit(
-                "shard_runtime.loading",
+                "shard_runtime.hosting.replay",
                 "        for entry in page:\n            try:\n                _require_next(",
                 "        for entry in page[:-2] if len(page) < page_entries else page:\n"
                 "            try:\n                _require_next(",
@@ -287,7 +287,7 @@ MUTANTS: Final = (
         ("INV-13", "INV-1", "INV-11", "INV-4", "INV-19", "INV-17"),
         (
             Edit(
-                "shard_runtime.compaction",
+                "shard_runtime.hosting.compaction_plan",
                 "        return next(iter(self._newest.values()), Position(max(self._entries - 1, 0), self._last))\n",
                 "        return Position(max(self._entries - 1, 0), self._last)\n",
             ),

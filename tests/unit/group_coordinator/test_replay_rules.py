@@ -13,7 +13,7 @@ from group_coordinator.core.lifecycle import LONG_AGO, Initializing, Lifecycle, 
 from group_coordinator.core.shard import GroupShard
 from group_coordinator.hosting import GroupShards
 from kip932.errors import CoordinatorNotAvailableError
-from shard_runtime.shard import Anchor
+from shard_runtime.hosting.shard import Anchor
 from tests.unit.group_coordinator.shard_driver import Driver, topic_id
 
 T = topic_id("t")

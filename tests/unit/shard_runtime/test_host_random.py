@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kip932.errors import KafkaError
-from shard_runtime.compaction import CompactionLimits
+from shard_runtime.hosting.compaction_plan import CompactionLimits
+from shard_runtime.hosting.shard_host import HostOptions, HostState
 from shard_runtime.record_log.protocol import AppendRefusedError, ShardLostError, StreamId
-from shard_runtime.shard_host import HostOptions, HostState
 from tests.unit.shard_runtime.test_shard_host import World
 from tests.unit.shard_runtime.worlds import Get, Put
 

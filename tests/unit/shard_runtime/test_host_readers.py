@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from shard_runtime.compaction import CompactionLimits
+from shard_runtime.hosting.compaction_plan import CompactionLimits
+from shard_runtime.hosting.shard_host import HostOptions
 from shard_runtime.record_log.protocol import LogError, StreamId
-from shard_runtime.shard_host import HostOptions
 from tests.unit.shard_runtime.test_shard_host import World
 from tests.unit.shard_runtime.worlds import Put
 

@@ -12,7 +12,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shard_runtime.host_options import HostState
+from shard_runtime.hosting.host_options import HostState
 from shard_runtime.logs import configure_logs
 from shard_runtime.metrics import RuntimeMetrics
 from shard_runtime.metrics_endpoint import MetricsEndpoint

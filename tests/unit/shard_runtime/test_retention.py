@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shard_runtime.hosting.retention import History, Kept, Retention
 from shard_runtime.record_log.protocol import STREAM_START, ReaderNotes, StreamId
-from shard_runtime.retention import History, Kept, Retention
 
 HISTORY_MS, LAG_MS = 1_000, 10_000
 STORE_MS = 1_795_000_000_000

@@ -14,11 +14,11 @@ from kip932.errors import (
     NotCoordinatorError,
     UnknownServerError,
 )
-from shard_runtime.compaction import CompactionLimits
-from shard_runtime.loading import BrokenRecordError
+from shard_runtime.hosting.compaction_plan import CompactionLimits
+from shard_runtime.hosting.replay import BrokenRecordError
+from shard_runtime.hosting.shard_host import HostOptions, HostState, ShardHost
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import STREAM_START, AppendRefusedError, Entry, ShardLostError, StreamId
-from shard_runtime.shard_host import HostOptions, HostState, ShardHost
 from tests.unit.shard_runtime.worlds import (
     SHARD,
     Bad,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kip932.errors import InvalidRequestError
+from shard_runtime.hosting.shard import Anchor, Decision
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import (
     STREAM_START,
@@ -22,7 +23,6 @@ from shard_runtime.record_log.protocol import (
     StreamAppend,
     StreamId,
 )
-from shard_runtime.shard import Anchor, Decision
 
 SHARD = ShardId(ShardKind.SHARE_STATE, "7")
 STREAM = SHARD.streams[0]

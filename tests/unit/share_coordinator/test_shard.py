@@ -6,7 +6,7 @@ import pytest
 
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, StateBatch, WriteStats
-from shard_runtime.shard import Anchor
+from shard_runtime.hosting.shard import Anchor
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.commands import DeleteState, DeleteTopics, ReadSummary, Removed, StateSummary, StateView
 from share_coordinator.core.records import ShareSnapshot, ShareTombstone, ShareUpdate

@@ -6,7 +6,7 @@ attempts it is not held, and while one is under way it would look like any shard
 
 from __future__ import annotations
 
-from shard_runtime.host_options import HostState
+from shard_runtime.hosting.host_options import HostState
 from shard_runtime.ownership.core import OwnershipCore
 from shard_runtime.ownership.tenures import Phase
 from shard_runtime.record_log.protocol import ShardKind

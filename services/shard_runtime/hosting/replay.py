@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from shard_runtime.holding import Holding
+from shard_runtime.hosting.shard import Codec, CommandT, RecordT
+from shard_runtime.hosting.shard_tenure import Holding
 from shard_runtime.record_log.protocol import (
     CLAIM_TYPE,
     NOOP_TYPE,
@@ -17,7 +18,6 @@ from shard_runtime.record_log.protocol import (
     ShardId,
     StreamId,
 )
-from shard_runtime.shard import Codec, CommandT, RecordT
 
 log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from shard_runtime.compaction import CompactionLimits
+from shard_runtime.hosting.compaction_plan import CompactionLimits
 
 
 class HostState(StrEnum):

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from kip932.errors import KafkaError, NotCoordinatorError
-from shard_runtime.compaction import CompactionLimits, Positions
+from shard_runtime.hosting.compaction_plan import CompactionLimits, Positions
+from shard_runtime.hosting.retention import Retention
+from shard_runtime.hosting.shard import Anchor, CommandT, RecordT, Shard
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Appended, Entry, StreamId
-from shard_runtime.retention import Retention
-from shard_runtime.shard import Anchor, CommandT, RecordT, Shard
 
 
 class Operation:

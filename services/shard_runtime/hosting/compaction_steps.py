@@ -1,6 +1,6 @@
 """Carries compaction out: cold copies in slices, then the trim they justify (CM-18, SR-13…17).
 
-`compaction.Positions` plans; this module only asks the shard for copies and the log for the trim.
+`compaction_plan.Positions` plans; this module only asks the shard for copies and the log for the trim.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from shard_runtime.clock import Clock
-from shard_runtime.holding import Holding
-from shard_runtime.host_options import HostMeter
+from shard_runtime.hosting.host_options import HostMeter
+from shard_runtime.hosting.shard import CommandT, RecordT
+from shard_runtime.hosting.shard_tenure import Holding
 from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, StreamId
-from shard_runtime.shard import CommandT, RecordT
 
 log = structlog.get_logger(__name__)
 

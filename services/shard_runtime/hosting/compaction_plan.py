@@ -10,8 +10,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from shard_runtime.hosting.shard import Anchor
 from shard_runtime.record_log.protocol import StreamId
-from shard_runtime.shard import Anchor
 
 
 class Position(NamedTuple):

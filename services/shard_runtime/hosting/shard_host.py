@@ -24,12 +24,13 @@ from kip932.errors import (
     UnknownServerError,
 )
 from shard_runtime.clock import Clock
-from shard_runtime.compacting import copy_next_slice, trim
-from shard_runtime.deadline_timer import DeadlineTimer
-from shard_runtime.failures import FailureMapping, coordinator_failure
-from shard_runtime.holding import FlushBatch, Holding, Operation
-from shard_runtime.host_options import HostMeter, HostOptions, HostState, NoMeter
-from shard_runtime.loading import replay_log
+from shard_runtime.hosting.compaction_steps import copy_next_slice, trim
+from shard_runtime.hosting.deadline_timer import DeadlineTimer
+from shard_runtime.hosting.host_options import HostMeter, HostOptions, HostState, NoMeter
+from shard_runtime.hosting.kafka_errors import FailureMapping, coordinator_failure
+from shard_runtime.hosting.replay import replay_log
+from shard_runtime.hosting.shard import Codec, CommandT, RecordT, Shard
+from shard_runtime.hosting.shard_tenure import FlushBatch, Holding, Operation
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.rate_log import RateLimitedLog
 from shard_runtime.record_log.protocol import (
@@ -42,7 +43,6 @@ from shard_runtime.record_log.protocol import (
     StreamAppend,
     StreamId,
 )
-from shard_runtime.shard import Codec, CommandT, RecordT, Shard
 
 __all__ = ["HostMeter", "HostOptions", "HostState", "NoMeter", "ShardHost"]
 
