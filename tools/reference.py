@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from shard_runtime.configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from shard_runtime.declared import Setting
-from shard_runtime.settings import NODE_SETTINGS
+from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from shard_runtime.config.process_settings import NODE_SETTINGS
+from shard_runtime.config.setting import Setting
 from sharegroups import config as client
 from sharegroups.cli import columns
 from tools.api_page import api_page

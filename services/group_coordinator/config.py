@@ -1,6 +1,7 @@
 """Settings of the group coordinator, and the assignor they name (GC-57, GC-139a, GC-142).
 
-Names, defaults and ranges are declared in `shard_runtime.configs`; here they become the values the role works with.
+`shard_runtime.config.kafka_configs` declares names, defaults and ranges; here they become the values the role works
+with.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any, Final, cast
 
 from group_coordinator.core.assignor import Assignor, SimpleAssignor
 from group_coordinator.core.views import GroupConfigs, Settings
-from shard_runtime import configs
-from shard_runtime.effective import EffectiveConfigs
-from shard_runtime.settings import Settings as NodeSettings
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.process_settings import Settings as NodeSettings
 
-ASSIGNORS: Final = configs.ASSIGNORS.name
+ASSIGNORS: Final = kafka_configs.ASSIGNORS.name
 SIMPLE: Final = SimpleAssignor.name
 SWEEP_INTERVAL_MS: Final = 30_000
 
@@ -29,12 +30,12 @@ class ConfigError(Exception):
 class GroupCoordinatorConfig:
     """What the role is set to. Times are milliseconds. `fast_first_assignment` false: as Kafka (OP-19)."""
 
-    shards: int = configs.GROUP_SHARDS.default
-    max_size: int = configs.GROUP_MAX_SIZE.default
-    assignors: tuple[str, ...] = configs.ASSIGNORS.default
-    initialize_retry_interval_ms: int = configs.INITIALIZE_RETRY_INTERVAL_MS.default
-    commit_timeout_ms: int = configs.COMMIT_TIMEOUT_MS.default
-    fast_first_assignment: bool = configs.FAST_FIRST_ASSIGNMENT.default
+    shards: int = kafka_configs.GROUP_SHARDS.default
+    max_size: int = kafka_configs.GROUP_MAX_SIZE.default
+    assignors: tuple[str, ...] = kafka_configs.ASSIGNORS.default
+    initialize_retry_interval_ms: int = kafka_configs.INITIALIZE_RETRY_INTERVAL_MS.default
+    commit_timeout_ms: int = kafka_configs.COMMIT_TIMEOUT_MS.default
+    fast_first_assignment: bool = kafka_configs.FAST_FIRST_ASSIGNMENT.default
     sweep_interval_ms: int = SWEEP_INTERVAL_MS
 
     def settings(self) -> Settings:
@@ -49,12 +50,12 @@ class GroupCoordinatorConfig:
 def config_of(settings: NodeSettings) -> GroupCoordinatorConfig:
     """The role's part of a process's settings."""
     return GroupCoordinatorConfig(
-        shards=settings[configs.GROUP_SHARDS],
-        max_size=settings[configs.GROUP_MAX_SIZE],
-        assignors=settings[configs.ASSIGNORS],
-        initialize_retry_interval_ms=settings[configs.INITIALIZE_RETRY_INTERVAL_MS],
-        commit_timeout_ms=settings[configs.COMMIT_TIMEOUT_MS],
-        fast_first_assignment=settings[configs.FAST_FIRST_ASSIGNMENT],
+        shards=settings[kafka_configs.GROUP_SHARDS],
+        max_size=settings[kafka_configs.GROUP_MAX_SIZE],
+        assignors=settings[kafka_configs.ASSIGNORS],
+        initialize_retry_interval_ms=settings[kafka_configs.INITIALIZE_RETRY_INTERVAL_MS],
+        commit_timeout_ms=settings[kafka_configs.COMMIT_TIMEOUT_MS],
+        fast_first_assignment=settings[kafka_configs.FAST_FIRST_ASSIGNMENT],
     )
 
 
@@ -63,9 +64,9 @@ def group_configs(effective: EffectiveConfigs) -> Callable[[str], GroupConfigs]:
 
     def look_up(group_id: str) -> GroupConfigs:
         return GroupConfigs(
-            effective.group(group_id, configs.GROUP_SESSION_TIMEOUT_MS),
-            effective.group(group_id, configs.GROUP_HEARTBEAT_INTERVAL_MS),
-            effective.group(group_id, configs.GROUP_ASSIGNMENT_INTERVAL_MS),
+            effective.group(group_id, kafka_configs.GROUP_SESSION_TIMEOUT_MS),
+            effective.group(group_id, kafka_configs.GROUP_HEARTBEAT_INTERVAL_MS),
+            effective.group(group_id, kafka_configs.GROUP_ASSIGNMENT_INTERVAL_MS),
         )
 
     return look_up

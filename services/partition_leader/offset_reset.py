@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST
 from partition_leader.topic_log import TopicLog
-from shard_runtime.configs import BY_DURATION, EARLIEST
-from shard_runtime.declared import duration_ms
+from shard_runtime.config.kafka_configs import BY_DURATION, EARLIEST
+from shard_runtime.config.setting import duration_ms
 
 
 async def reset_offset(topic_log: TopicLog, policy: str, wall_ms: int) -> int:

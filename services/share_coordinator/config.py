@@ -1,12 +1,17 @@
-"""What the share coordinator is told, out of the settings that `shard_runtime.configs` declares (section 6.1)."""
+"""What the share coordinator is told, out of the settings of `shard_runtime.config.kafka_configs` (section 6.1)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Self
 
-from shard_runtime.configs import STATE_COLD_INTERVAL_MS, STATE_SHARDS, STATE_WRITE_TIMEOUT_MS, UPDATES_PER_SNAPSHOT
-from shard_runtime.settings import Settings
+from shard_runtime.config.kafka_configs import (
+    STATE_COLD_INTERVAL_MS,
+    STATE_SHARDS,
+    STATE_WRITE_TIMEOUT_MS,
+    UPDATES_PER_SNAPSHOT,
+)
+from shard_runtime.config.process_settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from shard_runtime.settings import INTERNAL_LISTEN_PORT, LISTEN_PORT
+from shard_runtime.config.process_settings import INTERNAL_LISTEN_PORT, LISTEN_PORT
 from share_node.serve import FAILED_WORD, READY_WORD, WITH_PARENT
 
 log = structlog.get_logger(__name__)

@@ -13,13 +13,13 @@ from typing import Final
 
 import click
 
-from shard_runtime import configs
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.process_settings import STORE_REPLICAS, STORE_URL, Settings, load_settings
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, check_store
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked
-from shard_runtime.settings import STORE_REPLICAS, STORE_URL, Settings, load_settings
 from share_node.serve import START_ERRORS, run
 from share_node.store_option import password_option, url_with_password
 
@@ -36,7 +36,7 @@ async def init_cluster(
     Raises StoreCheckError, LogError; ValueError for a senseless URL.
     """
     store = open_store(settings[STORE_URL])
-    replicas, in_sync = settings[STORE_REPLICAS], settings[configs.MIN_INSYNC_REPLICAS]
+    replicas, in_sync = settings[STORE_REPLICAS], settings[kafka_configs.MIN_INSYNC_REPLICAS]
     await check_store(store, None, replicas, wait_ms=int(wait_s * 1000), allow=allow)
     cluster = StoreClusterStore(store, StoreSettings(replicas=replicas, min_insync_replicas=in_sync))
     try:

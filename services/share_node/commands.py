@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from shard_runtime.config.process_settings import LOG_LEVEL, STORE_URL
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE
 from shard_runtime.record_log.store_url import masked
-from shard_runtime.settings import LOG_LEVEL, STORE_URL
 from share_node.cluster_init import init
 from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError

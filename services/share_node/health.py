@@ -16,8 +16,8 @@ from typing import Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
+from shard_runtime.config.process_settings import LISTEN_HOST, LISTEN_PORT, Settings, SettingsError, load_settings
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
-from shard_runtime.settings import LISTEN_HOST, LISTEN_PORT, Settings, SettingsError, load_settings
 
 #: A process that is alive answers in a few milliseconds; the caller's own patience is a few seconds.
 ANSWER_WAIT_S: Final = 2.0

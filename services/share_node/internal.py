@@ -12,10 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from shard_runtime.declared import Setting
-from shard_runtime.record_log.cluster_store import NodeRecord
-from shard_runtime.rpc.server import ListenError
-from shard_runtime.settings import (
+from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     ADVERTISED_PORT,
     INTERNAL_ADVERTISED_HOST,
@@ -26,6 +23,9 @@ from shard_runtime.settings import (
     LISTEN_PORT,
     Settings,
 )
+from shard_runtime.config.setting import Setting
+from shard_runtime.record_log.cluster_store import NodeRecord
+from shard_runtime.rpc.server import ListenError
 
 log = structlog.get_logger(__name__)
 

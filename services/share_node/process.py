@@ -15,11 +15,7 @@ from prometheus_client import CollectorRegistry
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
-from shard_runtime.metrics import CallMemory
-from shard_runtime.metrics_endpoint import MetricsEndpoint
-from shard_runtime.rpc.budget import Budget, default_bytes
-from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer, is_loopback
-from shard_runtime.settings import (
+from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     CALLS_MAX,
     DRAIN_GRACE_MS,
@@ -35,6 +31,10 @@ from shard_runtime.settings import (
     REQUEST_MAX_BYTES,
     Settings,
 )
+from shard_runtime.metrics import CallMemory
+from shard_runtime.metrics_endpoint import MetricsEndpoint
+from shard_runtime.rpc.budget import Budget, default_bytes
+from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer, is_loopback
 from share_node.data_directory import NodeIdentity
 from share_node.internal import client_address, internal_address, internal_host
 from share_node.process_store import StoreClient

@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from shard_runtime import configs
 from shard_runtime.clock import Clock
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.process_settings import (
+    ALLOW_PLAINTEXT,
+    DATA_DIR,
+    LISTEN_HOST,
+    STORE_REPLICAS,
+    STORE_URL,
+    Settings,
+)
 from shard_runtime.record_log.cluster_store import ClusterStore
 from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import NameTakenError, StoreUnavailableError
@@ -19,14 +27,6 @@ from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked_url
 from shard_runtime.rpc.server import refuse_plaintext
-from shard_runtime.settings import (
-    ALLOW_PLAINTEXT,
-    DATA_DIR,
-    LISTEN_HOST,
-    STORE_REPLICAS,
-    STORE_URL,
-    Settings,
-)
 from share_node.data_directory import DataDirectory
 from share_node.internal import internal_host, refuse_uncallable
 
@@ -110,7 +110,7 @@ async def open_clients(
     known = directory.remembered(CLUSTER_MEMO) if directory is not None else None
     expected = None if initialise else known
     store = open_store(settings[STORE_URL])
-    replicas, in_sync = settings[STORE_REPLICAS], settings[configs.MIN_INSYNC_REPLICAS]
+    replicas, in_sync = settings[STORE_REPLICAS], settings[kafka_configs.MIN_INSYNC_REPLICAS]
     copies = StoreSettings(replicas=replicas, min_insync_replicas=in_sync)
     await check_store(store, expected, copies.claim_replicas, allow=allow)  # behind a fail-over one may be missing
     damage = DamageNotes()

@@ -27,10 +27,20 @@ from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.role import PartitionLeader
 from partition_leader.role import Surroundings as LeaderSurroundings
 from partition_leader.topic_log_settings import TopicLogSettings
-from shard_runtime import configs
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.node import ClusterNode
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.process_settings import (
+    COMPACTION_ENTRIES_MIN,
+    HISTORY_MS,
+    LOST_TAIL_JUMP,
+    NODE_ROLES,
+    READERS_MAX_LAG_MS,
+    SHARD_QUEUE_MAX,
+    STORE_REPLICAS,
+    Settings,
+)
 from shard_runtime.hosting.compaction_plan import CompactionLimits
 from shard_runtime.hosting.host_options import HostOptions, HostState
 from shard_runtime.hosting.shard_host import ShardHost
@@ -42,16 +52,6 @@ from shard_runtime.persister.settings import PersisterSettings
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.server import RpcServer
-from shard_runtime.settings import (
-    COMPACTION_ENTRIES_MIN,
-    HISTORY_MS,
-    LOST_TAIL_JUMP,
-    NODE_ROLES,
-    READERS_MAX_LAG_MS,
-    SHARD_QUEUE_MAX,
-    STORE_REPLICAS,
-    Settings,
-)
 from shard_runtime.store_metrics import watch_store
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.role import ShareCoordinator
@@ -175,7 +175,7 @@ class Roles:
             lambda index: state_endpoint(shard_owner(self._node, ShardKind.SHARE_STATE, index)),
             registry=self._registry,
             host_meter=self._runtime.meter("share_coordinator"),
-            host_options=self._host_options(self._settings[configs.STATE_WRITE_TIMEOUT_MS]),
+            host_options=self._host_options(self._settings[kafka_configs.STATE_WRITE_TIMEOUT_MS]),
         )
 
     def _persister_client(self) -> PersisterClient:
@@ -184,10 +184,10 @@ class Roles:
             self._clock,
             self._rng,
             self._addresses,
-            shards=self._settings[configs.STATE_SHARDS],
+            shards=self._settings[kafka_configs.STATE_SHARDS],
             resolve=self._state_address,
             local=self._state.local if self._state is not None else None,
-            settings=PersisterSettings(operation_timeout_ms=self._settings[configs.PERSISTER_TIMEOUT_MS]),
+            settings=PersisterSettings(operation_timeout_ms=self._settings[kafka_configs.PERSISTER_TIMEOUT_MS]),
         )
 
     def _group_coordinator(self) -> GroupCoordinatorRole:
@@ -206,10 +206,10 @@ class Roles:
                 access=AllowAll(),
                 owner_of=lambda index: group_endpoint(shard_owner(node, ShardKind.GROUP, index)),
                 leader_of=self._leader_address,
-                enabled=lambda: node.configs.broker(configs.SHARE_VERSION) >= 1,
+                enabled=lambda: node.configs.broker(kafka_configs.SHARE_VERSION) >= 1,
                 meter=self._runtime.meter("group_coordinator"),
                 client_id_of=_client_id,
-                host_options=self._host_options(self._settings[configs.COMMIT_TIMEOUT_MS]),
+                host_options=self._host_options(self._settings[kafka_configs.COMMIT_TIMEOUT_MS]),
             ),
         )
 
@@ -225,13 +225,13 @@ class Roles:
                 group=lambda group_id: effective_group(node.configs, group_id),
                 version=lambda: node.metadata.image.version,
                 idle_ms=self._idle_ms,
-                sessions_max=settings[configs.MAX_SHARE_SESSIONS],
+                sessions_max=settings[kafka_configs.MAX_SHARE_SESSIONS],
                 metrics=PartitionLeaderMetrics(self._registry, self._runtime.meter("partition_leader")),
                 topic_log=TopicLogSettings(jump_offsets=settings[LOST_TAIL_JUMP]),
                 caches=TAIL_CACHES,
-                operation_timeout_ms=settings[configs.PERSISTER_TIMEOUT_MS],
-                fetch_max_bytes=settings[configs.FETCH_MAX_BYTES],
-                enabled=lambda: node.configs.broker(configs.SHARE_VERSION) >= 1,
+                operation_timeout_ms=settings[kafka_configs.PERSISTER_TIMEOUT_MS],
+                fetch_max_bytes=settings[kafka_configs.FETCH_MAX_BYTES],
+                enabled=lambda: node.configs.broker(kafka_configs.SHARE_VERSION) >= 1,
             )
         )
 
@@ -262,8 +262,8 @@ class Roles:
     def _idle_ms(self, group_id: str) -> int:
         """After how long a silent session without a stream ends (PL-524)."""
         effective = self._node.configs
-        session = effective.group(group_id, configs.GROUP_SESSION_TIMEOUT_MS)
-        return max(session, effective.group(group_id, configs.GROUP_LOCK_DURATION_MS))
+        session = effective.group(group_id, kafka_configs.GROUP_SESSION_TIMEOUT_MS)
+        return max(session, effective.group(group_id, kafka_configs.GROUP_LOCK_DURATION_MS))
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.get_running_loop().create_task(work)

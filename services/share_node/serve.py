@@ -17,12 +17,7 @@ import structlog
 
 import share_node.grpc_library  # noqa: F401 - before anything imports grpc
 from shard_runtime.clock import Clock, SystemClock
-from shard_runtime.logs import configure_logs
-from shard_runtime.record_log.protocol import LogError
-from shard_runtime.record_log.redis.startup_checks import StoreCheckError
-from shard_runtime.record_log.store_url import has_password, masked
-from shard_runtime.rpc.server import ListenError
-from shard_runtime.settings import (
+from shard_runtime.config.process_settings import (
     DATA_DIR,
     LISTEN_PORT,
     LOG_FORMAT,
@@ -34,6 +29,11 @@ from shard_runtime.settings import (
     SettingsError,
     load_settings,
 )
+from shard_runtime.logs import configure_logs
+from shard_runtime.record_log.protocol import LogError
+from shard_runtime.record_log.redis.startup_checks import StoreCheckError
+from shard_runtime.record_log.store_url import has_password, masked
+from shard_runtime.rpc.server import ListenError
 from share_node.data_directory import DataDirectory, DataDirectoryError, NodeIdentity, new_incarnation
 from share_node.process import NodeProcess
 from share_node.process_store import StartError, StoreClient, open_clients, refuse_unusable

@@ -20,10 +20,10 @@ import click
 from kip932.ids import topic_id_text
 from partition_leader.log_core.coverage import Coverage
 from partition_leader.topic_log_codec import read_batch, read_marker
-from shard_runtime import configs
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.metadata import MetadataImage, image_of
 from shard_runtime.cluster.metadata_codec import decode
+from shard_runtime.config import kafka_configs
 from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import STREAM_START, Entry, LogError, ShardId, ShardKind, StreamId
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
@@ -81,8 +81,8 @@ class StateCheck:
 
     async def _shards(self, image: MetadataImage) -> list[ShardId]:
         names: dict[ShardKind, set[str]] = {kind: set(await self._cluster.hints(kind)) for kind in ShardKind}
-        names[ShardKind.GROUP] |= set(map(str, range(configs.GROUP_SHARDS.default)))
-        names[ShardKind.SHARE_STATE] |= set(map(str, range(configs.STATE_SHARDS.default)))
+        names[ShardKind.GROUP] |= set(map(str, range(kafka_configs.GROUP_SHARDS.default)))
+        names[ShardKind.SHARE_STATE] |= set(map(str, range(kafka_configs.STATE_SHARDS.default)))
         for topic in image.topics.values():
             names[ShardKind.TOPIC] |= {
                 f"{topic_id_text(topic.topic_id)}:{number}" for number in range(topic.partitions)

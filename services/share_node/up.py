@@ -13,12 +13,9 @@ from typing import Final
 
 import structlog
 
-from shard_runtime import configs
 from shard_runtime.clock import SystemClock
-from shard_runtime.logs import configure_logs
-from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
-from shard_runtime.record_log.store_url import without_password
-from shard_runtime.settings import (
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.process_settings import (
     DATA_DIR,
     FILE_VARIABLE,
     INTERNAL_LISTEN_HOST,
@@ -36,6 +33,9 @@ from shard_runtime.settings import (
     Settings,
     load_settings,
 )
+from shard_runtime.logs import configure_logs
+from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
+from shard_runtime.record_log.store_url import without_password
 from share_node.children import RoleProcess
 from share_node.data_directory import DataDirectory
 from share_node.embedded_store import EmbeddedStore
@@ -234,7 +234,7 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
         DATA_DIR.name: str(data),
         STORE_URL.name: url,
         STORE_FSYNC_ALWAYS.name: "true" if always else "false",
-        configs.AUTO_OFFSET_RESET.name: configs.EARLIEST,
+        kafka_configs.AUTO_OFFSET_RESET.name: kafka_configs.EARLIEST,
         **options.settings,
     }
 
@@ -245,11 +245,11 @@ def _may_make(options: UpOptions) -> bool:
 
 
 def _say_offset_reset(settings: Settings) -> None:
-    if settings[configs.AUTO_OFFSET_RESET] != configs.LATEST:
+    if settings[kafka_configs.AUTO_OFFSET_RESET] != kafka_configs.LATEST:
         log.info(
             "new share groups begin at the earliest record here; production's default is latest",
-            setting=configs.AUTO_OFFSET_RESET.name,
-            value=settings[configs.AUTO_OFFSET_RESET],
+            setting=kafka_configs.AUTO_OFFSET_RESET.name,
+            value=settings[kafka_configs.AUTO_OFFSET_RESET],
         )
 
 

@@ -7,11 +7,11 @@ from kip932.ids import TopicIdPartition
 from partition_leader.group_view import EffectiveGroup
 from partition_leader.led_partitions import shard_of
 from partition_leader.log_directory import Leader
-from shard_runtime import configs
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.owners import Owner, endpoint
-from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 from share_coordinator.dispatch import Endpoint as StateEndpoint
 
@@ -52,12 +52,12 @@ class LeaderFacts:
 
     def max_message_bytes(self, topic_id: bytes) -> int:
         """`max.message.bytes`."""
-        return self._node.configs.topic(self._name(topic_id), configs.MAX_MESSAGE_BYTES)
+        return self._node.configs.topic(self._name(topic_id), kafka_configs.MAX_MESSAGE_BYTES)
 
     def retention(self, topic_id: bytes) -> tuple[int, int]:
         """`retention.ms` and `retention.bytes`."""
         name, effective = self._name(topic_id), self._node.configs
-        return effective.topic(name, configs.RETENTION_MS), effective.topic(name, configs.RETENTION_BYTES)
+        return effective.topic(name, kafka_configs.RETENTION_MS), effective.topic(name, kafka_configs.RETENTION_BYTES)
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
         """The live node that last claimed the partition."""
@@ -101,10 +101,10 @@ def shard_owner(node: ClusterNode, kind: ShardKind, index: int) -> Owner | None:
 def effective_group(effective: EffectiveConfigs, group_id: str) -> EffectiveGroup:
     """A group's settings for the partition leader (PL-1002)."""
     return EffectiveGroup(
-        lock_duration_ms=effective.group(group_id, configs.GROUP_LOCK_DURATION_MS),
-        delivery_count_limit=effective.group(group_id, configs.GROUP_DELIVERY_COUNT_LIMIT),
-        max_record_locks=effective.group(group_id, configs.GROUP_MAX_RECORD_LOCKS),
-        renew_enabled=effective.group(group_id, configs.GROUP_RENEW_ENABLE),
-        auto_offset_reset=effective.group(group_id, configs.GROUP_AUTO_OFFSET_RESET),
-        read_committed=effective.group(group_id, configs.GROUP_ISOLATION_LEVEL) == "read_committed",
+        lock_duration_ms=effective.group(group_id, kafka_configs.GROUP_LOCK_DURATION_MS),
+        delivery_count_limit=effective.group(group_id, kafka_configs.GROUP_DELIVERY_COUNT_LIMIT),
+        max_record_locks=effective.group(group_id, kafka_configs.GROUP_MAX_RECORD_LOCKS),
+        renew_enabled=effective.group(group_id, kafka_configs.GROUP_RENEW_ENABLE),
+        auto_offset_reset=effective.group(group_id, kafka_configs.GROUP_AUTO_OFFSET_RESET),
+        read_committed=effective.group(group_id, kafka_configs.GROUP_ISOLATION_LEVEL) == "read_committed",
     )

@@ -16,10 +16,10 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
+from shard_runtime.config.process_settings import LEASE_MS, LISTEN_HOST, LISTEN_PORT, Settings
 from shard_runtime.record_log.protocol import NameTakenError
 from shard_runtime.rpc.grpc_server import GuardedServer, Handler, UnknownGrpcError
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, ListenError, RpcOptions
-from shard_runtime.settings import LEASE_MS, LISTEN_HOST, LISTEN_PORT, Settings
 from share_node.process_store import awaited
 
 log = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from shard_runtime.settings import LEASE_MS
+from shard_runtime.config.process_settings import LEASE_MS
 from tests.chaos.outcome import BAD, GOOD, SKIPPED, Outcome
 
 #: CM-4: a take-over after SIGKILL takes less than a lease and this.

@@ -11,10 +11,10 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from shard_runtime.clock import SystemClock
+from shard_runtime.config.process_settings import load_settings
 from shard_runtime.record_log.redis.connection import ConnectionLostError, ErrorReply
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
 from shard_runtime.record_log.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store
-from shard_runtime.settings import load_settings
 from share_node.cluster_init import init_cluster
 from share_node.process_store import open_clients
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from shard_runtime.settings import INTERNAL_LISTEN_PORT
+from shard_runtime.config.process_settings import INTERNAL_LISTEN_PORT
 
 from .manifests import (
     ROLE_LABEL,

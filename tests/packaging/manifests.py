@@ -21,9 +21,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from shard_runtime.ownership.placement import ROLES
-from shard_runtime.rpc.server import LIVENESS, READINESS
-from shard_runtime.settings import (
+from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     DATA_DIR,
     DRAIN_GRACE_MS,
@@ -36,6 +34,8 @@ from shard_runtime.settings import (
     SettingsError,
     load_settings,
 )
+from shard_runtime.ownership.placement import ROLES
+from shard_runtime.rpc.server import LIVENESS, READINESS
 from share_node.cluster_init import WAIT_S, init
 
 KUBERNETES: Final = Path(__file__).resolve().parent.parent.parent / "deploy" / "kubernetes"

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shard_runtime.ownership.placement import ROLES
-from shard_runtime.settings import (
+from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     LISTEN_PORT,
     METRICS_PORT,
@@ -16,6 +15,7 @@ from shard_runtime.settings import (
     Settings,
     load_settings,
 )
+from shard_runtime.ownership.placement import ROLES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))["services"]

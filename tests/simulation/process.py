@@ -17,9 +17,9 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from kip932.ids import TopicIdPartition
 from shard_runtime.cluster.node import ClusterNode
+from shard_runtime.config.process_settings import Settings, load_settings
 from shard_runtime.record_log.memory.store import memory_cluster_store, memory_log
 from shard_runtime.record_log.redis.connection import StoreSettings
-from shard_runtime.settings import Settings, load_settings
 from share_node.data_directory import NodeIdentity
 from share_node.internal import LogEnds
 from share_node.process import NodeProcess

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kip932.ids import STATE_ACQUIRED, SharePartitionKey
 from partition_leader.core.status import Status
 from partition_leader.core.transitions import PENDING
-from shard_runtime import configs
+from shard_runtime.config import kafka_configs
 from tests.simulation.history import GroupSeen, SizesSeen, StateSeen
 from tests.simulation.inside import confirmed, running, seen, share_of, states
 
@@ -125,7 +125,7 @@ def _sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, int]]:
 
 
 def _group_sizes(process: Process) -> Iterator[tuple[str, int, int]]:
-    most = process.settings[configs.GROUP_MAX_SIZE]
+    most = process.settings[kafka_configs.GROUP_MAX_SIZE]
     for _, shard in process.groups.shards.serving():
         members = [len(group.members) for group in shard.groups.values()]
         yield "members of a group", max(members, default=0), most
@@ -137,7 +137,7 @@ def _leader_sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, i
     leader = process.leader
     requests, partitions, deadlines = leader.requests, leader.share_partitions, leader._deadlines
     sessions = len(requests.sessions)
-    yield "share sessions", sessions, process.settings[configs.MAX_SHARE_SESSIONS]
+    yield "share sessions", sessions, process.settings[kafka_configs.MAX_SHARE_SESSIONS]
     yield "share requests", requests.running, 0 if resting else 64 + 4 * sessions
     yield "fetches that wait", partitions.parked, requests.running
     if resting:

@@ -21,13 +21,9 @@ from shard_runtime.cluster.nodes import NodeDescription, NodeRegistry
 from shard_runtime.cluster.owners import Owners
 from shard_runtime.cluster.service import ClusterService, NodeLookups
 from shard_runtime.cluster.topic_admin import TransactionalInit
-from shard_runtime.configs import GROUP_SHARDS, STATE_SHARDS
-from shard_runtime.effective import EffectiveConfigs
-from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
-from shard_runtime.ownership.ownership import Ownership, OwnershipOptions, ShardOwner
-from shard_runtime.record_log.cluster_store import ClusterStore
-from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, ShardKind
-from shard_runtime.settings import (
+from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.kafka_configs import GROUP_SHARDS, STATE_SHARDS
+from shard_runtime.config.process_settings import (
     LEASE_MS,
     RENEW_INTERVAL_MS,
     REPLAYS_MAX,
@@ -36,6 +32,10 @@ from shard_runtime.settings import (
     STORE_WHOLE_HISTORIES,
     Settings,
 )
+from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
+from shard_runtime.ownership.ownership import Ownership, OwnershipOptions, ShardOwner
+from shard_runtime.record_log.cluster_store import ClusterStore
+from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, ShardKind
 
 log = structlog.get_logger(__name__)
 

@@ -14,8 +14,8 @@ from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.nodes import NodeRegistry
 from shard_runtime.cluster.owners import Owners
 from shard_runtime.cluster.topic_admin import TopicAdmin, TransactionalInit
-from shard_runtime.configs import GROUP_SHARDS, STATE_SHARDS
-from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.kafka_configs import GROUP_SHARDS, STATE_SHARDS
 
 
 class NodeLookups:

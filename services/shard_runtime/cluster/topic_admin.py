@@ -33,8 +33,8 @@ from shard_runtime.clock import Clock
 from shard_runtime.cluster.lookups import checked_topic_id
 from shard_runtime.cluster.metadata import Change, MetadataImage, PartitionsAdded, TopicCreated, TopicDeleted
 from shard_runtime.cluster.metadata_log import MetadataLog
-from shard_runtime.configs import DEFAULT_PARTITIONS
-from shard_runtime.effective import EffectiveConfigs
+from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.kafka_configs import DEFAULT_PARTITIONS
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_configs

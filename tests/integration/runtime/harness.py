@@ -10,6 +10,7 @@ from kip932.errors import KafkaError
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
+from shard_runtime.config.process_settings import load_settings
 from shard_runtime.hosting.shard_host import HostState, ShardHost
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.ownership.placement import ROLES
@@ -17,7 +18,6 @@ from shard_runtime.record_log.cluster_store import ClusterStore
 from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store, memory_log
 from shard_runtime.record_log.protocol import Claimed, RecordLog, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
-from shard_runtime.settings import load_settings
 from tests.unit.shard_runtime.worlds import Record, ToyCodec, ToyShard
 
 CLUSTER_ID = "test-cluster"

@@ -15,7 +15,7 @@ from kip932.api.v1 import cluster_service_pb2
 from kip932.ids import NULL_TOPIC_ID, RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.rpc.transport import Transport, TransportError, TransportStatus, service_methods
 from shard_runtime.cluster import config_admin, lookups, topic_admin
-from shard_runtime.configs import GROUP_DELIVERY_COUNT_LIMIT, RETENTION_MS
+from shard_runtime.config.kafka_configs import GROUP_DELIVERY_COUNT_LIMIT, RETENTION_MS
 from shard_runtime.rpc.bounds import Turns
 from shard_runtime.transport import InMemoryNetwork
 from tests.integration.runtime.harness import CLUSTER_ID, Cluster, Process, until

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner, Result
 
-from shard_runtime.settings import load_settings
+from shard_runtime.config.process_settings import load_settings
 from share_node.cluster_init import init, init_cluster
 from tests.contracts.deployment import Server
 

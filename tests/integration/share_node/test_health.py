@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from shard_runtime.config.process_settings import SettingsError, load_settings
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, RpcServer
-from shard_runtime.settings import SettingsError, load_settings
 from share_node.health import address_of, main, status_of
 
 pytestmark = pytest.mark.rule("CM-4")

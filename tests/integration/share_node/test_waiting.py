@@ -15,9 +15,9 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from shard_runtime.config.process_settings import load_settings
 from shard_runtime.ownership.placement import ROLES
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
-from shard_runtime.settings import load_settings
 from share_node.cluster_init import init_cluster
 from share_node.health import status_of
 from tests.contracts.deployment import Server, free_port

@@ -20,10 +20,10 @@ from kip932.ids import SharePartitionKey
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
+from shard_runtime.config.process_settings import load_settings
 from shard_runtime.ownership.placement import ROLES
 from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store, memory_log
 from shard_runtime.record_log.redis.connection import StoreSettings
-from shard_runtime.settings import load_settings
 from shard_runtime.transport import InMemoryNetwork, InMemoryTransport
 from share_node.process_store import StoreClient
 from share_node.roles import Roles

@@ -11,10 +11,10 @@ from group_coordinator.core.assignor import GroupSpec, SimpleAssignor
 from group_coordinator.core.views import Assignment, GroupConfigs, Topic
 from group_coordinator.image_topics import newest_topics
 from kip932.ids import RESOURCE_GROUP
-from shard_runtime import configs
 from shard_runtime.cluster.metadata import MetadataImage, TopicCreated, TopicDeleted
-from shard_runtime.effective import EffectiveConfigs
-from shard_runtime.settings import Settings
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.process_settings import Settings
 
 HERE = __name__
 
@@ -90,15 +90,15 @@ def test_the_process_settings_are_taken_over() -> None:
         "offsets.topic.num.partitions": 3,
         "group.share.fast.first.assignment": False,
     }
-    found = config_of(Settings(configs.BROKER_CONFIGS, given))
+    found = config_of(Settings(kafka_configs.BROKER_CONFIGS, given))
     assert (found.shards, found.max_size, found.fast_first_assignment) == (3, 7, False)
-    assert config_of(Settings(configs.BROKER_CONFIGS, {})) == GroupCoordinatorConfig()
+    assert config_of(Settings(kafka_configs.BROKER_CONFIGS, {})) == GroupCoordinatorConfig()
 
 
 @pytest.mark.rule("GC-27", "GC-137", "GC-138")
 def test_group_configs_are_the_groups_clamped_or_the_brokers() -> None:
     overrides = {(RESOURCE_GROUP, "g"): {"share.session.timeout.ms": "50000", "share.heartbeat.interval.ms": "99999"}}
-    effective = EffectiveConfigs(Settings(configs.BROKER_CONFIGS, {}), lambda *key: overrides.get(key, {}))
+    effective = EffectiveConfigs(Settings(kafka_configs.BROKER_CONFIGS, {}), lambda *key: overrides.get(key, {}))
     look_up = group_configs(effective)
     assert look_up("g") == GroupConfigs(50_000, 15_000, 1_000)
     assert look_up("other") == GroupConfigs()

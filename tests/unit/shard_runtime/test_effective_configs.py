@@ -6,9 +6,9 @@ import pytest
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
-from shard_runtime import configs
-from shard_runtime.effective import EffectiveConfigs
-from shard_runtime.settings import load_settings
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.process_settings import load_settings
 
 
 def effective(
@@ -21,19 +21,19 @@ def effective(
 @pytest.mark.rule("GC-146", "PL-1003")
 def test_a_group_follows_the_broker_until_it_sets_its_own() -> None:
     flags = {"group.share.delivery.count.limit": "7"}
-    assert effective(flags=flags).group("g", configs.GROUP_DELIVERY_COUNT_LIMIT) == 7
+    assert effective(flags=flags).group("g", kafka_configs.GROUP_DELIVERY_COUNT_LIMIT) == 7
     stored = {(RESOURCE_GROUP, "g"): {"share.delivery.count.limit": "3", "share.auto.offset.reset": "earliest"}}
     here = effective(stored, flags)
-    assert here.group("g", configs.GROUP_DELIVERY_COUNT_LIMIT) == 3
-    assert here.group("g", configs.GROUP_AUTO_OFFSET_RESET) == "earliest"
-    assert here.group("other", configs.GROUP_AUTO_OFFSET_RESET) == "latest"
+    assert here.group("g", kafka_configs.GROUP_DELIVERY_COUNT_LIMIT) == 3
+    assert here.group("g", kafka_configs.GROUP_AUTO_OFFSET_RESET) == "earliest"
+    assert here.group("other", kafka_configs.GROUP_AUTO_OFFSET_RESET) == "latest"
 
 
 @pytest.mark.rule("PL-1002", "GC-137")
 def test_a_stored_value_outside_the_bounds_is_clamped() -> None:
     stored = {(RESOURCE_GROUP, "g"): {"share.record.lock.duration.ms": "60000"}}
     flags = {"group.share.max.record.lock.duration.ms": "40000"}
-    assert effective(stored, flags).group("g", configs.GROUP_LOCK_DURATION_MS) == 40_000
+    assert effective(stored, flags).group("g", kafka_configs.GROUP_LOCK_DURATION_MS) == 40_000
 
 
 @pytest.mark.rule("GC-144", "GC-139a")
@@ -43,17 +43,17 @@ def test_dynamic_broker_values_are_clamped_and_static_ones_cannot_be_overridden(
         (RESOURCE_BROKER, "3"): {"errors.deadletterqueue.topic.name.prefix": "mine."},
     }
     here = effective(stored)
-    assert here.broker(configs.ASSIGNMENT_INTERVAL_MS) == 15_000
-    assert here.broker(configs.DLQ_PREFIX) == "mine.", "stored before it was refused"
-    assert here.broker(configs.GROUP_MAX_SIZE) == 200
-    assert here.group("g", configs.GROUP_ASSIGNMENT_INTERVAL_MS) == 15_000
+    assert here.broker(kafka_configs.ASSIGNMENT_INTERVAL_MS) == 15_000
+    assert here.broker(kafka_configs.DLQ_PREFIX) == "mine.", "stored before it was refused"
+    assert here.broker(kafka_configs.GROUP_MAX_SIZE) == 200
+    assert here.group("g", kafka_configs.GROUP_ASSIGNMENT_INTERVAL_MS) == 15_000
 
 
 @pytest.mark.rule("CM-23")
 def test_topic_configs() -> None:
     here = effective({(RESOURCE_TOPIC, "t"): {"retention.ms": "5"}})
-    assert here.topic("t", configs.RETENTION_MS) == 5
-    assert here.topic("t", configs.MAX_MESSAGE_BYTES) == 1_048_576
+    assert here.topic("t", kafka_configs.RETENTION_MS) == 5
+    assert here.topic("t", kafka_configs.MAX_MESSAGE_BYTES) == 1_048_576
 
 
 @pytest.mark.rule("GC-145")

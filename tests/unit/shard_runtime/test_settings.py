@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shard_runtime import configs
-from shard_runtime.declared import duration_ms, integer, table
-from shard_runtime.settings import LEASE_MS, LISTEN_PORT, NODE_ROLES, SettingsError, load_settings
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.process_settings import LEASE_MS, LISTEN_PORT, NODE_ROLES, SettingsError, load_settings
+from shard_runtime.config.setting import duration_ms, integer, table
 
 
 def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> None:
@@ -21,8 +21,8 @@ def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> No
     assert settings[LISTEN_PORT] == 3
     assert settings[LEASE_MS] == 5_000
     assert settings[NODE_ROLES] == ("partition_leader",)
-    assert settings[configs.GROUP_MAX_SIZE] == 100
-    assert settings[configs.DELIVERY_COUNT_LIMIT] == 5
+    assert settings[kafka_configs.GROUP_MAX_SIZE] == 100
+    assert settings[kafka_configs.DELIVERY_COUNT_LIMIT] == 5
     assert settings.given("listen.port")
     assert not settings.given("node.name")
     assert settings.text("node.roles") == "partition_leader"
@@ -123,7 +123,7 @@ def test_what_is_no_duration(text: str) -> None:
 
 
 def test_every_declared_default_lies_in_its_own_range() -> None:
-    for group in (configs.BROKER_CONFIGS, configs.GROUP_CONFIGS, configs.TOPIC_CONFIGS):
+    for group in (kafka_configs.BROKER_CONFIGS, kafka_configs.GROUP_CONFIGS, kafka_configs.TOPIC_CONFIGS):
         for name, setting in group.items():
             assert setting.name == name
             assert setting.value(setting.text(setting.default)) == setting.default  # type: ignore[arg-type]

@@ -10,11 +10,11 @@ import pytest
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
-from shard_runtime import configs, settings
-from shard_runtime.configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from shard_runtime.declared import AnySetting, ConfigType, Setting
-from shard_runtime.effective import EffectiveConfigs
-from shard_runtime.settings import NODE_SETTINGS, SettingsError, load_settings
+from shard_runtime.config import kafka_configs, process_settings
+from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from shard_runtime.config.process_settings import NODE_SETTINGS, SettingsError, load_settings
+from shard_runtime.config.setting import AnySetting, ConfigType, Setting
 
 SERVICES = Path(__file__).parents[3] / "services"
 DECLARED: dict[str, AnySetting] = {**NODE_SETTINGS, **BROKER_CONFIGS, **GROUP_CONFIGS, **TOPIC_CONFIGS}
@@ -26,7 +26,7 @@ def read_by_services() -> set[str]:
     """Names that any file but the declarations reads; an import is no reading."""
     found: set[str] = set()
     for path in SERVICES.rglob("*.py"):
-        if path.name == "configs.py":
+        if path.name == "kafka_configs.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute):
@@ -40,7 +40,7 @@ def test_each_setting_is_read_somewhere_or_can_only_be_left_at_its_default() -> 
     read = read_by_services()
     constants = {
         value.name: name
-        for module in (configs, settings)
+        for module in (kafka_configs, process_settings)
         for name, value in vars(module).items()
         if isinstance(value, Setting) and not name.startswith("_")
     }

@@ -8,10 +8,10 @@ import json
 import pytest
 import structlog
 
+from shard_runtime.config.process_settings import load_settings
 from shard_runtime.logs import configure_logs
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import has_password, masked, masked_url, with_password, without_password
-from shard_runtime.settings import load_settings
 from share_metrics.reader import Store
 
 #: Half of them as a person writes it who has not read that these characters are to be escaped.

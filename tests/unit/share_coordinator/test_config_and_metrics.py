@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shard_runtime.settings import SettingsError, load_settings
+from shard_runtime.config.process_settings import SettingsError, load_settings
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.metrics import ShareCoordinatorMetrics
 from tests.unit.share_coordinator.worlds import Driver, initialize, write

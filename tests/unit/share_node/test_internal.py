@@ -7,10 +7,10 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
+from shard_runtime.config.process_settings import load_settings
 from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.record_log.redis.cluster_store import _pack, _unpack
 from shard_runtime.rpc.server import ListenError
-from shard_runtime.settings import load_settings
 from share_node.internal import OlderNodes, internal_address, internal_host
 from share_node.process_store import refuse_unusable
 from share_node.up import UpOptions, _child_arguments, _flags

@@ -13,7 +13,7 @@ import structlog
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
-from shard_runtime.configs import (
+from shard_runtime.config.kafka_configs import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
     GROUP_HEARTBEAT_INTERVAL_MS,
@@ -21,8 +21,8 @@ from shard_runtime.configs import (
     GROUP_SESSION_TIMEOUT_MS,
     TOPIC_CONFIGS,
 )
-from shard_runtime.declared import AnySetting, Setting, SettingTable
-from shard_runtime.settings import Settings
+from shard_runtime.config.process_settings import Settings
+from shard_runtime.config.setting import AnySetting, Setting, SettingTable
 
 log = structlog.get_logger(__name__)
 

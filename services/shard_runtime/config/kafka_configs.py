@@ -1,6 +1,6 @@
 """The configs of topics, groups and brokers, declared once (group-coordinator.md §8, partition-leader.md §10, CM-23).
 
-Only declarations stand here; `effective` looks values up and checks them, `settings` reads those of this process.
+Declarations only: `effective_configs` looks values up and checks them, `process_settings` reads those of this process.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from shard_runtime.declared import (
+from shard_runtime.config.setting import (
     ConfigType,
     Setting,
     boolean,

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
-from shard_runtime import configs
-from shard_runtime.configs import BROKER_CONFIGS
-from shard_runtime.declared import (
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.kafka_configs import BROKER_CONFIGS
+from shard_runtime.config.setting import (
     AnySetting,
     ConfigType,
     Setting,
@@ -245,12 +245,24 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
 
 
 _ORDERED: Final = (  # GC-140, PL-1001: least ≤ value ≤ greatest
-    (configs.MIN_HEARTBEAT_INTERVAL_MS, configs.HEARTBEAT_INTERVAL_MS, configs.MAX_HEARTBEAT_INTERVAL_MS),
-    (configs.MIN_SESSION_TIMEOUT_MS, configs.SESSION_TIMEOUT_MS, configs.MAX_SESSION_TIMEOUT_MS),
-    (configs.MIN_ASSIGNMENT_INTERVAL_MS, configs.ASSIGNMENT_INTERVAL_MS, configs.MAX_ASSIGNMENT_INTERVAL_MS),
-    (configs.MIN_LOCK_DURATION_MS, configs.LOCK_DURATION_MS, configs.MAX_LOCK_DURATION_MS),
-    (configs.MIN_DELIVERY_COUNT_LIMIT, configs.DELIVERY_COUNT_LIMIT, configs.MAX_DELIVERY_COUNT_LIMIT),
-    (configs.MIN_MAX_RECORD_LOCKS, configs.MAX_RECORD_LOCKS, configs.MAX_MAX_RECORD_LOCKS),
+    (
+        kafka_configs.MIN_HEARTBEAT_INTERVAL_MS,
+        kafka_configs.HEARTBEAT_INTERVAL_MS,
+        kafka_configs.MAX_HEARTBEAT_INTERVAL_MS,
+    ),
+    (kafka_configs.MIN_SESSION_TIMEOUT_MS, kafka_configs.SESSION_TIMEOUT_MS, kafka_configs.MAX_SESSION_TIMEOUT_MS),
+    (
+        kafka_configs.MIN_ASSIGNMENT_INTERVAL_MS,
+        kafka_configs.ASSIGNMENT_INTERVAL_MS,
+        kafka_configs.MAX_ASSIGNMENT_INTERVAL_MS,
+    ),
+    (kafka_configs.MIN_LOCK_DURATION_MS, kafka_configs.LOCK_DURATION_MS, kafka_configs.MAX_LOCK_DURATION_MS),
+    (
+        kafka_configs.MIN_DELIVERY_COUNT_LIMIT,
+        kafka_configs.DELIVERY_COUNT_LIMIT,
+        kafka_configs.MAX_DELIVERY_COUNT_LIMIT,
+    ),
+    (kafka_configs.MIN_MAX_RECORD_LOCKS, kafka_configs.MAX_RECORD_LOCKS, kafka_configs.MAX_MAX_RECORD_LOCKS),
 )
 
 
@@ -261,17 +273,15 @@ def check(settings: Settings) -> list[str]:
         low, found, high = settings[least], settings[value], settings[greatest]
         if not low <= found <= high:
             faults.append(f"{value.name}={found} must be between {least.name}={low} and {greatest.name}={high}")
-    if settings[configs.HEARTBEAT_INTERVAL_MS] >= settings[configs.SESSION_TIMEOUT_MS]:
+    heartbeat, session = kafka_configs.HEARTBEAT_INTERVAL_MS, kafka_configs.SESSION_TIMEOUT_MS
+    if settings[heartbeat] >= settings[session]:
+        faults.append(f"{heartbeat.name}={settings[heartbeat]} must be less than {session.name}={settings[session]}")
+    if len(settings[kafka_configs.ASSIGNORS]) != 1:
+        faults.append(f"{kafka_configs.ASSIGNORS.name} must name exactly one assignor: simple, or module:Class")
+    if settings[kafka_configs.MAX_SHARE_SESSIONS] < settings[kafka_configs.GROUP_MAX_SIZE]:
         faults.append(
-            f"{configs.HEARTBEAT_INTERVAL_MS.name}={settings[configs.HEARTBEAT_INTERVAL_MS]} must be less than "
-            f"{configs.SESSION_TIMEOUT_MS.name}={settings[configs.SESSION_TIMEOUT_MS]}"
-        )
-    if len(settings[configs.ASSIGNORS]) != 1:
-        faults.append(f"{configs.ASSIGNORS.name} must name exactly one assignor: simple, or module:Class")
-    if settings[configs.MAX_SHARE_SESSIONS] < settings[configs.GROUP_MAX_SIZE]:
-        faults.append(
-            f"{configs.MAX_SHARE_SESSIONS.name}={settings[configs.MAX_SHARE_SESSIONS]} must be at least "
-            f"{configs.GROUP_MAX_SIZE.name}={settings[configs.GROUP_MAX_SIZE]}"
+            f"{kafka_configs.MAX_SHARE_SESSIONS.name}={settings[kafka_configs.MAX_SHARE_SESSIONS]} must be at least "
+            f"{kafka_configs.GROUP_MAX_SIZE.name}={settings[kafka_configs.GROUP_MAX_SIZE]}"
         )
     if settings[RENEW_INTERVAL_MS] * 2 > settings[LEASE_MS]:
         faults.append(

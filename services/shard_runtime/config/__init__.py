@@ -1,0 +1,1 @@
+"""Settings of a process and configs of topics, groups and brokers: declared, read, checked, looked up."""
