@@ -1,6 +1,6 @@
 """What the group coordinator counts and shows (GC-150…GC-152, GC-157).
 
-Gauges are computed when scraped (GC-156). Hosts report for themselves (`shard_runtime.metrics`).
+Gauges are computed when scraped (GC-156). Hosts report for themselves (`shard_runtime.metrics.runtime`).
 """
 
 from __future__ import annotations

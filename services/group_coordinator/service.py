@@ -39,7 +39,7 @@ from kip932.api.v1 import share_group_heartbeat_pb2 as heartbeat_pb
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import shard_index
 from shard_runtime.hosting.kafka_errors import coordinator_failure
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.bounds import check_groups
 
 log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ import structlog
 from kip932.ids import SharePartitionKey, topic_id_text
 from partition_leader.core.archived import DELIVERY_LIMIT, REJECTED
 from partition_leader.core.effects import Archived
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 
 log = structlog.get_logger(__name__)
 

@@ -28,7 +28,7 @@ from partition_leader.topic_log_meter import TopicLogMeter
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import AppendRefusedError, Claimed, LogError, RecordLog, ShardId, ShardKind
 from shard_runtime.rpc.bounds import Turns
 

@@ -33,7 +33,7 @@ from partition_leader.topic_log_trim import LogTrimmer
 from partition_leader.topic_log_writer import GroupCommit, again
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
 
 __all__ = [

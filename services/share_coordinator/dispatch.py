@@ -16,7 +16,7 @@ from kip932.errors import CoordinatorNotAvailableError, FencedError, KafkaError,
 from kip932.ids import SharePartitionKey
 from shard_runtime.clock import Clock
 from shard_runtime.persister.routing import shard_of
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from share_coordinator.core.commands import (
     Batch,
     DeleteTopics,

@@ -30,7 +30,7 @@ from kip932.internal.v1.read_share_group_state_summary_pb2 import (
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest, StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_from_message
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import CallContext, ServerStream
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_state_batches
 from shard_runtime.rpc.status import expected, invalid_argument

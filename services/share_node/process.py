@@ -31,8 +31,8 @@ from shard_runtime.config.process_settings import (
     REQUEST_MAX_BYTES,
     Settings,
 )
-from shard_runtime.metrics import CallMemory
-from shard_runtime.metrics_endpoint import MetricsEndpoint
+from shard_runtime.metrics.endpoint import MetricsEndpoint
+from shard_runtime.metrics.runtime import CallMemory
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer, is_loopback
 from share_node.data_directory import NodeIdentity

@@ -45,14 +45,14 @@ from shard_runtime.hosting.compaction_plan import CompactionLimits
 from shard_runtime.hosting.host_options import HostOptions, HostState
 from shard_runtime.hosting.shard_host import ShardHost
 from shard_runtime.hosting.shard_states import shard_states
-from shard_runtime.metrics import RuntimeMetrics
+from shard_runtime.metrics.runtime import RuntimeMetrics
+from shard_runtime.metrics.store import watch_store
 from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.persister.client import PersisterClient
 from shard_runtime.persister.settings import PersisterSettings
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.server import RpcServer
-from shard_runtime.store_metrics import watch_store
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.role import ShareCoordinator
 from share_node.internal import LogEnds, OlderNodes

@@ -27,7 +27,7 @@ from shard_runtime.ownership.lease import Lease
 from shard_runtime.persister import PersisterError, StateInit, StateSummary, StateWrite, StoredState
 from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext
-from shard_runtime.transport import InMemoryNetwork
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from tests.unit.group_coordinator.shard_driver import Image, topic_id
 from tests.unit.shard_runtime.worlds import ObedientLog
 

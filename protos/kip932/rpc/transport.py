@@ -1,7 +1,7 @@
 """The Transport protocol: unary calls and duplex streams to an address, by method.
 
-It stands here, beside the words, because client and services both speak through it and may share nothing else. The
-gRPC client side is `kip932.rpc.grpc_transport`; the in-memory one, with the server side, is `shard_runtime.transport`.
+It is here, beside the words, because client and services both speak through it and may share nothing else.
+`kip932.rpc.grpc_transport` is the client side of gRPC; `shard_runtime.rpc.in_memory_transport` is both sides in memory.
 Kafka's error codes travel inside responses; a TransportError only says that no response came (CM §1).
 """
 

@@ -32,7 +32,7 @@ from shard_runtime.hosting.replay import replay_log
 from shard_runtime.hosting.shard import Codec, CommandT, RecordT, Shard
 from shard_runtime.hosting.shard_tenure import FlushBatch, Holding, Operation
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import (
     Appended,
     AppendRefusedError,

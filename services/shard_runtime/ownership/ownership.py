@@ -25,7 +25,7 @@ from shard_runtime.ownership.placement import candidates
 from shard_runtime.ownership.renewals import Renewals
 from shard_runtime.ownership.shard_owner import OwnershipOptions, ShardOwner
 from shard_runtime.ownership.tenures import Phase, Tenure
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.record_log.protocol import (
     Claimed,

@@ -16,7 +16,7 @@ from grpc_status import rpc_status  # type: ignore[import-untyped]  # it ships n
 
 from kip932.errors import ThrottlingQuotaExceededError
 from kip932.rpc.transport import CLIENT_ID_KEY, Method
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
 from shard_runtime.rpc.status import expected, rich_status

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # it ships no types
 
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.accept_watch import call_ourselves, watch
 from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
 from shard_runtime.rpc.binding import bind

@@ -17,7 +17,7 @@ from kip932.rpc.transport import Transport, TransportError, TransportStatus, ser
 from shard_runtime.cluster import config_admin, lookups, topic_admin
 from shard_runtime.config.kafka_configs import GROUP_DELIVERY_COUNT_LIMIT, RETENTION_MS
 from shard_runtime.rpc.bounds import Turns
-from shard_runtime.transport import InMemoryNetwork
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from tests.integration.runtime.harness import CLUSTER_ID, Cluster, Process, until
 
 pytestmark = pytest.mark.asyncio

@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from shard_runtime.metrics_endpoint import CONNECTIONS_MAX, MetricsEndpoint
+from shard_runtime.metrics.endpoint import CONNECTIONS_MAX, MetricsEndpoint
 from sharegroups import Admin, NewTopic, Producer
 from tests.integration.cluster import QUICK, Cluster, unique
 

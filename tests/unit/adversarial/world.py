@@ -24,7 +24,7 @@ from shard_runtime.config.process_settings import load_settings
 from shard_runtime.ownership.placement import ROLES
 from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store, memory_log
 from shard_runtime.record_log.redis.connection import StoreSettings
-from shard_runtime.transport import InMemoryNetwork, InMemoryTransport
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork, InMemoryTransport
 from share_node.process_store import StoreClient
 from share_node.roles import Roles
 

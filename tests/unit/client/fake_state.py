@@ -19,7 +19,7 @@ from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
-from shard_runtime.transport import InMemoryNetwork
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 
 #: THROTTLING_QUOTA_EXCEEDED
 NO_ROOM = 89

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from kip932.rpc.transport import TransportError, TransportStatus
-from shard_runtime.transport import InMemoryNetwork, InMemoryTransport
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork, InMemoryTransport
 
 
 class SilentTransport(InMemoryTransport):

@@ -14,7 +14,7 @@ from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.errors import KafkaError, RequestTimedOutError, ThrottlingQuotaExceededError
 from kip932.ids import TopicPartition
 from kip932.rpc.transport import TransportError, TransportStatus
-from shard_runtime.transport import InMemoryTransport
+from shard_runtime.rpc.in_memory_transport import InMemoryTransport
 from sharegroups import wire
 from sharegroups.aio import Admin, Producer
 from sharegroups.aio.throttled import ThrottledTransport

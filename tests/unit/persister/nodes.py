@@ -17,7 +17,7 @@ from kip932.internal.v1.state_stream_pb2 import StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateResponse
 from kip932.state_batches import StateBatch
 from shard_runtime.persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings, StateWrite
-from shard_runtime.transport import InMemoryNetwork
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from tests.unit.share_coordinator.hosts import SHARDS, LoopClock, World
 from tests.unit.share_coordinator.worlds import TOPIC
 

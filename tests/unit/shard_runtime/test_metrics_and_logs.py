@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from shard_runtime.hosting.host_options import HostState
 from shard_runtime.logs import configure_logs
-from shard_runtime.metrics import RuntimeMetrics
-from shard_runtime.metrics_endpoint import MetricsEndpoint
+from shard_runtime.metrics.endpoint import MetricsEndpoint
+from shard_runtime.metrics.runtime import RuntimeMetrics
 
 
 def test_hosts_are_counted_per_batch_and_by_state_at_scrape_time() -> None:

@@ -10,7 +10,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from shard_runtime.logs import configure_logs
-from shard_runtime.rate_log import RateLimitedLog
+from shard_runtime.rate_limited_log import RateLimitedLog
 from tests.unit.virtual_time import run
 
 log = structlog.get_logger(__name__)

@@ -14,8 +14,8 @@ from kip932.ids import ACKNOWLEDGED_RANGES_MAX, PRODUCED_BATCHES_MAX, REQUEST_PA
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from shard_runtime.rpc.binding import REQUEST_BYTES_MAX, bind
 from shard_runtime.rpc.bounds import check_batches, check_partitions, check_ranges
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from shard_runtime.rpc.status import RpcFailureError
-from shard_runtime.transport import InMemoryNetwork
 from tests.unit.virtual_time import run
 
 SERVICE = service_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
