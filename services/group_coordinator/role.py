@@ -29,8 +29,8 @@ from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
 from shard_runtime.hosting.host_options import HostMeter, HostOptions, NoMeter
 from shard_runtime.hosting.shard_host import ShardHost
-from shard_runtime.persister.values import Persister
 from shard_runtime.record_log.protocol import RecordLog, ShardId, ShardKind
+from share_persister.values import Persister
 
 
 @dataclass(frozen=True, slots=True)

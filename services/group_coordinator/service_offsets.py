@@ -18,8 +18,8 @@ from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
-from shard_runtime.persister.values import Persister, PersisterError, StateSummary
 from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
+from share_persister.values import Persister, PersisterError, StateSummary
 
 NO_OFFSET: Final = -1
 CONCURRENT_GROUPS: Final = 16

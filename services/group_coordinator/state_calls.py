@@ -17,7 +17,7 @@ from group_coordinator.core import commands as c
 from group_coordinator.doors import Shards
 from kip932.errors import FencedStateEpochError, KafkaError
 from kip932.ids import TopicIdPartition
-from shard_runtime.persister.values import Persister, PersisterError, StateInit, StateSummary
+from share_persister.values import Persister, PersisterError, StateInit, StateSummary
 
 log = structlog.get_logger(__name__)
 

@@ -30,8 +30,8 @@ from partition_leader.share_requests import ShareRequests
 from partition_leader.share_values import FETCH_MAX_BYTES
 from partition_leader.topic_log_settings import TopicLogSettings
 from shard_runtime.clock import Clock
-from shard_runtime.persister.values import Persister
 from shard_runtime.record_log.protocol import RecordLog
+from share_persister.values import Persister
 
 log = structlog.get_logger(__name__)
 

@@ -29,8 +29,8 @@ from partition_leader.offset_reset import reset_offset
 from partition_leader.topic_log import TopicLog
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.persister.values import Persister, PersisterError, StateWrite, StoredState
 from shard_runtime.record_log.protocol import LogError
+from share_persister.values import Persister, PersisterError, StateWrite, StoredState
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,6 @@ import structlog
 from kip932.errors import CoordinatorNotAvailableError, FencedError, KafkaError, NotCoordinatorError, UnknownServerError
 from kip932.ids import SharePartitionKey
 from shard_runtime.clock import Clock
-from shard_runtime.persister.routing import shard_of
 from shard_runtime.rate_limited_log import RateLimitedLog
 from share_coordinator.core.commands import (
     Batch,
@@ -30,6 +29,7 @@ from share_coordinator.core.commands import (
 )
 from share_coordinator.core.plausible import ImplausibleError
 from share_coordinator.metrics import CoordinatorMeter
+from share_persister.routing import shard_of
 
 log = structlog.get_logger(__name__)
 

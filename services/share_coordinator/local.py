@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
 from kip932.ids import SharePartitionKey
-from shard_runtime.persister.values import Answer, Operation, Payload, StateSummary, StoredState, Value
 from share_coordinator.core import commands as core
 from share_coordinator.dispatch import Dispatcher
+from share_persister.values import Answer, Operation, Payload, StateSummary, StoredState, Value
 
 _COMMANDS: Final[dict[Operation, Callable[[SharePartitionKey, Any], core.KeyCommand]]] = {
     Operation.READ: lambda key, read: core.ReadState(key, read.leader_epoch, read.generation),

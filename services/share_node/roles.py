@@ -48,8 +48,6 @@ from shard_runtime.hosting.shard_states import shard_states
 from shard_runtime.metrics.runtime import RuntimeMetrics
 from shard_runtime.metrics.store import watch_store
 from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
-from shard_runtime.persister.client import PersisterClient
-from shard_runtime.persister.settings import PersisterSettings
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.server import RpcServer
@@ -58,6 +56,8 @@ from share_coordinator.role import ShareCoordinator
 from share_node.internal import LogEnds, OlderNodes
 from share_node.process_store import StoreClient
 from share_node.views import LeaderFacts, StateMetadata, effective_group, group_endpoint, shard_owner, state_endpoint
+from share_persister.client import PersisterClient
+from share_persister.settings import PersisterSettings
 
 _CLUSTER: Final = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
 _GROUPS: Final = group_coordinator_service_pb2.DESCRIPTOR.services_by_name["GroupCoordinatorService"]

@@ -30,7 +30,7 @@ RUNTIME_WORDS = frozenset(
 
 # Who among the services may see generated messages and their runtime: the edges.
 MESSAGE_EDGES = frozenset({"service", "codec", "transport", "topic_log", "produce", "offsets", "state_dump"})
-MESSAGE_PACKAGES = ("kip932.rpc", "shard_runtime.persister", "shard_runtime.cluster", "shard_runtime.rpc")
+MESSAGE_PACKAGES = ("kip932.rpc", "share_persister", "shard_runtime.cluster", "shard_runtime.rpc")
 # A composition root names the services that its process serves; it sees their descriptors, and no message.
 SERVICE_NAMERS = frozenset({"share_node.roles"})
 STORE_PACKAGE = "shard_runtime.record_log.redis"

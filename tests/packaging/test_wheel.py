@@ -17,6 +17,7 @@ NAMES = {
     "sharegroups",
     "kip932",
     "shard_runtime",
+    "share_persister",
     "group_coordinator",
     "share_coordinator",
     "partition_leader",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kip932 import errors
 from kip932.rpc.transport import ClientStream, Method, TransportError, TransportStatus
-from shard_runtime.persister import PersisterClient, PersisterError, PersisterSettings, StateInit
 from share_coordinator.core.commands import Batch, WriteState
+from share_persister import PersisterClient, PersisterError, PersisterSettings, StateInit
 from tests.unit.persister.nodes import Net, change, key
 from tests.unit.share_coordinator.hosts import SHARDS, Host, LoopClock, World
 from tests.unit.virtual_time import run

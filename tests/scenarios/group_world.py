@@ -24,10 +24,10 @@ from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, 
 from kip932.ids import TopicIdPartition, shard_index
 from kip932.rpc.transport import service_methods
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.persister import PersisterError, StateInit, StateSummary, StateWrite, StoredState
 from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
+from share_persister import PersisterError, StateInit, StateSummary, StateWrite, StoredState
 from tests.unit.group_coordinator.shard_driver import Image, topic_id
 from tests.unit.shard_runtime.worlds import ObedientLog
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import redis
 
 from kip932.ids import SharePartitionKey
-from shard_runtime.persister.routing import shard_of
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord
+from share_persister.routing import shard_of
 from tests.integration.cluster import QUICK, Cluster
 
 SHARDS = int(QUICK["share.coordinator.state.topic.num.partitions"])

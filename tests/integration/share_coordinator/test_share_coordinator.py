@@ -18,8 +18,6 @@ from shard_runtime.clock import SystemClock
 from shard_runtime.hosting.compaction_plan import CompactionLimits
 from shard_runtime.hosting.host_options import HostOptions
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.persister import PersisterClient, PersisterError, StateInit, StateWrite, StoredState
-from shard_runtime.persister.routing import shard_of
 from shard_runtime.record_log.memory.store import MemoryStore
 from shard_runtime.record_log.protocol import STREAM_START, Claimed, ClaimRequest, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
@@ -30,6 +28,8 @@ from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpdate
 from share_coordinator.dispatch import Endpoint
 from share_coordinator.role import ShareCoordinator
+from share_persister import PersisterClient, PersisterError, StateInit, StateWrite, StoredState
+from share_persister.routing import shard_of
 from tests.unit.share_coordinator.worlds import TOPIC, Metadata
 
 pytestmark = pytest.mark.asyncio

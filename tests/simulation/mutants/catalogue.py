@@ -325,7 +325,7 @@ MUTANTS: Final = (
         ("INV-5", "INV-4", "INV-6", "INV-13", "INV-1", "INV-19"),
         (
             Edit(
-                "shard_runtime.persister.client",
+                "share_persister.client",
                 "            attempts.unknown |= entry.sent and open_\n",
                 "            attempts.unknown |= entry.sent and open_ and False\n",
             ),

@@ -16,8 +16,8 @@ from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateResponse
 from kip932.state_batches import StateBatch
-from shard_runtime.persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings, StateWrite
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
+from share_persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings, StateWrite
 from tests.unit.share_coordinator.hosts import SHARDS, LoopClock, World
 from tests.unit.share_coordinator.worlds import TOPIC
 

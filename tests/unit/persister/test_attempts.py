@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from kip932 import errors
-from shard_runtime.persister import KAFKA_PROFILE, PersisterSettings
+from share_persister import KAFKA_PROFILE, PersisterSettings
 from tests.unit.persister.nodes import Net, Reply, change, failure_of, key, now_s
 from tests.unit.virtual_time import run
 

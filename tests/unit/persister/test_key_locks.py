@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shard_runtime.persister.key_locks import KeyLocks
+from share_persister.key_locks import KeyLocks
 from tests.unit.persister.nodes import key
 from tests.unit.virtual_time import run
 

@@ -8,9 +8,9 @@ import pytest
 
 from kip932 import errors
 from kip932.ids import TopicIdPartition
-from shard_runtime.persister import PersisterError, PersisterSettings, StateInit
-from shard_runtime.persister.values import StateSummary, StoredState
 from share_coordinator.local import LocalShareCoordinator
+from share_persister import PersisterError, PersisterSettings, StateInit
+from share_persister.values import StateSummary, StoredState
 from tests.unit.persister.nodes import Net, change, failure_of, key, now_s
 from tests.unit.share_coordinator.hosts import World
 from tests.unit.share_coordinator.worlds import TOPIC

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from kip932.ids import TopicIdPartition
-from shard_runtime.persister import PersisterError, StateInit
-from shard_runtime.persister.values import StoredState
 from share_coordinator.local import LocalShareCoordinator
+from share_persister import PersisterError, StateInit
+from share_persister.values import StoredState
 from tests.unit.persister.nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key, now_s
 from tests.unit.share_coordinator.hosts import World
 from tests.unit.share_coordinator.worlds import TOPIC

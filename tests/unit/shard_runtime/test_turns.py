@@ -17,12 +17,12 @@ from kip932.ids import (
     SharePartitionKey,
 )
 from kip932.state_batches import StateBatch
-from shard_runtime.persister.lane import Entry, Lane
-from shard_runtime.persister.settings import PersisterSettings
-from shard_runtime.persister.values import Operation, StateWrite
-from shard_runtime.persister.wire import METHODS
 from shard_runtime.rpc.bounds import Turns, check_state_batches
 from share_coordinator.service import BATCHES_SLICE, KEYS_SLICE
+from share_persister.messages import METHODS
+from share_persister.node_queue import Entry, Lane
+from share_persister.settings import PersisterSettings
+from share_persister.values import Operation, StateWrite
 from tests.unit.share_coordinator.hosts import World
 from tests.unit.share_coordinator.test_service import Client
 from tests.unit.share_coordinator.worlds import TOPIC

@@ -12,11 +12,11 @@ from kip932.ids import REQUEST_PARTITIONS_MAX, SharePartitionKey
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
-from shard_runtime.persister.routing import shard_of
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from share_coordinator.core.commands import Batch, InitializeState, ReadState, StateView, WriteState
 from share_coordinator.dispatch import Endpoint
 from share_coordinator.service import KEYS_SLICE
+from share_persister.routing import shard_of
 from tests.unit.share_coordinator.hosts import SHARDS, World
 from tests.unit.share_coordinator.worlds import OTHER_TOPIC, TOPIC
 from tests.unit.virtual_time import run

@@ -18,10 +18,10 @@ from google.protobuf.message import Message
 from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, NetworkError, UnknownServerError
 from kip932.ids import STATE_BATCHES_MAX, SharePartitionKey
 from kip932.rpc.transport import TransportError
-from shard_runtime.persister.outcomes import from_transport
-from shard_runtime.persister.settings import PersisterSettings
-from shard_runtime.persister.values import Answer, Operation, Payload, StateWrite
-from shard_runtime.persister.wire import build_request, read_response
+from share_persister.messages import build_request, read_response
+from share_persister.retry_rules import from_transport
+from share_persister.settings import PersisterSettings
+from share_persister.values import Answer, Operation, Payload, StateWrite
 
 log = structlog.get_logger(__name__)
 

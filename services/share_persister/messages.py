@@ -13,7 +13,7 @@ from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_to_message
 from kip932.rpc.transport import Method, service_methods
-from shard_runtime.persister.values import (
+from share_persister.values import (
     Answer,
     Operation,
     Payload,

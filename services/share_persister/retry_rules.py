@@ -6,7 +6,7 @@ from typing import Final
 
 from kip932 import errors
 from kip932.rpc.transport import TransportError, TransportStatus
-from shard_runtime.persister.values import Operation
+from share_persister.values import Operation
 
 _RETRIABLE: Final = frozenset(
     {

@@ -24,14 +24,15 @@ from kip932.errors import (
 from kip932.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
 from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
-from shard_runtime.persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
-from shard_runtime.persister.key_locks import KeyLocks
-from shard_runtime.persister.lane import Entry, Lane
-from shard_runtime.persister.outcomes import may_have_applied, retriable
-from shard_runtime.persister.routing import shard_of
-from shard_runtime.persister.settings import PersisterSettings
-from shard_runtime.persister.state_stream import StateStream
-from shard_runtime.persister.values import (
+from share_persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
+from share_persister.key_locks import KeyLocks
+from share_persister.messages import METHODS
+from share_persister.node_queue import Entry, Lane
+from share_persister.retry_rules import may_have_applied, retriable
+from share_persister.routing import shard_of
+from share_persister.settings import PersisterSettings
+from share_persister.state_stream import StateStream
+from share_persister.values import (
     Answer,
     LocalCoordinator,
     Operation,
@@ -44,7 +45,6 @@ from shard_runtime.persister.values import (
     StoredState,
     Value,
 )
-from shard_runtime.persister.wire import METHODS
 
 #: Share-partitions of one administrative call that are worked on at once.
 _SIDE_BY_SIDE: Final = 1_000

@@ -13,7 +13,7 @@ from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest
 from kip932.errors import CoordinatorNotAvailableError, UnknownServerError, error_for
 from kip932.ids import KEY_TYPE_SHARE, SharePartitionKey
 from kip932.rpc.transport import Transport, TransportError, service_methods
-from shard_runtime.persister.outcomes import from_transport
+from share_persister.retry_rules import from_transport
 
 _FIND: Final = service_methods(cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"])["FindCoordinator"]
 

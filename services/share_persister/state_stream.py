@@ -11,8 +11,8 @@ from typing import Any
 
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
 from kip932.rpc.transport import ClientStream, Transport, TransportError, TransportStatus
-from shard_runtime.persister.values import Operation
-from shard_runtime.persister.wire import STATE_STREAM
+from share_persister.messages import STATE_STREAM
+from share_persister.values import Operation
 
 
 class StateStream:
