@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Protocol
 
 from kip932.errors import FencedLeaderEpochError, InvalidRequestError, NotLeaderOrFollowerError
 from kip932.ids import TOPIC_ID_BYTES, TopicIdPartition, topic_id_text
-from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log.topic_log import TopicLog
 
 READ: Final = "READ"
 WRITE: Final = "WRITE"

@@ -15,7 +15,7 @@ from partition_leader.core.session import SessionCache
 from partition_leader.core.status import DropReason
 from partition_leader.share_partition_host import LedPartition
 from partition_leader.share_partitions import SharePartitions
-from partition_leader.topic_log_load import LoadReport
+from partition_leader.topic_log.load import LoadReport
 from shard_runtime.hosting.host_options import HostMeter, NoMeter
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST
-from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.config.kafka_configs import BY_DURATION, EARLIEST
 from shard_runtime.config.setting import duration_ms
 

@@ -13,7 +13,6 @@ from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError, ThrottlingQuotaExceededError
 from kip932.ids import OFFSET_MAX_TIMESTAMP, TopicIdPartition
 from partition_leader.leader_codec import LeaderNames, wire_code
-from partition_leader.log_core.batch import NO_PRODUCER, LogBatch
 from partition_leader.log_directory import (
     DELETE,
     DESCRIBE,
@@ -22,7 +21,8 @@ from partition_leader.log_directory import (
     check_leader_epoch,
     checked_topic_id,
 )
-from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log.core.batch import NO_PRODUCER, LogBatch
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, WAIT_S

@@ -21,7 +21,7 @@ from kip932.ids import TopicIdPartition
 from partition_leader.leader_codec import LeaderNames, wire_code
 from partition_leader.log_directory import WRITE, LogDirectory, checked_topic_id
 from partition_leader.produce_batches import ProducedPart, check_rest
-from partition_leader.topic_log_state import AppendOutcome
+from partition_leader.topic_log.state import AppendOutcome
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_batches, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, Reserved, Share

@@ -14,7 +14,7 @@ from kip932.api.v1.produce_pb2 import ProduceRequest
 from kip932.errors import InvalidRecordError, InvalidRequestError, KafkaError, MessageTooLargeError
 from kip932.ids import BATCH_PLAIN_BYTES_MAX, PARTITION_BATCHES_MAX, TopicIdPartition
 from kip932.record_batches import MoreBytesError, check_batch
-from partition_leader.log_core.batch import NO_PRODUCER, NewBatch
+from partition_leader.topic_log.core.batch import NO_PRODUCER, NewBatch
 
 _SEQUENCE_MAX: Final = 2**31 - 1
 _NO_NUMBER: Final = -1

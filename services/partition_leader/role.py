@@ -28,7 +28,7 @@ from partition_leader.share_partition_host import LeaderParts
 from partition_leader.share_partitions import SharePartitions
 from partition_leader.share_requests import ShareRequests
 from partition_leader.share_values import FETCH_MAX_BYTES
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.clock import Clock
 from shard_runtime.record_log.protocol import RecordLog
 from share_persister.values import Persister

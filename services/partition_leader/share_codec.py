@@ -14,7 +14,7 @@ from partition_leader.core.validate import FetchLimits
 from partition_leader.leader_codec import LeaderNames, wire_code
 from partition_leader.log_directory import LogDirectory, checked_topic_id
 from partition_leader.share_values import FETCH_MAX_BYTES, PartitionAnswer, ShareAnswer, ShareRequest
-from partition_leader.topic_log import LogBatch
+from partition_leader.topic_log.topic_log import LogBatch
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_ranges
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 

@@ -19,7 +19,7 @@ from partition_leader.core import events as ev
 from partition_leader.core.effects import AcquiredRange
 from partition_leader.share_partition_host import SharePartitionHost
 from partition_leader.share_partitions import SharePartitions
-from partition_leader.topic_log import LogBatch, ReadResult
+from partition_leader.topic_log.topic_log import LogBatch, ReadResult
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 

@@ -26,7 +26,7 @@ from partition_leader.core.status import DropReason, Status
 from partition_leader.deadlines import Deadlines
 from partition_leader.group_view import GroupViews
 from partition_leader.offset_reset import reset_offset
-from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import LogError

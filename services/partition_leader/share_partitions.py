@@ -20,7 +20,7 @@ from partition_leader.core import events as ev
 from partition_leader.group_view import GroupView
 from partition_leader.later import Later, Work
 from partition_leader.share_partition_host import LeaderParts, SharePartitionHost
-from partition_leader.topic_log import TopicLog
+from partition_leader.topic_log.topic_log import TopicLog
 
 log = structlog.get_logger(__name__)
 

@@ -26,7 +26,7 @@ from partition_leader.led_partitions import TailCaches, shard_of
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.role import PartitionLeader
 from partition_leader.role import Surroundings as LeaderSurroundings
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.node import ClusterNode

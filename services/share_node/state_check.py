@@ -18,8 +18,8 @@ from typing import Final
 import click
 
 from kip932.ids import topic_id_text
-from partition_leader.log_core.coverage import Coverage
-from partition_leader.topic_log_codec import read_batch, read_marker
+from partition_leader.topic_log.codec import read_batch, read_marker
+from partition_leader.topic_log.core.coverage import Coverage
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.metadata import MetadataImage, image_of
 from shard_runtime.cluster.metadata_codec import decode

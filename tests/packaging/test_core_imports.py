@@ -29,7 +29,7 @@ RUNTIME_WORDS = frozenset(
 )  # fmt: skip
 
 # Who among the services may see generated messages and their runtime: the edges.
-MESSAGE_EDGES = frozenset({"service", "codec", "transport", "topic_log", "produce", "offsets", "state_dump"})
+MESSAGE_EDGES = frozenset({"service", "codec", "transport", "produce", "offsets", "state_dump"})
 MESSAGE_PACKAGES = ("kip932.rpc", "share_persister", "shard_runtime.cluster", "shard_runtime.rpc")
 # A composition root names the services that its process serves; it sees their descriptors, and no message.
 SERVICE_NAMERS = frozenset({"share_node.roles"})
@@ -63,7 +63,7 @@ def within(name: str, *packages: str) -> bool:
 
 
 def is_edge(module: str) -> bool:
-    """Whether a module translates messages: `codec`, `topic_log_codec`, `topic_log_reader`, a folder `codec`, …"""
+    """Whether a module translates messages: `codec`, `share_codec`, a folder `codec`, …"""
     edges = (tuple(f"{edge}_" for edge in MESSAGE_EDGES), tuple(f"_{edge}" for edge in MESSAGE_EDGES))
     return within(module, *MESSAGE_PACKAGES) or any(
         part in MESSAGE_EDGES or part.startswith(edges[0]) or part.endswith(edges[1]) for part in module.split(".")[1:]
@@ -71,9 +71,9 @@ def is_edge(module: str) -> bool:
 
 
 def core_of(module: str) -> str:
-    """The core that a module belongs to, "" for none: `x.core`, or `x.log_core` where a service has two."""
+    """The core that a module belongs to, "" for none: `x.core`, `x.y.core` where it has several rooms."""
     parts = module.split(".")
-    ends = [index for index, part in enumerate(parts, start=1) if part == "core" or part.endswith("_core")]
+    ends = [index for index, part in enumerate(parts, start=1) if part == "core"]
     return ".".join(parts[: ends[0]]) if ends else ""
 
 

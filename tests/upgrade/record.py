@@ -21,9 +21,9 @@ from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.state_batches import StateBatch, WriteStats
-from partition_leader.log_core.batch import LogBatch
-from partition_leader.log_core.producers import ProducerState, ProducerTable, SequencedBatch
-from partition_leader.topic_log_codec import batch_entry, log_start_entry, marker_entry, producers_entry
+from partition_leader.topic_log.codec import batch_entry, log_start_entry, marker_entry, producers_entry
+from partition_leader.topic_log.core.batch import LogBatch
+from partition_leader.topic_log.core.producers import ProducerState, ProducerTable, SequencedBatch
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster import metadata_log
 from shard_runtime.cluster.metadata import Acl, AclAdded, AclRemoved, Change, StreamsRemoved, TopicDeleted

@@ -17,9 +17,9 @@ from group_coordinator.core.views import GroupConfigs
 from group_coordinator.core.views import Settings as GroupSettings
 from kip932.api.v1.record_batch_pb2 import RecordBatch
 from kip932.ids import topic_id_text
-from partition_leader.topic_log_codec import read_batch
-from partition_leader.topic_log_load import load_state
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.codec import read_batch
+from partition_leader.topic_log.load import load_state
+from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog

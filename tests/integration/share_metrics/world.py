@@ -14,8 +14,8 @@ import redis
 
 from group_coordinator.codec import GroupLogCodec
 from group_coordinator.core import records as r
-from partition_leader.log_core.batch import LogBatch
-from partition_leader.topic_log_codec import batch_entry
+from partition_leader.topic_log.codec import batch_entry
+from partition_leader.topic_log.core.batch import LogBatch
 from shard_runtime.cluster.metadata import Change, TopicCreated
 from shard_runtime.cluster.metadata_codec import encode_changes
 from shard_runtime.record_log.protocol import Entry, StreamId

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from partition_leader.topic_log import TopicLog
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.clock import SystemClock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest, Renewal

@@ -31,7 +31,7 @@ MUTANTS: Final = (
         ("INV-1", "INV-2", "CM-43"),
         (
             Edit(
-                "partition_leader.topic_log_writer",
+                "partition_leader.topic_log.writer",
                 "            self.in_flight = draft\n            try:\n",
                 "            self.in_flight = draft\n            for operation in draft.operations:\n"
                 "                operation.answer(operation.outcome)\n            try:\n",
@@ -263,7 +263,7 @@ MUTANTS: Final = (
         ("CM-43", "INV-2"),
         (
             Edit(
-                "partition_leader.log_core.producers",
+                "partition_leader.topic_log.core.producers",
                 "                    )\n                return one\n",
                 "                    )\n                return None\n",
             ),

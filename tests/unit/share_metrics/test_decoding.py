@@ -16,8 +16,8 @@ from group_coordinator.core.lifecycle import Lifecycle, TopicState
 from kip932.ids import topic_id_text
 from kip932.records.v1 import share_state_log_pb2 as pb
 from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
-from partition_leader.log_core.batch import LogBatch
-from partition_leader.topic_log_codec import batch_entry, marker_entry
+from partition_leader.topic_log.codec import batch_entry, marker_entry
+from partition_leader.topic_log.core.batch import LogBatch
 from shard_runtime.record_log.redis.codec import claim_record, noop_record
 from share_coordinator.core.records import ShareTombstone
 from share_metrics.reader import EntryId, Gap, Kind, schema_of

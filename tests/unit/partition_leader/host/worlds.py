@@ -22,8 +22,8 @@ from partition_leader.log_directory import Leader
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.role import PartitionLeader, Surroundings
 from partition_leader.share_values import ShareAnswer, ShareRequest
-from partition_leader.topic_log import TopicLog
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest

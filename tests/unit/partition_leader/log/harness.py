@@ -8,11 +8,11 @@ from itertools import count
 from random import Random
 
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
-from partition_leader.log_core.batch import NewBatch
-from partition_leader.log_core.recovery import TailMemory
-from partition_leader.topic_log import TopicLog
-from partition_leader.topic_log_meter import NoTopicLogMeter, TopicLogMeter
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.core.batch import NewBatch
+from partition_leader.topic_log.core.recovery import TailMemory
+from partition_leader.topic_log.meter import NoTopicLogMeter, TopicLogMeter
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest, Renewal, ShardId, ShardKind

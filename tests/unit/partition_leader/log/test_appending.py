@@ -17,7 +17,7 @@ from kip932.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import StreamId
 

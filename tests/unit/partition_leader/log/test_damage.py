@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from partition_leader.log_core.coverage import Coverage
-from partition_leader.topic_log_meter import NoTopicLogMeter
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.core.coverage import Coverage
+from partition_leader.topic_log.meter import NoTopicLogMeter
+from partition_leader.topic_log.settings import TopicLogSettings
 
 from .harness import SHARD, Cluster, batch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partition_leader.log_core.holes import HOLES_MAX, Holes
+from partition_leader.topic_log.core.holes import HOLES_MAX, Holes
 
 
 def test_holes_that_overlap_or_touch_count_once_and_only_within_what_is_asked() -> None:

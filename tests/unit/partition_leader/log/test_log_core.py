@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip932.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
-from partition_leader.log_core.batch import LogBatch, NewBatch
-from partition_leader.log_core.batch_run import BATCH_BYTES, BatchRun
-from partition_leader.log_core.epochs import EpochStarts, rebuild
-from partition_leader.log_core.pages import PageIndex
-from partition_leader.log_core.producers import KEPT_BATCHES, ProducerTable
-from partition_leader.log_core.recovery import Found, TailMemory, recover
-from partition_leader.log_core.retention import Retention, cut
+from partition_leader.topic_log.core.batch import LogBatch, NewBatch
+from partition_leader.topic_log.core.batch_run import BATCH_BYTES, BatchRun
+from partition_leader.topic_log.core.epochs import EpochStarts, rebuild
+from partition_leader.topic_log.core.pages import PageIndex
+from partition_leader.topic_log.core.producers import KEPT_BATCHES, ProducerTable
+from partition_leader.topic_log.core.recovery import Found, TailMemory, recover
+from partition_leader.topic_log.core.retention import Retention, cut
 
 
 def stored(base: int, records: int = 1, size: int = 10, at_ms: int = 0, newest_ms: int = 0) -> LogBatch:

@@ -16,11 +16,11 @@ from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.errors import InvalidRequestError
 from kip932.ids import BATCH_RECORDS_MAX, OFFSET_MAX, PARTITION_BATCHES_MAX, PRODUCED_BATCHES_MAX, TopicIdPartition
 from partition_leader import produce_batches
-from partition_leader.log_core.batch import NewBatch
 from partition_leader.produce import ProduceService
-from partition_leader.topic_log import TopicLog
-from partition_leader.topic_log_operations import RaiseEndOperation
-from partition_leader.topic_log_state import AppendOutcome
+from partition_leader.topic_log.core.batch import NewBatch
+from partition_leader.topic_log.operations import RaiseEndOperation
+from partition_leader.topic_log.state import AppendOutcome
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.budget import Budget, Share
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kip932.errors import KafkaError
-from partition_leader.log_core.batch import LogBatch, NewBatch
-from partition_leader.topic_log import TopicLog
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.core.batch import LogBatch, NewBatch
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import LogError
 

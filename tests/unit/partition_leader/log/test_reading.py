@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kip932.errors import OffsetOutOfRangeError
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.record_log.memory import FaultPoint, Stage
 
 from .harness import Cluster, batch

@@ -9,9 +9,9 @@ import pytest
 from kip932.api.v1.record_batch_pb2 import RecordBatch
 from kip932.errors import OffsetOutOfRangeError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP
-from partition_leader.log_core.batch import NewBatch
-from partition_leader.topic_log import TopicLog
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.core.batch import NewBatch
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import StreamId
 
@@ -151,8 +151,8 @@ async def test_retention_by_size_keeps_at_least_the_bytes_asked_for() -> None:
 
 @pytest.mark.rule("CM-45")
 async def test_pages_of_the_index_are_followed_over_their_borders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partition_leader.topic_log_reader.PAGE_BATCHES", 4)
-    monkeypatch.setattr("partition_leader.log_core.pages.PAGE_BATCHES", 4)
+    monkeypatch.setattr("partition_leader.topic_log.reader.PAGE_BATCHES", 4)
+    monkeypatch.setattr("partition_leader.topic_log.core.pages.PAGE_BATCHES", 4)
     async with Cluster() as cluster:
         log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0))
         for i in range(30):

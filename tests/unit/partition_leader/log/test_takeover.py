@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kip932.errors import OutOfOrderSequenceNumberError
-from partition_leader.topic_log import BeyondLogError, TopicLog
-from partition_leader.topic_log_load import LoadReport
-from partition_leader.topic_log_meter import NoTopicLogMeter
-from partition_leader.topic_log_settings import TopicLogSettings
+from partition_leader.topic_log.load import LoadReport
+from partition_leader.topic_log.meter import NoTopicLogMeter
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.topic_log import BeyondLogError, TopicLog
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import StreamId

@@ -10,9 +10,9 @@ from typing import Final
 
 import structlog
 
-from partition_leader.log_core.retention import Retention, cut
-from partition_leader.topic_log_reader import LogReader
-from partition_leader.topic_log_state import LogState
+from partition_leader.topic_log.core.retention import Retention, cut
+from partition_leader.topic_log.reader import LogReader
+from partition_leader.topic_log.state import LogState
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import LogError, RecordLog, StreamId
 

@@ -13,11 +13,11 @@ from typing import Final
 
 from kip932.errors import KafkaError, OffsetOutOfRangeError
 from kip932.ids import OFFSET_MAX
-from partition_leader.log_core.batch import LogBatch, NewBatch
-from partition_leader.log_core.producers import Undo
-from partition_leader.topic_log_codec import batch_entry, log_start_entry, marker_entry, producers_entry
-from partition_leader.topic_log_settings import TopicLogSettings
-from partition_leader.topic_log_state import AppendOutcome, LogState
+from partition_leader.topic_log.codec import batch_entry, log_start_entry, marker_entry, producers_entry
+from partition_leader.topic_log.core.batch import LogBatch, NewBatch
+from partition_leader.topic_log.core.producers import Undo
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.state import AppendOutcome, LogState
 from shard_runtime.record_log.protocol import Entry, StreamAppend, StreamId
 
 NO_DEADLINE: Final = 1 << 62

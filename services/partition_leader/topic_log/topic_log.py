@@ -15,22 +15,22 @@ import structlog
 
 from kip932.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
 from kip932.ids import OFFSET_MAX
-from partition_leader.log_core.batch import LogBatch, NewBatch
-from partition_leader.log_core.recovery import TailMemory
-from partition_leader.topic_log_load import apply_draft, load_state
-from partition_leader.topic_log_meter import NoTopicLogMeter, TopicLogMeter
-from partition_leader.topic_log_operations import (
+from partition_leader.topic_log.core.batch import LogBatch, NewBatch
+from partition_leader.topic_log.core.recovery import TailMemory
+from partition_leader.topic_log.load import apply_draft, load_state
+from partition_leader.topic_log.meter import NoTopicLogMeter, TopicLogMeter
+from partition_leader.topic_log.operations import (
     Draft,
     MoveStartOperation,
     Operation,
     ProduceOperation,
     RaiseEndOperation,
 )
-from partition_leader.topic_log_reader import LogReader
-from partition_leader.topic_log_settings import TopicLogSettings
-from partition_leader.topic_log_state import AppendOutcome, FoundOffset, LogListener, LogState, ReadResult
-from partition_leader.topic_log_trim import LogTrimmer
-from partition_leader.topic_log_writer import GroupCommit, again
+from partition_leader.topic_log.reader import LogReader
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.state import AppendOutcome, FoundOffset, LogListener, LogState, ReadResult
+from partition_leader.topic_log.trim import LogTrimmer
+from partition_leader.topic_log.writer import GroupCommit, again
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.rate_limited_log import RateLimitedLog

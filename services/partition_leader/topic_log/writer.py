@@ -19,9 +19,9 @@ from kip932.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from partition_leader.topic_log_operations import NO_DEADLINE, Draft, Operation, ProduceOperation, form_draft
-from partition_leader.topic_log_settings import TopicLogSettings
-from partition_leader.topic_log_state import AppendOutcome, LogState
+from partition_leader.topic_log.operations import NO_DEADLINE, Draft, Operation, ProduceOperation, form_draft
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.state import AppendOutcome, LogState
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Appended, AppendRefusedError, RecordLog, StreamDeletedError

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kip932.errors import DuplicateSequenceNumberError, InvalidProducerEpochError, OutOfOrderSequenceNumberError
-from partition_leader.log_core.batch import LogBatch, NewBatch
+from partition_leader.topic_log.core.batch import LogBatch, NewBatch
 
 KEPT_BATCHES: Final = 5
 PRODUCERS_MAX: Final = 10_000

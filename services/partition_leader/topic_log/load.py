@@ -12,12 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from partition_leader.log_core.batch_run import BatchRun
-from partition_leader.log_core.epochs import EpochStarts, rebuild
-from partition_leader.log_core.holes import HOLES_MAX, Holes
-from partition_leader.log_core.producers import ProducerTable
-from partition_leader.log_core.recovery import Found, Recovery, TailMemory, recover
-from partition_leader.topic_log_codec import (
+from partition_leader.topic_log.codec import (
     BATCH_TYPE,
     LOG_START_TYPE,
     PRODUCERS_TYPE,
@@ -27,9 +22,14 @@ from partition_leader.topic_log_codec import (
     read_marker,
     read_producers,
 )
-from partition_leader.topic_log_operations import Draft
-from partition_leader.topic_log_settings import TopicLogSettings
-from partition_leader.topic_log_state import LogState
+from partition_leader.topic_log.core.batch_run import BatchRun
+from partition_leader.topic_log.core.epochs import EpochStarts, rebuild
+from partition_leader.topic_log.core.holes import HOLES_MAX, Holes
+from partition_leader.topic_log.core.producers import ProducerTable
+from partition_leader.topic_log.core.recovery import Found, Recovery, TailMemory, recover
+from partition_leader.topic_log.operations import Draft
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.state import LogState
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import STREAM_START, Claimed, Entry, RecordLog, ShardId, StreamId

@@ -15,13 +15,13 @@ import structlog
 from kip932.errors import KafkaError, OffsetOutOfRangeError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP
 from kip932.record_batches import open_batch
-from partition_leader.log_core.batch import LogBatch
-from partition_leader.log_core.batch_run import BatchRun
-from partition_leader.log_core.coverage import Coverage
-from partition_leader.log_core.pages import PAGE_BATCHES
-from partition_leader.topic_log_codec import read_batch, read_marker
-from partition_leader.topic_log_settings import TopicLogSettings
-from partition_leader.topic_log_state import FoundOffset, LogState, ReadResult
+from partition_leader.topic_log.codec import read_batch, read_marker
+from partition_leader.topic_log.core.batch import LogBatch
+from partition_leader.topic_log.core.batch_run import BatchRun
+from partition_leader.topic_log.core.coverage import Coverage
+from partition_leader.topic_log.core.pages import PAGE_BATCHES
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.state import FoundOffset, LogState, ReadResult
 from shard_runtime.record_log.protocol import RecordLog, StreamId
 
 log = structlog.get_logger(__name__)

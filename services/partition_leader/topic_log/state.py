@@ -8,12 +8,12 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from kip932.errors import KafkaError
-from partition_leader.log_core.batch import LogBatch
-from partition_leader.log_core.batch_run import BatchRun
-from partition_leader.log_core.epochs import EpochStarts
-from partition_leader.log_core.holes import Holes
-from partition_leader.log_core.pages import PageIndex
-from partition_leader.log_core.producers import ProducerTable
+from partition_leader.topic_log.core.batch import LogBatch
+from partition_leader.topic_log.core.batch_run import BatchRun
+from partition_leader.topic_log.core.epochs import EpochStarts
+from partition_leader.topic_log.core.holes import Holes
+from partition_leader.topic_log.core.pages import PageIndex
+from partition_leader.topic_log.core.producers import ProducerTable
 from shard_runtime.record_log.protocol import ShardId, StreamId
 
 _SMOOTHING = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from partition_leader.topic_log_load import LoadReport
+from partition_leader.topic_log.load import LoadReport
 
 
 class TopicLogMeter(Protocol):

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from kip932.record_batches import plausible_count
 from kip932.records.v1 import topic_log_pb2 as pb
-from partition_leader.log_core.batch import LogBatch
-from partition_leader.log_core.producers import ProducerState, ProducerTable, SequencedBatch
+from partition_leader.topic_log.core.batch import LogBatch
+from partition_leader.topic_log.core.producers import ProducerState, ProducerTable, SequencedBatch
 from shard_runtime.record_log.protocol import Entry, StreamId
 
 BATCH_TYPE: Final = "B"

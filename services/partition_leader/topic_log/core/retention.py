@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from partition_leader.log_core.batch import LogBatch
+from partition_leader.topic_log.core.batch import LogBatch
 
 
 @dataclass(frozen=True, slots=True)

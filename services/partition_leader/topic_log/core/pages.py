@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from partition_leader.log_core.batch import LogBatch
+from partition_leader.topic_log.core.batch import LogBatch
 
 PAGE_BATCHES: Final = 1_000
 

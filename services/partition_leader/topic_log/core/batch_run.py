@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from partition_leader.log_core.batch import LogBatch
+from partition_leader.topic_log.core.batch import LogBatch
 
 _COMPACT_AT = 256
 #: What a batch in memory takes besides its bytes: measured with tracemalloc, 439 bytes with a producer and 371 without

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from partition_leader.log_core.batch import LogBatch
+from partition_leader.topic_log.core.batch import LogBatch
 
 JUMP_OFFSETS: Final = 1_000_000
 
