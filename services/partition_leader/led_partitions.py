@@ -20,12 +20,12 @@ from kip932.errors import (
 )
 from kip932.ids import TopicIdPartition, parse_topic_id, topic_id_text
 from partition_leader.core import events as ev
-from partition_leader.log_directory import Leader
 from partition_leader.share_partition_host import LedPartition
 from partition_leader.share_partitions import SharePartitions
 from partition_leader.topic_log.meter import TopicLogMeter
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TailMemory, TopicLog
+from partition_leader.topic_rpc.log_directory import Leader
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.rate_limited_log import RateLimitedLog

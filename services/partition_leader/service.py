@@ -21,9 +21,6 @@ from kip932.api.v1 import (
 )
 from kip932.errors import InvalidRequestError
 from partition_leader.led_partitions import LedPartitions
-from partition_leader.offsets import FETCH_MAX_BYTES as OFFSET_FETCH_MAX_BYTES
-from partition_leader.offsets import OffsetsService
-from partition_leader.produce import ProduceService
 from partition_leader.share_codec import (
     acknowledge_request,
     batch_bytes,
@@ -33,6 +30,9 @@ from partition_leader.share_codec import (
 )
 from partition_leader.share_requests import ShareRequests
 from partition_leader.share_values import FETCH_MAX_BYTES, ShareAnswer, ShareRequest
+from partition_leader.topic_rpc.fetch_and_offsets import FETCH_MAX_BYTES as OFFSET_FETCH_MAX_BYTES
+from partition_leader.topic_rpc.fetch_and_offsets import OffsetsService
+from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.rpc.binding import CallContext, ServerStream
 
 log = structlog.get_logger(__name__)

@@ -11,10 +11,10 @@ from kip932.api.v1 import share_fetch_pb2 as fetch_pb
 from kip932.ids import TopicIdPartition
 from partition_leader.core.events import AckBatch
 from partition_leader.core.validate import FetchLimits
-from partition_leader.leader_codec import LeaderNames, wire_code
-from partition_leader.log_directory import LogDirectory, checked_topic_id
 from partition_leader.share_values import FETCH_MAX_BYTES, PartitionAnswer, ShareAnswer, ShareRequest
 from partition_leader.topic_log.topic_log import LogBatch
+from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
+from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic_id
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_ranges
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 

@@ -6,7 +6,7 @@ from group_coordinator.doors import Endpoint as GroupEndpoint
 from kip932.ids import TopicIdPartition
 from partition_leader.group_view import EffectiveGroup
 from partition_leader.led_partitions import shard_of
-from partition_leader.log_directory import Leader
+from partition_leader.topic_rpc.log_directory import Leader
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.owners import Owner, endpoint

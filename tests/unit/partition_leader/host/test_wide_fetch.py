@@ -14,8 +14,8 @@ from kip932.api.v1.produce_pb2 import ProduceResponse
 from kip932.errors import NotLeaderOrFollowerError
 from partition_leader import later, share_requests
 from partition_leader.later import SLICE, Later
-from partition_leader.produce import PendingProduce
 from partition_leader.topic_log.state import AppendOutcome
+from partition_leader.topic_rpc.produce import PendingProduce
 from partition_leader.wide_fetch import LOOK_SLICE, WIDE
 from shard_runtime.rpc.budget import UNBOUNDED
 from tests.unit.shard_runtime.test_turns import turns_of

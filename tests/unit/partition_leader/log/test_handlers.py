@@ -19,10 +19,10 @@ from kip932.errors import (
     UnknownTopicIdError,
 )
 from kip932.ids import REQUEST_PARTITIONS_MAX, TopicIdPartition
-from partition_leader.log_directory import Leader
-from partition_leader.offsets import OffsetsService
-from partition_leader.produce import ProduceService
 from partition_leader.topic_log.topic_log import TopicLog
+from partition_leader.topic_rpc.fetch_and_offsets import OffsetsService
+from partition_leader.topic_rpc.log_directory import Leader
+from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.record_log.memory import FaultPoint, Stage
 
 from .harness import Cluster, record_bytes, until

@@ -15,12 +15,12 @@ from kip932.api.v1 import produce_pb2
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.errors import InvalidRequestError
 from kip932.ids import BATCH_RECORDS_MAX, OFFSET_MAX, PARTITION_BATCHES_MAX, PRODUCED_BATCHES_MAX, TopicIdPartition
-from partition_leader import produce_batches
-from partition_leader.produce import ProduceService
 from partition_leader.topic_log.core.batch import NewBatch
 from partition_leader.topic_log.operations import RaiseEndOperation
 from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_log.topic_log import TopicLog
+from partition_leader.topic_rpc import produce_batches
+from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.budget import Budget, Share
 
@@ -85,7 +85,7 @@ async def test_a_stream_stays_in_order_when_one_request_is_checked_in_a_thread(
         assert go.wait(30)
         real(parts)
 
-    monkeypatch.setattr("partition_leader.produce.check_rest", slow)
+    monkeypatch.setattr("partition_leader.topic_rpc.produce.check_rest", slow)
     async with Cluster() as cluster:
         log = await cluster.node().lead()
         service = ProduceService(Roomy(log))
@@ -134,7 +134,7 @@ async def test_what_a_stream_sent_is_counted_while_it_waits_to_be_checked(
         assert go.wait(30)
         real(parts)
 
-    monkeypatch.setattr("partition_leader.produce.check_rest", slow)
+    monkeypatch.setattr("partition_leader.topic_rpc.produce.check_rest", slow)
     budget = Budget(64 << 20)
     caller = CallContext(
         "peer", "connection", lambda: None, share=Share(budget, "connection"), message_bytes=len(large)

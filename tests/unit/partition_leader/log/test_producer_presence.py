@@ -10,8 +10,8 @@ import pytest
 
 from kip932.api.v1 import produce_pb2
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
-from partition_leader.produce import ProduceService
 from partition_leader.topic_log.topic_log import TopicLog
+from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.cluster import topic_admin
 
 from .harness import Cluster, record_bytes

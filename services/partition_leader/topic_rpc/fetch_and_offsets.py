@@ -12,8 +12,10 @@ from kip932.api.v1 import delete_records_pb2, fetch_pb2, list_offsets_pb2
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError, ThrottlingQuotaExceededError
 from kip932.ids import OFFSET_MAX_TIMESTAMP, TopicIdPartition
-from partition_leader.leader_codec import LeaderNames, wire_code
-from partition_leader.log_directory import (
+from partition_leader.topic_log.core.batch import NO_PRODUCER, LogBatch
+from partition_leader.topic_log.topic_log import TopicLog
+from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
+from partition_leader.topic_rpc.log_directory import (
     DELETE,
     DESCRIBE,
     READ,
@@ -21,8 +23,6 @@ from partition_leader.log_directory import (
     check_leader_epoch,
     checked_topic_id,
 )
-from partition_leader.topic_log.core.batch import NO_PRODUCER, LogBatch
-from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, WAIT_S

@@ -18,10 +18,10 @@ from typing import Final
 from kip932.api.v1 import produce_pb2 as pb
 from kip932.errors import InvalidRequestError, InvalidRequiredAcksError, KafkaError
 from kip932.ids import TopicIdPartition
-from partition_leader.leader_codec import LeaderNames, wire_code
-from partition_leader.log_directory import WRITE, LogDirectory, checked_topic_id
-from partition_leader.produce_batches import ProducedPart, check_rest
 from partition_leader.topic_log.state import AppendOutcome
+from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
+from partition_leader.topic_rpc.log_directory import WRITE, LogDirectory, checked_topic_id
+from partition_leader.topic_rpc.produce_batches import ProducedPart, check_rest
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_batches, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, Reserved, Share

@@ -8,7 +8,7 @@ from kip932.api.v1 import common_pb2
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.errors import FencedLeaderEpochError, KafkaError, NotLeaderOrFollowerError
 from kip932.ids import TopicIdPartition
-from partition_leader.log_directory import LogDirectory
+from partition_leader.topic_rpc.log_directory import LogDirectory
 
 _LEADER_ELSEWHERE: Final = frozenset({NotLeaderOrFollowerError.code, FencedLeaderEpochError.code})
 
