@@ -1,8 +1,8 @@
 """B8: what the state machine of one share-partition costs by itself, in µs of process CPU time per delivered record.
 
-Drives `partition_leader.core.SharePartition` through its door without I/O, log or store; acquire, acknowledge and the
-result of the write are all counted. A window of `in_flight` records is kept full, 500 records
-per fetch and per acknowledgement, in the order of delivery, and only the core is on the clock:
+Drives `partition_leader.share.core` without I/O, log or store; acquire, acknowledge and the
+result of the write are all counted. A window of `in_flight` records is kept full, 500 records per fetch and per
+acknowledgement, in the order of delivery, and only the core is on the clock:
 
 - uniform: every record accepted, one type for a whole range;
 - per-record: one acknowledgement for each record, 20 of them per write (natural batching of PL-705);
@@ -23,9 +23,9 @@ from typing import Any, Final
 
 from benchmarks.goals import ALTERNATING, GROWTH, STUCK, Limit
 from benchmarks.report import median
-from partition_leader.core import effects as fx
-from partition_leader.core import events as ev
-from partition_leader.core.share_partition import SharePartition
+from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.share_partition import SharePartition
 
 FETCH: Final = 500
 WINDOWS: Final = (1_000, 10_000, 50_000)

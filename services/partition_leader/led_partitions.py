@@ -19,9 +19,9 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from kip932.ids import TopicIdPartition, parse_topic_id, topic_id_text
-from partition_leader.core import events as ev
-from partition_leader.share_partition_host import LedPartition
-from partition_leader.share_partitions import SharePartitions
+from partition_leader.share.core import events as ev
+from partition_leader.share.partition_host import LedPartition
+from partition_leader.share.partitions import SharePartitions
 from partition_leader.topic_log.meter import TopicLogMeter
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TailMemory, TopicLog

@@ -10,11 +10,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kip932.ids import TopicIdPartition, topic_id_text
-from partition_leader.archived_records import CAUSES
-from partition_leader.core.session import SessionCache
-from partition_leader.core.status import DropReason
-from partition_leader.share_partition_host import LedPartition
-from partition_leader.share_partitions import SharePartitions
+from partition_leader.share.archived_records import CAUSES
+from partition_leader.share.core.session import SessionCache
+from partition_leader.share.core.status import DropReason
+from partition_leader.share.partition_host import LedPartition
+from partition_leader.share.partitions import SharePartitions
 from partition_leader.topic_log.load import LoadReport
 from shard_runtime.hosting.host_options import HostMeter, NoMeter
 

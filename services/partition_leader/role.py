@@ -15,19 +15,19 @@ from typing import Final
 
 import structlog
 
-from partition_leader.archived_records import ArchivedRecords
-from partition_leader.core import events as ev
-from partition_leader.core.session import SessionCache
-from partition_leader.core.share_partition import OPERATION_TIMEOUT_MS
-from partition_leader.deadlines import Deadlines
-from partition_leader.group_view import Effective, GroupViews
 from partition_leader.led_partitions import LedPartitions, TailCaches, TopicFacts
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.service import PartitionLeaderService
-from partition_leader.share_partition_host import LeaderParts
-from partition_leader.share_partitions import SharePartitions
-from partition_leader.share_requests import ShareRequests
-from partition_leader.share_values import FETCH_MAX_BYTES
+from partition_leader.share.archived_records import ArchivedRecords
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.session import SessionCache
+from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS
+from partition_leader.share.deadlines import Deadlines
+from partition_leader.share.group_view import Effective, GroupViews
+from partition_leader.share.partition_host import LeaderParts
+from partition_leader.share.partitions import SharePartitions
+from partition_leader.share.requests import ShareRequests
+from partition_leader.share.values import FETCH_MAX_BYTES
 from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.clock import Clock
 from shard_runtime.record_log.protocol import RecordLog

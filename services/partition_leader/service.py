@@ -21,15 +21,15 @@ from kip932.api.v1 import (
 )
 from kip932.errors import InvalidRequestError
 from partition_leader.led_partitions import LedPartitions
-from partition_leader.share_codec import (
+from partition_leader.share.codec import (
     acknowledge_request,
     batch_bytes,
     fetch_request,
     fill_acknowledge_response,
     fill_fetch_response,
 )
-from partition_leader.share_requests import ShareRequests
-from partition_leader.share_values import FETCH_MAX_BYTES, ShareAnswer, ShareRequest
+from partition_leader.share.requests import ShareRequests
+from partition_leader.share.values import FETCH_MAX_BYTES, ShareAnswer, ShareRequest
 from partition_leader.topic_rpc.fetch_and_offsets import FETCH_MAX_BYTES as OFFSET_FETCH_MAX_BYTES
 from partition_leader.topic_rpc.fetch_and_offsets import OffsetsService
 from partition_leader.topic_rpc.produce import ProduceService

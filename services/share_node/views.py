@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from group_coordinator.doors import Endpoint as GroupEndpoint
 from kip932.ids import TopicIdPartition
-from partition_leader.group_view import EffectiveGroup
 from partition_leader.led_partitions import shard_of
+from partition_leader.share.group_view import EffectiveGroup
 from partition_leader.topic_rpc.log_directory import Leader
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.node import ClusterNode

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from partition_leader.core.status import DropReason
+from partition_leader.share.core.status import DropReason
 from tests.chaos.history import Acknowledged, Delivered, Dropped, Event, Observed, Produced, read_history
 
 FINAL_TYPES = frozenset({"ACCEPT", "REJECT"})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_leader.core.status import DropReason
+from partition_leader.share.core.status import DropReason
 from tests.chaos.checker import counts_rise, judge
 from tests.chaos.history import Acknowledged, Delivered, Dropped, Event, Fault, Observed, Produced
 

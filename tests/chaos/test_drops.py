@@ -11,8 +11,8 @@ import structlog
 
 from kip932.errors import RequestTimedOutError
 from kip932.ids import topic_id_text
-from partition_leader import share_partition_host
-from partition_leader.core.status import DropReason
+from partition_leader.share import partition_host
+from partition_leader.share.core.status import DropReason
 from tests.chaos.drops import drops
 from tests.chaos.history import Dropped, now_ms
 from tests.unit.partition_leader.host.worlds import GROUP, World, key, run, settle
@@ -28,7 +28,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.JSONRenderer(),
     ]
-    monkeypatch.setattr(share_partition_host, "log", structlog.wrap_logger(structlog.WriteLogger(out), shape))
+    monkeypatch.setattr(partition_host, "log", structlog.wrap_logger(structlog.WriteLogger(out), shape))
     return out
 
 

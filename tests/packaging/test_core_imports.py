@@ -69,7 +69,7 @@ def within(name: str, *packages: str) -> bool:
 
 
 def is_edge(module: str) -> bool:
-    """Whether a module translates messages: `codec`, `share_codec`, a folder `codec`, …"""
+    """Whether a module translates messages: `codec`, `error_codec`, a folder `codec`, …"""
     edges = (tuple(f"{edge}_" for edge in MESSAGE_EDGES), tuple(f"_{edge}" for edge in MESSAGE_EDGES))
     return within(module, *MESSAGE_PACKAGES) or any(
         part in MESSAGE_EDGES or part.startswith(edges[0]) or part.endswith(edges[1]) for part in module.split(".")[1:]

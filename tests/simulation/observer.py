@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey, TopicIdPartition
-from partition_leader.core.events import AckBatch
+from partition_leader.share.core.events import AckBatch
 from tests.simulation.coordinator_edges import Groups, States
 from tests.simulation.edge import Edge
 from tests.simulation.history import (
@@ -28,12 +28,12 @@ from tests.simulation.history import (
 from tests.simulation.leader_events import AckDone, GivenBack, Locked
 
 if TYPE_CHECKING:
-    from partition_leader.core import events as ev
-    from partition_leader.core.effects import AcquiredRange
-    from partition_leader.core.events import GroupSettings
-    from partition_leader.core.session import ClosedSession, SessionStep
-    from partition_leader.share_partition_host import OperationResult, SharePartitionHost
-    from partition_leader.share_values import PartitionAnswer, ShareAnswer, ShareRequest
+    from partition_leader.share.core import events as ev
+    from partition_leader.share.core.effects import AcquiredRange
+    from partition_leader.share.core.events import GroupSettings
+    from partition_leader.share.core.session import ClosedSession, SessionStep
+    from partition_leader.share.partition_host import OperationResult, SharePartitionHost
+    from partition_leader.share.values import PartitionAnswer, ShareAnswer, ShareRequest
     from tests.simulation.world import World
 
 _NO_OBJECT: Final = (0, 0, 0)

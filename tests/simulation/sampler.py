@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kip932.ids import STATE_ACQUIRED, SharePartitionKey
-from partition_leader.core.status import Status
-from partition_leader.core.transitions import PENDING
+from partition_leader.share.core.status import Status
+from partition_leader.share.core.transitions import PENDING
 from shard_runtime.config import kafka_configs
 from tests.simulation.history import GroupSeen, SizesSeen, StateSeen
 from tests.simulation.inside import confirmed, running, seen, share_of, states

@@ -240,7 +240,7 @@ IDS = {"services/shard_runtime/record_log/redis/writer.py": "id(held): held"}
 #: A counter, an empty container or a source of chance in a module.
 KEPT = re.compile(r"= (itertools\.)?(count\(|(dict|list|set|deque|defaultdict)\(|Random\(|\{\}$|\[\]$)")
 #: Empty for ever; `core` shares them where there is nothing.
-EMPTY = {"services/partition_leader/core/batch.py"}
+EMPTY = {"services/partition_leader/share/core/batch.py"}
 
 
 def sources() -> Iterator[tuple[str, ast.AST, str]]:

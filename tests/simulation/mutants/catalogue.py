@@ -44,7 +44,7 @@ MUTANTS: Final = (
         ("INV-19", "INV-1", "INV-6", "INV-9", "INV-17"),
         (
             Edit(
-                "partition_leader.core.write_results",
+                "partition_leader.share.core.write_results",
                 "    state.roll_back(operations)\n    state.wake = True\n",
                 "    state.wake = True\n",
             ),
@@ -56,7 +56,7 @@ MUTANTS: Final = (
         ("INV-5", "INV-4", "INV-6", "INV-13", "INV-1"),
         (
             Edit(
-                "partition_leader.core.write_results",
+                "partition_leader.share.core.write_results",
                 "    if event.outcome_unknown and write.operations and state.status is Status.ACTIVE:",
                 "    if event.outcome_unknown and write.operations and state.status is None:",
             ),
@@ -68,7 +68,7 @@ MUTANTS: Final = (
         ("INV-7", "INV-8"),
         (
             Edit(
-                "partition_leader.core.acquire",
+                "partition_leader.share.core.acquire",
                 "        count = batch.count + 1\n",
                 "        count = 1\n",
             ),
@@ -120,12 +120,12 @@ MUTANTS: Final = (
         ("INV-4", "INV-3", "INV-6", "INV-5"),
         (
             Edit(
-                "partition_leader.core.expiry",
+                "partition_leader.share.core.expiry",
                 "                if code != STATE_ACQUIRED or deadline > now_ms:\n",
                 "                if deadline > now_ms or code == 0 or deadline == 0:\n",
             ),
             Edit(
-                "partition_leader.core.expiry",
+                "partition_leader.share.core.expiry",
                 "    window.recode(batch, first, last, EXPIRE_TO[state])\n    batch.hold(first, last, NOBODY, 0)\n"
                 "    result.timed_out",
                 "    window.recode(batch, first, last, ROLL_BACK_TO[state])\n"
@@ -133,7 +133,7 @@ MUTANTS: Final = (
                 "    result.timed_out",
             ),
             Edit(
-                "partition_leader.core.expiry",
+                "partition_leader.share.core.expiry",
                 "import BEGIN, EXPIRE_TO, released_state",
                 "import BEGIN, EXPIRE_TO, ROLL_BACK_TO, released_state",
             ),
@@ -171,17 +171,17 @@ MUTANTS: Final = (
         ("INV-3", "INV-6"),
         (
             Edit(
-                "partition_leader.core.expiry",
+                "partition_leader.share.core.expiry",
                 "                if code != STATE_ACQUIRED or deadline > now_ms:\n",
                 "                if code != STATE_ACQUIRED:\n",
             ),
             Edit(
-                "partition_leader.core.locks",
+                "partition_leader.share.core.locks",
                 "            if live is None:\n",
                 "            if live is None and False:\n",
             ),
             Edit(
-                "partition_leader.core.locks",
+                "partition_leader.share.core.locks",
                 "            if live > first:\n",
                 "            if live is not None and live > first:\n",
             ),
@@ -193,7 +193,7 @@ MUTANTS: Final = (
         ("INV-6", "INV-19", "INV-3"),
         (
             Edit(
-                "partition_leader.core.acquire",
+                "partition_leader.share.core.acquire",
                 "            now_ms + settings.lock_ms,\n",
                 "            now_ms + 2 * settings.lock_ms,\n",
             ),
@@ -205,12 +205,12 @@ MUTANTS: Final = (
         ("INV-6", "INV-5", "INV-3"),
         (
             Edit(
-                "partition_leader.core.acknowledge",
+                "partition_leader.share.core.acknowledge",
                 "            if batch.code == STATE_ACQUIRED and batch.member == caller:\n",
                 "            if batch.code == STATE_ACQUIRED:\n",
             ),
             Edit(
-                "partition_leader.core.operations",
+                "partition_leader.share.core.operations",
                 '    return None if member == caller else "another member holds it"\n',
                 "    return None\n",
             ),
@@ -234,12 +234,12 @@ MUTANTS: Final = (
         ("INV-14",),
         (
             Edit(
-                "partition_leader.core.session",
+                "partition_leader.share.core.session",
                 "        session.epoch = next_epoch(request.epoch)\n",
                 "        session.epoch = request.epoch\n",
             ),
             Edit(
-                "partition_leader.core.session",
+                "partition_leader.share.core.session",
                 "        if request.epoch not in (session.epoch, CLOSING_EPOCH):\n",
                 "        if request.epoch not in (session.epoch, session.epoch + 1, CLOSING_EPOCH):\n",
             ),
@@ -251,7 +251,7 @@ MUTANTS: Final = (
         ("INV-7", "INV-8"),
         (
             Edit(
-                "partition_leader.core.transitions",
+                "partition_leader.share.core.transitions",
                 "    if delivery_count < limit:\n",
                 "    if delivery_count <= limit:\n",
             ),
@@ -275,7 +275,7 @@ MUTANTS: Final = (
         ("INV-13", "INV-4", "INV-1", "INV-9", "INV-17", "INV-7"),
         (
             Edit(
-                "partition_leader.core.write_back",
+                "partition_leader.share.core.write_back",
                 "            found = found[bisect_left(found, start_offset, key=_LAST_OFFSET) :]\n",
                 "            found = found[bisect_left(found, start_offset, key=_LAST_OFFSET) + 1 :]\n",
             ),

@@ -55,7 +55,7 @@ def test_a_planted_bug_works_in_a_fresh_process() -> None:
             "from tests.simulation.mutants.catalogue import MUTANTS\n"
             "from tests.simulation.mutants.mutant import plant\n"
             "plant(next(m for m in MUTANTS if m.name == 'one-delivery-too-many'))\n"
-            "from partition_leader.core.transitions import released_state\n"
+            "from partition_leader.share.core.transitions import released_state\n"
             "print(released_state(5, 5, False))",
         ],
         capture_output=True,

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks import state_machine
 from benchmarks.state_machine import FETCH, Case, Driver
-from partition_leader.core import effects as fx
-from partition_leader.core import events as ev
+from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
 
 
 @pytest.mark.parametrize("workload", state_machine.WORKLOADS)

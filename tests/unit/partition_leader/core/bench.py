@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from kip932.errors import KafkaError
 from kip932.state_batches import StateBatch
-from partition_leader.core import effects as fx
-from partition_leader.core import events as ev
-from partition_leader.core.share_partition import SharePartition
+from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.share_partition import SharePartition
 
 E = TypeVar("E")
 LOCK_MS = 30_000

@@ -7,8 +7,8 @@ import pytest
 from kip932.errors import CoordinatorNotAvailableError
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, STATE_ARCHIVED
 from kip932.state_batches import StateBatch
-from partition_leader.core import effects as fx
-from partition_leader.core import events as ev
+from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
 
 from .bench import LOCK_MS, Bench
 

@@ -9,9 +9,9 @@ import pytest
 from kip932.errors import UnknownServerError
 from kip932.ids import ACK_ACCEPT, ACK_RELEASE, ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT, BATCH_RECORDS_MAX
 from kip932.state_batches import StateBatch
-from partition_leader.core import effects as fx
-from partition_leader.core import events as ev
-from partition_leader.core.initialise import load
+from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.initialise import load
 
 from .bench import Bench
 

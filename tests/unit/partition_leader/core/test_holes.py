@@ -6,8 +6,8 @@ import pytest
 
 from kip932 import errors
 from kip932.state_batches import StateBatch
-from partition_leader.core import effects as fx
-from partition_leader.core import events as ev
+from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
 
 from .bench import Bench
 

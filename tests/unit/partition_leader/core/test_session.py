@@ -8,8 +8,8 @@ import pytest
 
 from kip932 import errors
 from kip932.ids import TopicIdPartition
-from partition_leader.core import session
-from partition_leader.core.session import Outcome, SessionCache, SessionKey, SessionRequest, next_epoch
+from partition_leader.share.core import session
+from partition_leader.share.core.session import Outcome, SessionCache, SessionKey, SessionRequest, next_epoch
 
 P0, P1, P2 = (TopicIdPartition(bytes(16), partition) for partition in range(3))
 KEY = SessionKey("G", "M")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip932.errors import InvalidRecordStateError
-from partition_leader.core import effects as fx
+from partition_leader.share.core import effects as fx
 from tests.unit.partition_leader.core.bench import LOCK_MS, Bench, written
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip932.ids import STATE_ACQUIRED, TERMINAL_STATES
-from partition_leader.core.batch import InFlightBatch, runs_of
-from partition_leader.core.spans import ALL, Span, mask_of, stretches
-from partition_leader.core.transitions import COMMIT, PENDING_CODES, STATE_MASK
+from partition_leader.share.core.batch import InFlightBatch, runs_of
+from partition_leader.share.core.spans import ALL, Span, mask_of, stretches
+from partition_leader.share.core.transitions import COMMIT, PENDING_CODES, STATE_MASK
 
 FIRST = 1_000
 RECORDS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 4, *PENDING_CODES]), st.integers(1, 3)), min_size=1, max_size=40)

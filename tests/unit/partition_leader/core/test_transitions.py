@@ -6,8 +6,8 @@ import pytest
 
 from kip932.errors import CoordinatorNotAvailableError, InvalidRecordStateError
 from kip932.state_batches import StateBatch
-from partition_leader.core import effects as fx
-from partition_leader.core import events as ev
+from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
 from tests.unit.partition_leader.core.bench import LOCK_MS, Bench, one, written
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip932.errors import InvalidRequestError
-from partition_leader.core.events import AckBatch
-from partition_leader.core.validate import FetchLimits, check_acknowledgements, check_identity, check_limits
+from partition_leader.share.core.events import AckBatch
+from partition_leader.share.core.validate import FetchLimits, check_acknowledgements, check_identity, check_limits
 
 
 @pytest.mark.rule("PL-401", "PL-320", "PL-321", "PL-417", "12.18")

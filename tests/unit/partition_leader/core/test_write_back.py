@@ -6,10 +6,10 @@ import pytest
 
 from kip932 import errors
 from kip932.state_batches import StateBatch
-from partition_leader.core import effects as fx
-from partition_leader.core import events as ev
-from partition_leader.core.share_partition import SharePartition
-from partition_leader.core.status import DropReason, Status
+from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.share_partition import SharePartition
+from partition_leader.share.core.status import DropReason, Status
 from tests.unit.partition_leader.core.bench import LOCK_MS, Bench, one, written
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

@@ -16,7 +16,7 @@ from kip932.errors import (
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.state_batches import StateBatch
-from partition_leader.core.spans import append_merged
+from partition_leader.share.core.spans import append_merged
 from share_persister.values import PersisterError, StateInit, StateSummary, StateWrite, StoredState
 
 OPERATION_TIMEOUT_S = 15.0

@@ -7,20 +7,20 @@ from contextlib import contextmanager
 
 import pytest
 
-from partition_leader import later, share_codec, share_partitions, share_requests, wide_fetch
+from partition_leader.share import codec, deferred_work, partitions, requests, wide_fetch
 
 
 @contextmanager
 def narrow() -> Iterator[None]:
     """Slices of one for as long as this lasts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(share_requests, "WIDE", 0)
+        patch.setattr(requests, "WIDE", 0)
         for module, name, value in (
             (wide_fetch, "LOOK_SLICE", 1),
             (wide_fetch, "READ_SLICE", 1),
-            (later, "SLICE", 0),
-            (share_codec, "_SLICE", 1),
-            (share_partitions, "_SLICE", 1),
+            (deferred_work, "SLICE", 0),
+            (codec, "_SLICE", 1),
+            (partitions, "_SLICE", 1),
         ):
             patch.setattr(module, name, value)
         yield

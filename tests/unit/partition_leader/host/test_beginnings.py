@@ -11,7 +11,7 @@ from kip932.errors import (
     CoordinatorNotAvailableError,
 )
 from kip932.ids import STATE_ARCHIVED, STATE_AVAILABLE
-from partition_leader.core.status import Status
+from partition_leader.share.core.status import Status
 
 from .persister import Stored
 from .worlds import Member, World, code, key, run, settle

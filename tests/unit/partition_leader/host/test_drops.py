@@ -13,7 +13,7 @@ from kip932.errors import (
     GroupIdNotFoundError,
     RequestTimedOutError,
 )
-from partition_leader.core.events import AckBatch
+from partition_leader.share.core.events import AckBatch
 
 from .worlds import Member, World, code, run, settle
 

@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from partition_leader.core.events import AckBatch
-from partition_leader.share_fetch import ShareFetchOperation
+from partition_leader.share.core.events import AckBatch
+from partition_leader.share.fetch import ShareFetchOperation
 
 from .worlds import World, part, run, settle
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from partition_leader.deadlines import Deadlines
-from partition_leader.group_view import EffectiveGroup, GroupViews
 from partition_leader.led_partitions import TailCaches
+from partition_leader.share.deadlines import Deadlines
+from partition_leader.share.group_view import EffectiveGroup, GroupViews
 from tests.unit.virtual_time import run as run_virtual
 
 from .worlds import LoopClock, World, run

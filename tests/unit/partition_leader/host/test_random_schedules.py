@@ -17,8 +17,8 @@ from kip932.errors import (
     InvalidRequestError,
     RequestTimedOutError,
 )
-from partition_leader.core.events import AckBatch
-from partition_leader.share_values import ShareAnswer
+from partition_leader.share.core.events import AckBatch
+from partition_leader.share.values import ShareAnswer
 from tests.unit.virtual_time import run as run_virtual
 
 from .persister import Fault

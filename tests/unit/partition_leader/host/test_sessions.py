@@ -9,7 +9,7 @@ import pytest
 from kip932.errors import (
     CoordinatorNotAvailableError,
 )
-from partition_leader.core.events import AckBatch
+from partition_leader.share.core.events import AckBatch
 
 from .worlds import Member, World, code, run, settle
 

@@ -13,7 +13,7 @@ from kip932.errors import InvalidRequestError
 from kip932.ids import REQUEST_PARTITIONS_MAX
 from partition_leader import service as service_module
 from partition_leader.service import _ShareStream
-from partition_leader.share_values import FETCH_MAX_BYTES
+from partition_leader.share.values import FETCH_MAX_BYTES
 from tests.unit.partition_leader.log.harness import batch
 
 from .test_stream import Stream, play

@@ -12,11 +12,11 @@ import pytest
 from kip932.api.v1 import share_fetch_pb2 as pb
 from kip932.api.v1.produce_pb2 import ProduceResponse
 from kip932.errors import NotLeaderOrFollowerError
-from partition_leader import later, share_requests
-from partition_leader.later import SLICE, Later
+from partition_leader.share import deferred_work, requests
+from partition_leader.share.deferred_work import SLICE, Later
+from partition_leader.share.wide_fetch import LOOK_SLICE, WIDE
 from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_rpc.produce import PendingProduce
-from partition_leader.wide_fetch import LOOK_SLICE, WIDE
 from shard_runtime.rpc.budget import UNBOUNDED
 from tests.unit.shard_runtime.test_turns import turns_of
 
@@ -135,7 +135,7 @@ def test_a_walk_meets_what_has_changed_since_it_looked(narrowly: None) -> None:
 def test_a_session_opened_anew_keeps_what_it_acquired_whatever_its_predecessor_still_gathers(
     narrowly: None, monkeypatch: pytest.MonkeyPatch, passed: int
 ) -> None:
-    monkeypatch.setattr(share_requests, "Turns", SlowTurns)
+    monkeypatch.setattr(requests, "Turns", SlowTurns)
 
     async def scenario(world: World) -> None:
         await world.member("o").fetch(0, 1, 2, 3, max_wait_ms=50).answer()
@@ -162,7 +162,7 @@ def test_a_session_opened_anew_keeps_what_it_acquired_whatever_its_predecessor_s
 def test_a_group_that_returns_at_once_meets_nothing_of_its_last_session(
     narrowly: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(later, "Turns", SlowTurns)
+    monkeypatch.setattr(deferred_work, "Turns", SlowTurns)
 
     async def scenario(world: World) -> None:
         for number in range(4):

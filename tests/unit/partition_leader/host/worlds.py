@@ -14,13 +14,13 @@ from kip932.errors import (
     KafkaError,
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
-from partition_leader.core.events import AckBatch
-from partition_leader.core.validate import FetchLimits
-from partition_leader.group_view import EffectiveGroup
 from partition_leader.led_partitions import TailCaches, shard_of
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.role import PartitionLeader, Surroundings
-from partition_leader.share_values import ShareAnswer, ShareRequest
+from partition_leader.share.core.events import AckBatch
+from partition_leader.share.core.validate import FetchLimits
+from partition_leader.share.group_view import EffectiveGroup
+from partition_leader.share.values import ShareAnswer, ShareRequest
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.log_directory import Leader

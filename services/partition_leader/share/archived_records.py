@@ -1,0 +1,59 @@
+"""Tells of records that were archived though nobody accepted them: a line in the log, and a count by cause (PL-810)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from kip932.ids import SharePartitionKey, topic_id_text
+from partition_leader.share.core.archived import DELIVERY_LIMIT, REJECTED
+from partition_leader.share.core.effects import Archived
+from shard_runtime.rate_limited_log import RateLimitedLog
+
+log = structlog.get_logger(__name__)
+
+CAUSES: Final = (DELIVERY_LIMIT, REJECTED)
+_RANGES_SHOWN: Final = 20
+_ADVICE: Final = {
+    DELIVERY_LIMIT: "released, or held past its lock, share.delivery.count.limit times; it is not delivered again",
+    REJECTED: "a consumer rejected it; it is not delivered again",
+}
+
+
+class ArchivedRecords:
+    """For all share-partitions of a process. `topic_name`: "" when it is not known; `count`: records, by cause."""
+
+    def __init__(self, topic_name: Callable[[bytes], str], count: Callable[[str, int], None]) -> None:
+        self._topic_name = topic_name
+        self._count = count
+        self._lines = RateLimitedLog(log)
+
+    def __call__(self, key: SharePartitionKey, effect: Archived) -> None:
+        """One line per share-partition and cause in ten seconds, with the offsets of the newest write."""
+        self._count(effect.cause, effect.records)
+        self._lines.warning(
+            "records archived",
+            key=(key, effect.cause),
+            sums={"records": effect.records},
+            group=key.group_id,
+            topic=self._topic_name(key.topic_id) or topic_id_text(key.topic_id),
+            partition=key.partition,
+            cause=effect.cause,
+            offsets=_offsets(effect),
+            delivery_count=max(count for _, _, count in effect.ranges),
+            meaning=_ADVICE[effect.cause],
+        )
+
+    def close(self) -> None:
+        """Tell what is held back."""
+        self._lines.close()
+
+
+def _offsets(effect: Archived) -> str:
+    shown = ",".join(
+        str(first) if first == last else f"{first}-{last}" for first, last, _ in effect.ranges[:_RANGES_SHOWN]
+    )
+    more = len(effect.ranges) - _RANGES_SHOWN
+    return f"{shown} and {more} more ranges" if more > 0 else shown

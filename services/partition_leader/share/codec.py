@@ -1,0 +1,186 @@
+"""ShareFetch and ShareAcknowledge between messages and values. Batches' bytes pass through untouched (P-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kip932.api.v1 import common_pb2
+from kip932.api.v1 import share_acknowledge_pb2 as ack_pb
+from kip932.api.v1 import share_fetch_pb2 as fetch_pb
+from kip932.ids import TopicIdPartition
+from partition_leader.share.core.events import AckBatch
+from partition_leader.share.core.validate import FetchLimits
+from partition_leader.share.values import FETCH_MAX_BYTES, PartitionAnswer, ShareAnswer, ShareRequest
+from partition_leader.topic_log.topic_log import LogBatch
+from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
+from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic_id
+from shard_runtime.rpc.bounds import Turns, check_partitions, check_ranges
+from shard_runtime.rpc.budget import UNBOUNDED, Share
+
+#: Partitions of an answer that are written without letting go of the event loop: some 5 ms, with errors 10.
+_SLICE: Final = 500
+
+
+def fetch_request(
+    message: fetch_pb.ShareFetchRequest,
+    connection_id: int | None,
+    room_bytes: int = FETCH_MAX_BYTES,
+    share: Share = UNBOUNDED,
+) -> ShareRequest:
+    """A ShareFetch as a value; its answer has room for `room_bytes` of batches, and for what `share` has.
+
+    Raises InvalidRequestError: a bad topic
+    id, or more than one request may hold (CM-62)."""
+    given, left = message.topics, message.forgotten_topics_data
+    if given or left:  # most fetches of many records name nothing
+        check_partitions((given, "partitions"), (left, "partitions"))
+        _check_ranges(given)
+    topics: list[TopicIdPartition] = []
+    acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
+    for topic in given:
+        topic_id = checked_topic_id(topic.topic_id)
+        for partition in topic.partitions:
+            name = TopicIdPartition(topic_id, partition.partition_index)
+            topics.append(name)
+            batches = partition.acknowledgement_batches
+            if batches:
+                _add(acknowledgements, name, _batches(batches))
+    forgotten = [
+        TopicIdPartition(checked_topic_id(topic.topic_id), index) for topic in left for index in topic.partitions
+    ]
+    return ShareRequest(
+        group_id=message.group_id,
+        member_id=message.member_id,
+        epoch=message.share_session_epoch,
+        session_id=message.session_id if message.HasField("session_id") else None,
+        connection_id=connection_id,
+        topics=tuple(topics),
+        acknowledgements=acknowledgements,
+        is_renew_ack=message.is_renew_ack,
+        limits=FetchLimits(message.max_wait_ms, message.min_bytes, message.max_bytes, message.max_records),
+        room_bytes=room_bytes,
+        share=share,
+        batch_size=message.batch_size,
+        mode=message.share_acquire_mode,
+        forgotten=tuple(forgotten),
+    )
+
+
+def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: int | None) -> ShareRequest:
+    """A ShareAcknowledge as a value. Raises InvalidRequestError as `fetch_request`."""
+    check_partitions((message.topics, "partitions"))
+    _check_ranges(message.topics)
+    acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
+    for topic in message.topics:
+        topic_id = checked_topic_id(topic.topic_id)
+        for partition in topic.partitions:
+            name = TopicIdPartition(topic_id, partition.partition_index)
+            _add(acknowledgements, name, _batches(partition.acknowledgement_batches))
+    return ShareRequest(
+        group_id=message.group_id,
+        member_id=message.member_id,
+        epoch=message.share_session_epoch,
+        session_id=message.session_id if message.HasField("session_id") else None,
+        connection_id=connection_id,
+        topics=(),
+        acknowledgements=acknowledgements,
+        is_renew_ack=message.is_renew_ack,
+    )
+
+
+async def fill_fetch_response(
+    response: fetch_pb.ShareFetchResponse, answer: ShareAnswer, directory: LogDirectory
+) -> None:
+    """Write the answer to a ShareFetch into an empty message: batches are copied once. Of many partitions a part at a
+    time (CM-97): the answer is decided, nothing changes it any more."""
+    if answer.error is not None:
+        response.error_code = wire_code(answer.error)
+        response.error_message = answer.error.message
+        return
+    response.acquisition_lock_timeout_ms = answer.lock_ms
+    if answer.session_id is not None:
+        response.session_id = answer.session_id
+    names, turns = LeaderNames(directory), Turns(_SLICE)
+    topics: dict[bytes, fetch_pb.ShareFetchResponse.TopicResult] = {}
+    for partition in answer.partitions:
+        await turns.step()
+        topic_id = partition.partition.topic_id
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = response.responses.add(topic_id=topic_id)
+        _fill_fetched(topic.partitions.add(partition_index=partition.partition.partition), partition, names)
+    if names.endpoints:
+        response.node_endpoints.extend(names.endpoints)
+
+
+def batch_bytes(answer: ShareAnswer) -> int:
+    """Bytes of the record batches in an answer, which are nearly all of it."""
+    return sum([one.size_bytes for one in answer.partitions])
+
+
+async def fill_acknowledge_response(
+    response: ack_pb.ShareAcknowledgeResponse, answer: ShareAnswer, directory: LogDirectory
+) -> None:
+    """Write the answer to a ShareAcknowledge into an empty message, as `fill_fetch_response`."""
+    if answer.error is not None:
+        response.error_code = wire_code(answer.error)
+        response.error_message = answer.error.message
+        return
+    response.acquisition_lock_timeout_ms = answer.lock_ms
+    names, turns = LeaderNames(directory), Turns(_SLICE)
+    topics: dict[bytes, ack_pb.ShareAcknowledgeResponse.TopicResult] = {}
+    for partition in answer.partitions:
+        await turns.step()
+        topic_id = partition.partition.topic_id
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = response.responses.add(topic_id=topic_id)
+        result = topic.partitions.add(partition_index=partition.partition.partition)
+        error = partition.acknowledge_error
+        if error is not None:
+            result.error_code = wire_code(error)
+            result.error_message = error.message
+            names.fill(result.current_leader, partition.partition, error)
+    response.node_endpoints.extend(names.endpoints)
+
+
+def _fill_fetched(
+    result: fetch_pb.ShareFetchResponse.PartitionResult, partition: PartitionAnswer, names: LeaderNames
+) -> None:
+    if partition.error is not None:
+        result.error_code = wire_code(partition.error)
+        result.error_message = partition.error.message
+        names.fill(result.current_leader, partition.partition, partition.error)
+    if partition.acknowledge_error is not None:
+        result.acknowledge_error_code = wire_code(partition.acknowledge_error)
+        result.acknowledge_error_message = partition.acknowledge_error.message
+        names.fill(result.current_leader, partition.partition, partition.acknowledge_error)
+    if partition.fetched is None:
+        return
+    for first, last, count in partition.fetched.ranges:
+        result.acquired_records.add(first_offset=first, last_offset=last, delivery_count=count)
+    _fill_batches(result, partition.fetched.batches)
+
+
+def _fill_batches(result: fetch_pb.ShareFetchResponse.PartitionResult, batches: Sequence[LogBatch]) -> None:
+    for batch in batches:
+        fetched = result.records.add(base_offset=batch.base_offset, count=batch.record_count, batch=batch.data)
+        if batch.is_control or batch.is_transactional:
+            fetched.is_control, fetched.is_transactional = batch.is_control, batch.is_transactional
+            fetched.producer_id = batch.producer_id
+
+
+def _check_ranges(topics: Iterable[fetch_pb.ShareFetchRequest.Topic | ack_pb.ShareAcknowledgeRequest.Topic]) -> None:
+    check_ranges(sum([len(partition.acknowledgement_batches) for topic in topics for partition in topic.partitions]))
+
+
+def _batches(batches: Iterable[common_pb2.AcknowledgementBatch]) -> tuple[AckBatch, ...]:
+    return tuple([AckBatch(batch.first_offset, batch.last_offset, tuple(batch.acknowledge_types)) for batch in batches])
+
+
+def _add(
+    into: dict[TopicIdPartition, tuple[AckBatch, ...]], name: TopicIdPartition, batches: tuple[AckBatch, ...]
+) -> None:
+    """A partition named twice keeps both lists: validation then sees ranges out of order and refuses them."""
+    into[name] = into.get(name, ()) + batches

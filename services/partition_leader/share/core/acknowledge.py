@@ -1,0 +1,241 @@
+"""Applying acknowledgements: all-or-nothing for one share-partition (PL-404 … PL-410, RENEW PL-323 … PL-326).
+
+Owns the checks and the pending transitions of one request. Never writes, answers or commits: the operation it returns
+waits for its write. Whole batches and whole arrays change at once; single records only where types or counts differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kip932.errors import InvalidRecordStateError, InvalidRequestError
+from kip932.ids import (
+    ACK_ACCEPT,
+    ACK_GAP,
+    ACK_REJECT,
+    ACK_RELEASE,
+    ACK_RENEW,
+    STATE_ACQUIRED,
+    STATE_ARCHIVED,
+    STATE_ARCHIVING,
+)
+from partition_leader.share.core.ack_stretch import AckStretch, gather, is_held
+from partition_leader.share.core.archived import DELIVERY_LIMIT, REJECTED
+from partition_leader.share.core.batch import InFlightBatch
+from partition_leader.share.core.effects import (
+    CAUSE_ACK,
+    DLQ_CLIENT_REJECT,
+    DLQ_DELIVERY_COUNT_EXCEEDED,
+    AcquiredRange,
+    Counters,
+)
+from partition_leader.share.core.events import AckBatch, Acknowledge
+from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.operations import Operation, refusal_of, revert
+from partition_leader.share.core.spans import stretches
+from partition_leader.share.core.transitions import BEGIN, PENDING, TYPE_CODES, acknowledged_state, released_state
+
+
+class Acknowledgement:
+    """One request's acknowledgements of one share-partition while they are applied."""
+
+    __slots__ = ("_event", "_limited", "_now_ms", "_types", "_window", "operation")
+
+    def __init__(self, window: Window, event: Acknowledge, now_ms: int) -> None:
+        self._window = window
+        self._event = event
+        self._now_ms = now_ms
+        settings = event.settings
+        self._types = [0] * 5  # records per acknowledge type
+        self._limited = 0  # released records that had reached the delivery limit
+        self.operation = Operation(event.op_id, CAUSE_ACK, settings.delivery_count_limit, settings.dlq_enabled)
+
+    def run(self) -> Operation:
+        """Apply every ack batch. Raises InvalidRequestError or InvalidRecordStateError with nothing changed but
+        renewals (PL-326); an operation without spans needs no write (PL-411)."""
+        try:
+            if len(self._event.batches) == 1:
+                self._apply(self._event.batches[0])
+            else:
+                self._apply_all(self._event.batches)
+        except (InvalidRequestError, InvalidRecordStateError):
+            revert(self._window, self.operation)
+            raise
+        types = self._types
+        self.operation.counters = Counters(types[ACK_ACCEPT], types[ACK_RELEASE], types[ACK_REJECT], 0, self._limited)
+        return self.operation
+
+    def _apply_all(self, acks: Sequence[AckBatch]) -> None:
+        at = one_by_one = 0
+        while at < len(acks):
+            stretch = gather(self._window, acks, at) if at >= one_by_one else None
+            if stretch is None:
+                self._apply(acks[at])
+                at += 1
+            elif self._apply_stretch(stretch):
+                at += stretch.acks
+            else:
+                one_by_one = at + stretch.acks
+
+    def _apply_stretch(self, stretch: AckStretch) -> bool:
+        """Many ack batches of one cached batch; False, with nothing changed, when one of them must be refused."""
+        if ACK_RENEW in stretch.types and not self._event.settings.renew_enabled:
+            return False
+        if not is_held(stretch, self._event.member_id):
+            return False
+        self._many_types(stretch.types, stretch.batch, stretch.first)
+        return True
+
+    def _apply(self, ack: AckBatch) -> None:
+        if ACK_RENEW in ack.types and not self._event.settings.renew_enabled:
+            raise InvalidRecordStateError(
+                f"renewal of offsets {ack.first_offset}-{ack.last_offset} refused: the group's "
+                "share.renew.acknowledge.enable is false; let the lock run out, or enable it"
+            )
+        window = self._window
+        if ack.last_offset < window.start_offset:
+            return  # PL-404
+        if ack.first_offset >= window.start_offset:
+            batch = window.floor(ack.first_offset)
+            if batch is not None and ack.last_offset <= batch.last:  # as most do
+                self._apply_to(ack, batch, ack.first_offset, ack.last_offset)
+                return
+        self._check_located(ack)
+        lowest = max(ack.first_offset, window.start_offset)
+        for batch in window.overlapping(lowest, ack.last_offset):
+            self._apply_to(ack, batch, max(lowest, batch.first), min(ack.last_offset, batch.last))
+
+    def _check_located(self, ack: AckBatch) -> None:
+        """PL-405: the ack batch must lie on cached batches. Below the start offset batches may be forgotten already."""
+        window = self._window
+        last = window.floor(ack.last_offset)
+        begins_behind = ack.first_offset < window.start_offset
+        if last is None or (not begins_behind and window.floor(ack.first_offset) is None):
+            raise InvalidRecordStateError(
+                f"offsets {ack.first_offset}-{ack.last_offset} are not acquired: nothing at or below them is in "
+                f"flight (start offset {window.start_offset}); their lock may have run out before"
+            )
+        if last.last < ack.first_offset or ack.last_offset > last.last:
+            raise InvalidRequestError(
+                f"offsets {ack.first_offset}-{ack.last_offset} reach past what is in flight, which ends at "
+                f"{last.last} there; acknowledge only offsets of acquired_records"
+            )
+
+    def _apply_to(self, ack: AckBatch, batch: InFlightBatch, first: int, last: int) -> None:
+        """One ack batch on one cached batch (PL-406 … PL-409)."""
+        self._check_held(batch, first, last)
+        types = ack.types
+        if len(types) == 1:
+            self._one_type(types[0], batch, first, last)
+        else:
+            low = first - ack.first_offset
+            self._many_types(bytes(types[low : low + last - first + 1]), batch, first)
+
+    def _check_held(self, batch: InFlightBatch, first: int, last: int) -> None:
+        caller = self._event.member_id
+        if batch.codes is None:
+            if batch.code == STATE_ACQUIRED and batch.member == caller:
+                return
+        else:
+            low, high = first - batch.first, last - batch.first + 1
+            size = high - low
+            if size == 1 and batch.codes[low] == STATE_ACQUIRED and batch.members[low] == caller:
+                return
+            if batch.codes.count(STATE_ACQUIRED, low, high) == size and (batch.members[low:high].count(caller) == size):
+                return
+        for offset in range(first, last + 1):
+            code, count, member, _ = batch.lock_at(offset)
+            reason = refusal_of(code, member, caller)
+            if reason:
+                raise InvalidRecordStateError(
+                    f"offset {offset} (delivery count {count}) cannot be acknowledged by member {caller}: {reason}"
+                )
+
+    def _one_type(self, ack_type: int, batch: InFlightBatch, first: int, last: int) -> None:
+        self._types[ack_type] += last - first + 1
+        if ack_type == ACK_RENEW:
+            self._renew(batch, first, last)
+            return
+        operation = self.operation
+        self._span(first, last)
+        if ack_type == ACK_RELEASE and batch.max_count >= operation.limit:
+            for low, high, _, count in list(batch.runs(first, last)):
+                state = released_state(count, operation.limit, operation.dlq_enabled)
+                self._window.recode(batch, low, high, BEGIN[state])
+                self._note_limit(state, low, high, count)
+            return
+        state = acknowledged_state(ack_type, 0, operation.limit, operation.dlq_enabled)
+        if ack_type == ACK_REJECT:
+            self._note_rejected(batch, first, last)
+        self._window.recode(batch, first, last, BEGIN[state])
+
+    def _many_types(self, types: bytes | bytearray, batch: InFlightBatch, first: int) -> None:
+        """A type, or a marked code that stays, for each offset from `first` on."""
+        operation = self.operation
+        for ack_type in range(len(self._types)):
+            self._types[ack_type] += types.count(ack_type)
+        codes = bytearray(types.translate(TYPE_CODES[operation.dlq_enabled]))
+        batch.track()
+        if ACK_RELEASE in types and batch.max_count >= operation.limit:
+            self._limit_releases(types, codes, batch, first)
+        if ACK_REJECT in types:
+            for span in stretches(types.translate(_IS_REJECT), first):
+                self._note_rejected(batch, *span)
+        self._window.assign(batch, first, codes)
+        if ACK_RENEW in types:
+            for span in stretches(types.translate(_IS_RENEW), first):
+                self._renew(batch, *span)
+        written = stretches(types.translate(_IS_WRITTEN), first)
+        if written:
+            self._span(*written[0])
+            operation.spans += written[1:]
+
+    def _limit_releases(self, types: bytes | bytearray, codes: bytearray, batch: InFlightBatch, first: int) -> None:
+        operation = self.operation
+        at = types.find(ACK_RELEASE)
+        while at >= 0:
+            count = batch.counts[first + at - batch.first]
+            state = released_state(count, operation.limit, operation.dlq_enabled)
+            codes[at] = PENDING | state
+            self._note_limit(state, first + at, first + at, count)
+            at = types.find(ACK_RELEASE, at + 1)
+
+    def _note_limit(self, state: int, first: int, last: int, count: int) -> None:
+        if state in (STATE_ARCHIVED, STATE_ARCHIVING):
+            self._limited += last - first + 1
+        if state == STATE_ARCHIVING:
+            self.operation.dead_letters.append(((first, last), DLQ_DELIVERY_COUNT_EXCEEDED))
+        elif state == STATE_ARCHIVED:
+            self.operation.archived.append((AcquiredRange(first, last, count), DELIVERY_LIMIT))
+
+    def _note_rejected(self, batch: InFlightBatch, first: int, last: int) -> None:
+        operation = self.operation
+        if operation.dlq_enabled:
+            operation.dead_letters.append(((first, last), DLQ_CLIENT_REJECT))
+        else:
+            runs = batch.runs(first, last)
+            operation.archived += [(AcquiredRange(low, high, count), REJECTED) for low, high, _, count in runs]
+
+    def _renew(self, batch: InFlightBatch, first: int, last: int) -> None:
+        """T11: a full new lock from now; never persisted, never undone (PL-324 … PL-326)."""
+        deadline = self._now_ms + self._event.settings.lock_ms
+        batch.hold(first, last, self._event.member_id, deadline)
+        self._window.lock(first, last, deadline)
+
+    def _span(self, first: int, last: int) -> None:
+        spans = self.operation.spans
+        if spans and spans[-1][1] + 1 == first:
+            spans[-1] = (spans[-1][0], last)
+        else:
+            spans.append((first, last))
+
+
+def _is_in(*types: int) -> bytes:
+    """A table that sends these acknowledge types to 1, all other bytes to 0."""
+    return bytes(byte in types for byte in range(256))
+
+
+_IS_REJECT: Final = _is_in(ACK_REJECT)
+_IS_RENEW: Final = _is_in(ACK_RENEW)
+_IS_WRITTEN: Final = _is_in(ACK_GAP, ACK_ACCEPT, ACK_RELEASE, ACK_REJECT)

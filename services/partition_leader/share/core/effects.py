@@ -1,0 +1,173 @@
+"""What a share-partition orders: frozen effects that `SharePartition.handle` returns, in the order they must happen.
+
+Owns no behaviour. The host carries each out and feeds the result back as the next event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kip932.errors import KafkaError
+from kip932.state_batches import StateBatch
+from partition_leader.share.core.status import DropReason
+
+# Bits of Persist.cause (PM-20 X2); merged writes carry several (PL-702).
+CAUSE_ACK: Final = 1
+CAUSE_SESSION_RELEASE: Final = 2
+CAUSE_LOCK_EXPIRY: Final = 4
+CAUSE_DLQ: Final = 8
+CAUSE_ADMIN: Final = 16
+CAUSE_INIT: Final = 32
+CAUSE_CATCH_UP: Final = 64  # PL-621: nothing happened, the stored state lags behind memory
+CAUSE_NAMES: Final = {
+    CAUSE_ACK: "ack",
+    CAUSE_SESSION_RELEASE: "session_release",
+    CAUSE_LOCK_EXPIRY: "lock_expiry",
+    CAUSE_DLQ: "dlq",
+    CAUSE_ADMIN: "admin",
+    CAUSE_INIT: "init",
+    CAUSE_CATCH_UP: "cold",
+}
+
+# Causes of a dead letter (PL-905).
+DLQ_CLIENT_REJECT: Final = "client reject"
+DLQ_DELIVERY_COUNT_EXCEEDED: Final = "delivery count exceeded"
+
+
+class AcquiredRange(NamedTuple):
+    """One entry of acquired_records: offsets of one owner with one delivery count (PL-251)."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class Counters(NamedTuple):
+    """What only the leader knows about a write (PM-20 X3, X4). All are numbers of records, but max_dc and sum_dc:
+    highest and summed delivery count of the records finished by the write."""
+
+    n_accept: int = 0
+    n_release: int = 0
+    n_reject: int = 0
+    n_timeout: int = 0
+    n_limit: int = 0
+    max_dc: int = 0
+    sum_dc: int = 0
+
+    def plus(self, other: Counters) -> Counters:
+        """Both together: sums, and the larger max_dc."""
+        return total([self, other])
+
+
+NO_COUNTERS: Final = Counters()
+
+
+def total(counters: Iterable[Counters]) -> Counters:
+    """All together: sums, and the largest max_dc."""
+    counters = [some for some in counters if some is not NO_COUNTERS]
+    if len(counters) < 2:
+        return counters[0] if counters else NO_COUNTERS
+    columns = list(zip(*counters, strict=True))
+    sums = [sum(column) for column in columns]
+    sums[_MAX_DC] = max(columns[_MAX_DC])
+    return Counters(*sums)
+
+
+_MAX_DC: Final = Counters._fields.index("max_dc")
+
+
+class Persist(NamedTuple):
+    """Write the share-partition's state (PL-702). At most one is outstanding (PL-705); answer with `Persisted` or
+    `PersistFailed` naming the same `write_id`."""
+
+    write_id: int
+    generation: int
+    state_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: tuple[StateBatch, ...]
+    cause: int
+    counters: Counters
+    speo: int
+
+
+class Reply(NamedTuple):
+    """Answer an Acknowledge or Release. `persisted` False: no write backs it, so the lease gate of PL-411 applies."""
+
+    op_id: int
+    error: KafkaError | None
+    persisted: bool
+
+
+class Acquired(NamedTuple):
+    """The outcome of an Acquire: ascending ranges without overlap, perhaps none. Release the fetch lock next."""
+
+    fetch_id: int
+    ranges: tuple[AcquiredRange, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Offsets acquired; what they take from the request's budget (PL-204, PL-803)."""
+        return sum(last - first + 1 for first, last, _ in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Something became possible on this share-partition: look at the waiters again, in arrival order (PL-214)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBackWanted:
+    """Send ReadShareGroupState with the same leader epoch and this generation; retry with the same value (PL-707)."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Write these records to the dead-letter queue, then send `DlqDone` whatever came of it (PL-904, PL-907)."""
+
+    dead_letter_id: int
+    ranges: tuple[AcquiredRange, ...]
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """Tell that these records will not be delivered again though nobody accepted them; the store has it (PL-810)."""
+
+    cause: str
+    ranges: tuple[AcquiredRange, ...]
+
+    @property
+    def records(self) -> int:
+        """How many."""
+        return sum(last - first + 1 for first, last, _ in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """The share-partition is ACTIVE; parked fetches may go on (PL-214)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Take the share-partition out of the cache, detach its listeners, wake its waiters (PL-630, PL-631). When
+    `retiring`, keep feeding it events until `Dropped`; fetches park as INITIALIZING until then."""
+
+    error: KafkaError
+    retiring: bool
+    reason: DropReason
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The share-partition is finished: forget it. A successor takes a generation above `generation` (PL-602)."""
+
+    error: KafkaError
+    generation: int
+
+
+Effect = Persist | Reply | Acquired | Wake | ReadBackWanted | DeadLetter | Archived | Activated | Fenced | Dropped

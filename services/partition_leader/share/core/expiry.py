@@ -1,0 +1,120 @@
+"""Giving acquired records back: expired locks (T12, PL-303 … PL-307) and closed share sessions (T13, T14, PL-520).
+
+Owns which records fall due and where they go. Expiry takes effect at once; a session's release waits for its write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING
+from partition_leader.share.core.archived import DELIVERY_LIMIT
+from partition_leader.share.core.batch import NOBODY, InFlightBatch
+from partition_leader.share.core.effects import (
+    CAUSE_SESSION_RELEASE,
+    DLQ_DELIVERY_COUNT_EXCEEDED,
+    AcquiredRange,
+    Counters,
+)
+from partition_leader.share.core.events import GroupSettings, Release
+from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.operations import Operation
+from partition_leader.share.core.spans import Span
+from partition_leader.share.core.transitions import BEGIN, EXPIRE_TO, released_state
+
+
+@dataclass(slots=True)
+class Expired:
+    """What the locks that ended have changed; all of one moment go into one write (PL-306)."""
+
+    spans: list[Span] = field(default_factory=list)
+    archiving: list[Span] = field(default_factory=list)
+    archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit
+    timed_out: int = 0
+    limited: int = 0
+
+
+def expire(window: Window, now_ms: int, settings: GroupSettings) -> Expired:
+    """End every lock due at `now_ms`. Pending records keep theirs and see it when they roll back (PL-307)."""
+    result = Expired()
+    for _, first, last in window.locks.due(now_ms):
+        for batch in window.overlapping(first, last):
+            span = max(first, batch.first), min(last, batch.last)
+            for low, high, code, count, _, deadline in _lock_runs(batch, span):
+                if code != STATE_ACQUIRED or deadline > now_ms:
+                    continue
+                for start, end in _split(low, high, window.start_offset):
+                    _expire_run(window, batch, (start, end, count), settings, result)
+    return result
+
+
+def _lock_runs(batch: InFlightBatch, span: Span) -> list[tuple[int, int, int, int, str, int]]:
+    return list(batch.lock_runs(*span)) if batch.closing < len(batch) else []
+
+
+def _expire_run(
+    window: Window, batch: InFlightBatch, run: tuple[int, int, int], settings: GroupSettings, result: Expired
+) -> None:
+    first, last, count = run
+    size = last - first + 1
+    if last < window.start_offset:
+        state = STATE_ARCHIVED  # T14
+    else:
+        state = released_state(count, settings.delivery_count_limit, settings.dlq_enabled)
+        if state in (STATE_ARCHIVED, STATE_ARCHIVING):
+            result.limited += size
+        if state == STATE_ARCHIVED:
+            result.archived.append(AcquiredRange(first, last, count))
+    window.recode(batch, first, last, EXPIRE_TO[state])
+    batch.hold(first, last, NOBODY, 0)
+    result.timed_out += size
+    result.spans.append((first, last))
+    if state == STATE_ARCHIVING:
+        result.archiving.append((first, last))
+
+
+def release(window: Window, event: Release) -> Operation:
+    """Begin to give back what the member holds: T13, below the start offset T14. The operation has no spans when the
+    member holds nothing."""
+    settings = event.settings
+    operation = Operation(event.op_id, CAUSE_SESSION_RELEASE, settings.delivery_count_limit, settings.dlq_enabled)
+    limited = released = 0
+    for batch, span, wanted in _candidates(window, event):
+        for low, high, code, count, member, _ in _lock_runs(batch, span):
+            if code != STATE_ACQUIRED or member != event.member_id or wanted not in (None, count):
+                continue
+            for first, last in _split(low, high, window.start_offset):
+                state = released_state(count, operation.limit, operation.dlq_enabled)
+                if last < window.start_offset:
+                    state = STATE_ARCHIVED
+                elif state in (STATE_ARCHIVED, STATE_ARCHIVING):
+                    limited += last - first + 1
+                    if state == STATE_ARCHIVED:
+                        operation.archived.append((AcquiredRange(first, last, count), DELIVERY_LIMIT))
+                window.recode(batch, first, last, BEGIN[state])
+                released += last - first + 1
+                operation.spans.append((first, last))
+                if state == STATE_ARCHIVING:
+                    operation.dead_letters.append(((first, last), DLQ_DELIVERY_COUNT_EXCEEDED))
+    operation.counters = Counters(n_release=released, n_limit=limited)
+    return operation
+
+
+def _candidates(window: Window, event: Release) -> Iterable[tuple[InFlightBatch, Span, int | None]]:
+    """Where to look, and which delivery count alone is meant there."""
+    if event.ranges is None:
+        for batch in window.walk():
+            if batch.codes is not None or batch.member == event.member_id:
+                yield batch, (batch.first, batch.last), None
+        return
+    for first, last, count in event.ranges:
+        for batch in window.overlapping(first, last):
+            yield batch, (max(first, batch.first), min(last, batch.last)), count
+
+
+def _split(first: int, last: int, start_offset: int) -> list[Span]:
+    """In two where the start offset cuts it (PL-304)."""
+    if first < start_offset <= last:
+        return [(first, start_offset - 1), (start_offset, last)]
+    return [(first, last)]

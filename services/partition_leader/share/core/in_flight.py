@@ -1,0 +1,332 @@
+"""The window of one share-partition: cached batches in offset order, start and end offset, gap window, locks.
+
+Owns where things are and every change of a record's code, so that the counts of PL-125 and the index of Available
+batches follow by themselves. Never decides which change is due: acquire, acknowledge, expiry and advance do.
+
+Cached batches never overlap (PL-004). One that lies wholly below the start offset is forgotten at once: nothing can
+be delivered from it, its acknowledgements are no-ops (PL-404) and whatever T14 wrote about it would be clipped
+(PL-622, PL-704, 12.19).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Final
+
+from kip932.ids import STATE_ARCHIVING, STATE_AVAILABLE
+from kip932.state_batches import StateBatch
+from partition_leader.share.core.batch import InFlightBatch
+from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
+from partition_leader.share.core.events import GroupSettings
+from partition_leader.share.core.locks import Entry, LockHeap
+from partition_leader.share.core.spans import Span, append_merged
+from partition_leader.share.core.transitions import STATE_MASK
+
+_FIRST: Final = itemgetter(0)
+
+
+class Window:
+    """Everything between start and end offset. `end_offset` is the next offset to fetch while nothing is cached, else
+    the last in-flight offset, inclusive (PL-005)."""
+
+    __slots__ = ("_batches", "_firsts", "_head", "_hints", "closing", "end_offset", "gap", "locks", "start_offset")
+
+    def __init__(self, start_offset: int = 0) -> None:
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        self.gap: tuple[int, int] | None = None  # lowest unresolved hole offset, window end (PL-606)
+        self.closing = 0  # offsets of all cached batches that are terminal or about to be
+        self.locks = LockHeap()
+        self._firsts: list[int] = []  # parallel to _batches; entries before _head are gone
+        self._batches: list[InFlightBatch] = []
+        self._head = 0
+        self._hints: list[int] = []  # firsts of batches that may hold Available records
+
+    # Where things are.
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is cached."""
+        return self._head == len(self._batches)
+
+    @property
+    def batch_count(self) -> int:
+        """How many batches are cached."""
+        return len(self._batches) - self._head
+
+    @property
+    def first_offset(self) -> int:
+        """The first cached offset; only when something is cached."""
+        return self._firsts[self._head]
+
+    @property
+    def last_offset(self) -> int:
+        """The last cached offset; only when something is cached."""
+        return self._batches[-1].last
+
+    @property
+    def in_flight(self) -> int:
+        """PL-130: terminal records and holes between start and end count too."""
+        return 0 if self.is_empty else self.end_offset - self.start_offset + 1
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset never fetched; the exported SPEO (PL-005)."""
+        return self.end_offset if self.is_empty else self.end_offset + 1
+
+    @property
+    def open_gap(self) -> tuple[int, int] | None:
+        """The gap window while it is active: only as long as end_offset is its end (PL-607)."""
+        gap = self.gap
+        return gap if gap is not None and gap[1] == self.end_offset and not self.is_empty else None
+
+    @property
+    def front_offset(self) -> int:
+        """The first cached offset, the start offset when nothing is cached."""
+        return self._firsts[self._head] if self._head < len(self._firsts) else self.start_offset
+
+    @property
+    def front_code(self) -> int:
+        """The code of the first cached record that is not below the start offset; −1 when there is none."""
+        if self._head == len(self._batches):
+            return -1
+        batch = self._batches[self._head]
+        if batch.codes is None:
+            return batch.code
+        at = max(self.start_offset - batch.first, 0)
+        return batch.codes[at] if at < len(batch.codes) else -1
+
+    def floor(self, offset: int) -> InFlightBatch | None:
+        """The cached batch with the greatest first offset at or below `offset`."""
+        at = bisect_right(self._firsts, offset, self._head) - 1
+        return self._batches[at] if at >= self._head else None
+
+    def overlapping(self, first: int, last: int) -> Iterator[InFlightBatch]:
+        """Cached batches with an offset in `first`…`last`, in order. Batches must not be added or removed meanwhile."""
+        at = self._reaching(first)
+        batches, size = self._batches, len(self._batches)
+        while at < size and batches[at].first <= last:
+            yield batches[at]
+            at += 1
+
+    def _reaching(self, offset: int) -> int:
+        """Index of the first cached batch that ends at or behind `offset`."""
+        at = bisect_right(self._firsts, offset, self._head) - 1
+        return at + 1 if at < self._head or self._batches[at].last < offset else at
+
+    def pieces(self, spans: Iterable[Span]) -> Iterator[tuple[InFlightBatch, int, int]]:
+        """The parts of the spans that are cached, batch by batch. Cheap for many short spans of one batch."""
+        batch: InFlightBatch | None = None
+        for first, last in spans:
+            if batch is not None and batch.first <= first and last <= batch.last:
+                yield batch, first, last
+                continue
+            for batch in self.overlapping(first, last):
+                yield batch, max(first, batch.first), min(last, batch.last)
+
+    def grouped(self, spans: Sequence[Span]) -> Iterator[tuple[InFlightBatch, list[Span]]]:
+        """The cached parts of ascending, disjoint spans, batch by batch."""
+        at, size, low = 0, len(spans), -1
+        while at < size:
+            low = max(low, spans[at][0])
+            found = self._reaching(low)
+            if found == len(self._batches):
+                return
+            batch = self._batches[found]
+            low = max(low, batch.first)
+            if spans[at][1] < low:
+                at += 1
+                continue
+            stop = at + 1 if at + 1 == size else bisect_right(spans, batch.last, at + 1, key=_FIRST)
+            parts = list(spans[at:stop])
+            parts[0] = (low, parts[0][1])
+            at = stop
+            if parts[-1][1] > batch.last:
+                parts[-1] = (parts[-1][0], batch.last)
+                at, low = stop - 1, batch.last + 1
+            yield batch, parts
+
+    def starting_in(self, first: int, last: int) -> list[InFlightBatch]:
+        """Cached batches whose first offset is in `first`…`last` (PL-224)."""
+        low = bisect_left(self._firsts, first, self._head)
+        return self._batches[low : bisect_right(self._firsts, last, low)]
+
+    def last_starting_in(self, first: int, last: int) -> InFlightBatch | None:
+        """The last of `starting_in`, without making the list."""
+        found = self.floor(last)
+        return found if found is not None and found.first >= first else None
+
+    def walk(self) -> Iterator[InFlightBatch]:
+        """All cached batches in order."""
+        for at in range(self._head, len(self._batches)):
+            yield self._batches[at]
+
+    def records(self) -> tuple[StateBatch, ...]:
+        """Every cached record from the start offset on, equal neighbours merged; pending ones where they are going."""
+        result: list[StateBatch] = []
+        for batch in self.walk():
+            for first, last, code, count in batch.runs(max(batch.first, self.start_offset), batch.last):
+                append_merged(result, first, last, code & STATE_MASK, count)
+        return tuple(result)
+
+    def archiving(self, settings: GroupSettings) -> list[tuple[Span, str]]:
+        """Records loaded as Archiving, with the cause that their delivery count tells (PL-611, PL-910)."""
+        return [
+            (
+                (first, last),
+                DLQ_DELIVERY_COUNT_EXCEEDED if count >= settings.delivery_count_limit else DLQ_CLIENT_REJECT,
+            )
+            for first, last, state, count in self.records()
+            if state == STATE_ARCHIVING
+        ]
+
+    # Available records.
+
+    def available_in(self, first: int, last: int) -> list[InFlightBatch]:
+        """Batches that start in `first`…`last` and hold Available records, in order."""
+        low = bisect_left(self._hints, first)
+        high = bisect_right(self._hints, last, low)
+        found = [self.floor(first) for first in self._hints[low:high]]
+        result = [batch for batch in found if batch is not None and batch.available]
+        if len(result) < len(found):
+            self._keep_hints(low, high)
+        return result
+
+    def first_available(self) -> int | None:
+        """The lowest Available offset, pending ones left out (PL-202)."""
+        hints = self._hints
+        for at, first in enumerate(hints):
+            batch = self.floor(first)
+            if batch is not None and batch.first == first and batch.available:
+                del hints[:at]
+                if batch.codes is None:
+                    return max(first, self.start_offset)
+                return first + batch.codes.index(STATE_AVAILABLE)
+            if batch is not None and batch.first == first:
+                batch.hinted = False
+        hints.clear()
+        return None
+
+    def _keep_hints(self, low: int, high: int) -> None:
+        keep: list[int] = []
+        for first in self._hints[low:high]:
+            batch = self.floor(first)
+            if batch is None or batch.first != first:
+                continue
+            if batch.available:
+                keep.append(first)
+            else:
+                batch.hinted = False
+        self._hints[low:high] = keep
+
+    def forget_spent_hints(self, first: int, last: int) -> None:
+        """Drop the hints in `first`…`last` whose batch has nothing Available left."""
+        low = bisect_left(self._hints, first)
+        high = bisect_right(self._hints, last, low)
+        if high > low:
+            self._keep_hints(low, high)
+
+    def _hint(self, batch: InFlightBatch) -> None:
+        if batch.available and not batch.hinted:
+            batch.hinted = True
+            if not self._hints or batch.first > self._hints[-1]:
+                self._hints.append(batch.first)
+            else:
+                insort(self._hints, batch.first)
+
+    # Changes: the only ways a code is set.
+
+    def add(self, batch: InFlightBatch) -> None:
+        """Cache a batch; it must not overlap another."""
+        if self.is_empty or batch.first > self._firsts[-1]:
+            self._firsts.append(batch.first)
+            self._batches.append(batch)
+        else:
+            at = bisect_left(self._firsts, batch.first, self._head)
+            self._firsts.insert(at, batch.first)
+            self._batches.insert(at, batch)
+        self.closing += batch.closing
+        self._hint(batch)
+
+    def recode(self, batch: InFlightBatch, first: int, last: int, table: bytes) -> bool:
+        """Send `first`…`last` of the batch through a transition table; whether any record changed."""
+        before = batch.closing
+        if not batch.recode(first, last, table):
+            return False
+        self.closing += batch.closing - before
+        if batch.available and not batch.hinted:
+            self._hint(batch)
+        return True
+
+    def assign(self, batch: InFlightBatch, first: int, codes: bytes | bytearray) -> None:
+        """Set the codes of a stretch of the batch one by one."""
+        before = batch.closing
+        batch.assign(first, codes)
+        self.closing += batch.closing - before
+        self._hint(batch)
+
+    def settle(self, batch: InFlightBatch, spans: Sequence[Span], table: bytes) -> None:
+        """Send many short spans of the batch through a transition table, and forget owner and lock of what changed."""
+        self.closing += batch.settle(spans, table)
+        self._hint(batch)
+
+    def lock(self, first: int, last: int, deadline: int) -> None:
+        """Arm one lock entry for an acquired or renewed stretch."""
+        self.locks.push(deadline, first, last, self.is_live)
+
+    def first_live(self, entry: Entry) -> int | None:
+        """The first cached offset of the entry that still has this very lock end (PL-303); None when there is none."""
+        deadline, first, last = entry
+        batches, size = self._batches, len(self._batches)
+        at = self._reaching(first)
+        while at < size and batches[at].first <= last:
+            live = batches[at].first_held_until(deadline, first, last)
+            if live is not None:
+                return live
+            at += 1
+        return None
+
+    def is_live(self, entry: Entry) -> bool:
+        """Whether some record of the entry still has this very lock end (PL-303)."""
+        return self.first_live(entry) is not None
+
+    def next_lock_end(self) -> int | None:
+        """When the next lock ends (ms); None when nothing is locked."""
+        return self.locks.next_deadline(self.first_live)
+
+    def remove_front(self, count: int) -> None:
+        """Forget the first `count` batches."""
+        for at in range(self._head, self._head + count):
+            self.closing -= self._batches[at].closing
+        self._head += count
+        if self._head == len(self._batches) or (self._head > 64 and 2 * self._head > len(self._batches)):
+            del self._batches[: self._head]
+            del self._firsts[: self._head]
+            self._head = 0
+
+    def move_start(self, start_offset: int) -> None:
+        """Raise the start offset; batches wholly below it are forgotten. With none left the window is empty and
+        end_offset becomes the next offset to fetch (PL-005, PL-123)."""
+        self.start_offset = start_offset
+        gone = 0
+        for batch in self.walk():
+            if batch.last >= start_offset:
+                break
+            gone += 1
+        self.remove_front(gone)
+        if self.is_empty:
+            self._hints.clear()
+            self.gap = None
+            if gone or self.end_offset < start_offset:
+                self.end_offset = start_offset
+
+    def note_gap(self, lowest: int, window_end: int) -> None:
+        """Set the gap window to the lowest offset ≥ `lowest` that no batch covers; none up to its end drops it."""
+        hole = lowest
+        for batch in self.overlapping(lowest, window_end):
+            if batch.first > hole:
+                break
+            hole = batch.last + 1
+        self.gap = (hole, window_end) if hole <= window_end else None

@@ -1,0 +1,144 @@
+"""What the handlers of one share-partition share: status, window, queued writes, and how it begins and ends.
+
+Owns the transitions between statuses (PL-601, PL-604, PL-631) and the effects of the event being handled. Decides
+nothing about records.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kip932.errors import KafkaError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
+from partition_leader.share.core.dead_letters import DeadLetters
+from partition_leader.share.core.effects import CAUSE_CATCH_UP, Activated, Counters, Dropped, Effect, Fenced, Reply
+from partition_leader.share.core.events import GroupSettings
+from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.operations import Operation, RolledBack, roll_back
+from partition_leader.share.core.status import DropReason, Status
+from partition_leader.share.core.write_back import WriteBack
+
+
+class Retirement(NamedTuple):
+    """Why a share-partition goes, and when (ms) at the latest."""
+
+    error: KafkaError
+    until_ms: int
+    reason: DropReason
+
+
+class PartitionState:
+    """The live state of one share-partition object. `effects`, `wake` and `now_ms` belong to the event in hand."""
+
+    __slots__ = (
+        "dead_letters",
+        "effects",
+        "generation",
+        "locks_expired",
+        "name",
+        "now_ms",
+        "operation_timeout_ms",
+        "retirement",
+        "settings",
+        "state_epoch",
+        "status",
+        "wake",
+        "window",
+        "write_back",
+    )
+
+    def __init__(self, name: str, generation: int, operation_timeout_ms: int) -> None:
+        self.name = name
+        self.generation = generation
+        self.operation_timeout_ms = operation_timeout_ms
+        self.status = Status.INITIALIZING
+        self.state_epoch = 0
+        self.window = Window()
+        self.write_back = WriteBack()
+        self.dead_letters = DeadLetters()
+        self.settings = GroupSettings()
+        self.locks_expired = 0
+        self.retirement: Retirement | None = None
+        self.effects: list[Effect] = []
+        self.wake = False
+        self.now_ms = 0
+
+    def persist(self) -> None:
+        """Send the next write."""
+        self.effects.append(self.write_back.build(self.window, self.generation, self.state_epoch))
+
+    def reply(self, op_id: int, error: KafkaError | None, persisted: bool = False) -> None:
+        """Answer an operation; `persisted` tells whether a write was behind it (PL-411)."""
+        self.effects.append(Reply(op_id, error, persisted))
+
+    def activate(self) -> None:
+        """Become ACTIVE, and take up the dead-letter flow where a former leader left it (PL-611)."""
+        self.status = Status.ACTIVE
+        self.wake = True
+        self.effects.append(Activated())
+        self.effects += self.dead_letters.send(self.window, self.window.archiving(self.settings))
+
+    def fail(self, error: KafkaError) -> None:
+        """Initialisation failed for good (PL-604)."""
+        self.status = Status.FAILED
+        self.wake = True
+        self.effects += [
+            Fenced(error, retiring=False, reason=DropReason.INITIALIZE_FAILED),
+            Dropped(error, self.generation),
+        ]
+
+    def gone(self) -> KafkaError:
+        """What a caller is told who still comes to a dropped share-partition (PL-402, PL-631)."""
+        if self.status is Status.RETIRING:
+            return UnknownTopicOrPartitionError(
+                f"{self.name} is being dropped here; fetch from it again to open it anew"
+            )
+        return NotLeaderOrFollowerError(
+            f"{self.name} is no longer served by this object; look up the partition's leader"
+        )
+
+    def roll_back(self, operations: list[Operation]) -> None:
+        """Undo what no write made durable; what cannot go back to its holder becomes dirty (PL-307, PL-414)."""
+        result = RolledBack()
+        for operation in operations:
+            roll_back(self.window, operation, self.now_ms, result)
+        if self.status is Status.ACTIVE:
+            counters = Counters(n_limit=sum(last - first + 1 for first, last, _ in result.archived))
+            self.write_back.note(result.changed, CAUSE_CATCH_UP, counters, urgent=bool(result.archiving))
+            self.write_back.dirty.archiving += result.archiving
+            self.write_back.dirty.archived += result.archived
+        self.wake |= bool(result.changed)
+
+    def begin_retirement(self, error: KafkaError, reason: DropReason) -> None:
+        """No acquires and acknowledgements any more; what is queued finishes first (PL-631)."""
+        if self.status is not Status.ACTIVE:
+            return
+        self.status = Status.RETIRING
+        self.retirement = Retirement(error, self.now_ms + self.operation_timeout_ms, reason)
+        self.window.locks.clear()
+        unresolved, self.write_back.unresolved = self.write_back.unresolved, []
+        self.roll_back(unresolved)
+        self.wake = True
+        self.effects.append(Fenced(error, retiring=True, reason=reason))
+
+    def stop(self, error: KafkaError, reason: DropReason) -> None:
+        """Nothing more is written; what still waits rolls back and is told (PL-631)."""
+        told = error if isinstance(error, NotLeaderOrFollowerError) else self.not_leader(error)
+        for operation in self.write_back.abandon():
+            self.reply(operation.op_id, told)
+        if self.status is not Status.RETIRING:
+            self.effects.append(Fenced(error, retiring=False, reason=reason))
+        self.retirement = Retirement(error, self.now_ms, reason)
+        self.finish()
+
+    def not_leader(self, error: KafkaError) -> KafkaError:
+        """The error for operations that a drop cuts short (PL-631)."""
+        return NotLeaderOrFollowerError(f"{self.name} was dropped: {error.message}")
+
+    def finish(self) -> None:
+        """Nothing is left to wait for."""
+        assert self.retirement is not None
+        self.status = Status.FENCED
+        self.wake = True
+        self.window.locks.clear()
+        self.dead_letters.forget()
+        self.effects.append(Dropped(self.retirement.error, self.generation))

@@ -1,0 +1,88 @@
+"""After a write with unknown outcome: what the coordinator really stores decides, record by record (PL-707)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
+from kip932.state_batches import StateBatch
+from partition_leader.share.core.batch import InFlightBatch
+from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
+from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.operations import Operation, commit, force, state_of
+from partition_leader.share.core.spans import Span
+from partition_leader.share.core.transitions import PENDING
+
+
+class Stored:
+    """The stored state: its start offset, and state and count of any offset behind it."""
+
+    __slots__ = ("_batches", "_firsts", "start_offset")
+
+    def __init__(self, start_offset: int, batches: Sequence[StateBatch]) -> None:
+        self.start_offset = start_offset
+        self._batches = sorted(batches)
+        self._firsts = [batch.first_offset for batch in self._batches]
+
+    def pieces(self, first: int, last: int) -> list[tuple[Span, tuple[int, int] | None]]:
+        """`first`…`last` cut where the stored (count, state) changes; None where nothing is stored."""
+        result: list[tuple[Span, tuple[int, int] | None]] = []
+        at = bisect_right(self._firsts, first) - 1
+        if at < 0 or self._batches[at].last_offset < first:
+            at += 1
+        while first <= last:
+            batch = self._batches[at] if at < len(self._batches) else None
+            if batch is None or batch.first_offset > last:
+                result.append(((first, last), None))
+                break
+            if batch.first_offset > first:
+                result.append(((first, batch.first_offset - 1), None))
+                first = batch.first_offset
+            end = min(last, batch.last_offset)
+            result.append(((first, end), (batch.delivery_count, batch.delivery_state)))
+            first = end + 1
+            at += 1
+        return result
+
+
+def settle(window: Window, operation: Operation, stored: Stored) -> None:
+    """Commit what is stored as written or lies below the stored start offset; take a higher stored rank. What stays
+    pending was not applied, and now never will be: the caller rolls it back."""
+    for first, last in operation.spans:
+        for batch in window.overlapping(first, last):
+            low, high = max(first, batch.first), min(last, batch.last)
+            for start, end, code, count in list(batch.runs(low, high)):
+                if code & PENDING:
+                    _settle_run(window, operation, stored, batch, ((start, end), code, count))
+
+
+def _settle_run(
+    window: Window, operation: Operation, stored: Stored, batch: InFlightBatch, run: tuple[Span, int, int]
+) -> None:
+    (first, last), code, count = run
+    if first < stored.start_offset:
+        done = min(last, stored.start_offset - 1)
+        commit(window, [(first, done)])
+        first = done + 1
+    written = (count, state_of(code))
+    for span, found in stored.pieces(first, last) if first <= last else ():
+        if found == written:
+            commit(window, [span])
+        elif found is not None and found > written:
+            _take_stored(window, operation, batch, span, found)
+
+
+def _take_stored(
+    window: Window, operation: Operation, batch: InFlightBatch, span: Span, found: tuple[int, int]
+) -> None:
+    count, state = found
+    for first, last in ((span[0], min(span[1], window.start_offset - 1)), (max(span[0], window.start_offset), span[1])):
+        if first > last:
+            continue
+        behind = last < window.start_offset and state == STATE_AVAILABLE
+        force(window, batch, (first, last), STATE_ARCHIVED if behind else state, count)
+        known = any(low <= first <= high for (low, high), _ in operation.dead_letters)
+        if state == STATE_ARCHIVING and not known:  # PL-910
+            cause = DLQ_DELIVERY_COUNT_EXCEEDED if count >= operation.limit else DLQ_CLIENT_REJECT
+            operation.dead_letters.append(((first, last), cause))

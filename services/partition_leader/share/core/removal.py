@@ -1,0 +1,46 @@
+"""Offsets that the log holds no more, or never will: compaction, aborted transactions, lost tails (T17, T18, CM-47).
+
+Owns how such records leave the window without anybody's acknowledgement. Never decides that they are gone: a log read
+told it.
+"""
+
+from __future__ import annotations
+
+from partition_leader.share.core.advance import advance
+from partition_leader.share.core.batch import NOBODY, InFlightBatch
+from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.spans import Span
+from partition_leader.share.core.transitions import REMOVED_FROM_LOG
+
+
+def take_away(window: Window, batch: InFlightBatch, span: Span, table: bytes) -> list[Span]:
+    """Archive what `table` says of the batch's records in `span`; the spans that changed."""
+    changed: list[Span] = []
+    for first, last, code, _ in list(batch.runs(*span)):
+        if table[code] != code:
+            window.recode(batch, first, last, table)
+            batch.hold(first, last, NOBODY, 0)
+            changed.append((first, last))
+    return changed
+
+
+def take_available(window: Window, first: int, last: int) -> list[Span]:
+    """T17 for `first`…`last`: Available records that the log skipped over (PL-226); the spans that changed."""
+    changed: list[Span] = []
+    for batch in window.overlapping(first, last):
+        if batch.available or batch.pending:
+            changed += take_away(window, batch, (max(first, batch.first), min(last, batch.last)), REMOVED_FROM_LOG)
+    return changed
+
+
+def skip_hole(window: Window, first: int, end: int) -> list[Span]:
+    """The log holds no record from `first`, the next offset to fetch, to below `end`: move over it at once (CM-47).
+    The spans that were archived. What is Acquired there keeps its holder until it is acknowledged or expires."""
+    archived = take_available(window, first, end - 1)
+    gap = window.open_gap
+    if gap is not None and first <= gap[0] < end:
+        window.note_gap(end, gap[1])
+    advance(window)
+    if window.is_empty and first <= window.next_offset < end:
+        window.move_start(end)
+    return archived

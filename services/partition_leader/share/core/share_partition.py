@@ -1,0 +1,321 @@
+"""The door of one share-partition: every event goes in through `handle`, effects come out (KIP-932).
+
+Owns status, fetch lock, settings, generation and the order of things inside one critical section: locks due, the
+event, the start offset (PL-120), the next write (PL-705). The rules themselves live in the sibling modules. Never
+waits, reads the clock or talks to anybody: `Persist` goes out, `Persisted` comes in, only then comes `Reply` (PL-412).
+
+Effects come in the order they must happen. The host calls `handle` serially (PL-003), arms one timer at
+`next_deadline()` and sends `Tick` then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from kip932.errors import InvalidRecordStateError, InvalidRequestError, UnknownServerError
+from partition_leader.share.core import events, write_results
+from partition_leader.share.core.acknowledge import Acknowledgement
+from partition_leader.share.core.acquire import AcquirePass
+from partition_leader.share.core.advance import advance, committed
+from partition_leader.share.core.effects import CAUSE_DLQ, CAUSE_LOCK_EXPIRY, Acquired, Counters, Effect, Wake
+from partition_leader.share.core.events import Event, GroupSettings
+from partition_leader.share.core.expiry import expire, release
+from partition_leader.share.core.failures import meaning
+from partition_leader.share.core.initialise import load
+from partition_leader.share.core.log_start import move_log_start
+from partition_leader.share.core.operations import Operation
+from partition_leader.share.core.partition_state import PartitionState
+from partition_leader.share.core.removal import skip_hole
+from partition_leader.share.core.status import DropReason, Overview, Status
+
+OPERATION_TIMEOUT_MS: Final = 15_000  # persister.operation.timeout.ms (PL-723)
+_SETTLED = (Status.FAILED, Status.FENCED)
+
+
+class SharePartition:
+    """The live state of one share-partition on its leader. `operation_timeout_ms` bounds retiring (PL-631).
+
+    A fresh object is INITIALIZING: the host reads the stored state and sends `Initialized` or `InitializeFailed`.
+    """
+
+    def __init__(
+        self, generation: int, name: str = "share-partition", operation_timeout_ms: int = OPERATION_TIMEOUT_MS
+    ) -> None:
+        self._state = PartitionState(name, generation, operation_timeout_ms)
+        self._fetch_lock: int | None = None
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            events.Initialized: self._initialized,
+            events.InitializeFailed: self._initialize_failed,
+            events.Acquire: self._acquire,
+            events.Acknowledge: self._acknowledge,
+            events.Release: self._release,
+            events.LogStartMoved: self._log_start_moved,
+            events.HoleFound: self._hole_found,
+            events.Persisted: partial(write_results.persisted, self._state),
+            events.PersistFailed: partial(write_results.persist_failed, self._state),
+            events.ReadBack: partial(write_results.read_back, self._state),
+            events.ReadBackFailed: partial(write_results.read_back_failed, self._state),
+            events.Tick: self._tick,
+            events.SettingsChanged: self._settings_changed,
+            events.DlqDone: self._dlq_done,
+            events.Retire: self._retire,
+            events.Drop: self._drop,
+        }
+
+    # The door.
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """Take one event at `now_ms` (monotonic, ms); what must happen now, in order."""
+        state = self._state
+        state.effects, state.wake, state.now_ms = [], False, now_ms
+        settings = getattr(event, "settings", None)
+        if settings is not None:
+            state.settings = settings
+        if state.status is Status.ACTIVE:
+            self._expire()
+        self._handlers[type(event)](event)
+        self._conclude()
+        return state.effects
+
+    def next_deadline(self) -> int | None:
+        """When to send `Tick` (ms); None when nothing is timed."""
+        state = self._state
+        if state.status is Status.RETIRING:
+            return state.retirement.until_ms if state.retirement else None
+        if state.status is not Status.ACTIVE:
+            return None
+        lock, write = state.window.next_lock_end(), state.write_back.next_deadline()
+        if lock is None or write is None:
+            return write if lock is None else lock
+        return min(lock, write)
+
+    def overview(self) -> Overview:
+        """The whole state, for tools and failing tests; its cost grows with what is in flight."""
+        state = self._state
+        window, progress = state.window, committed(state.window)
+        return Overview(
+            state.status,
+            state.state_epoch,
+            state.generation,
+            window.start_offset,
+            window.end_offset,
+            progress.delivery_complete_count,
+            window.in_flight,
+            window.batch_count,
+            window.open_gap,
+            self._fetch_lock,
+            state.write_back.outstanding is not None,
+            len(state.write_back.queued),
+            len(state.write_back.dirty.spans),
+            state.locks_expired,
+            window.records(),
+        )
+
+    # Questions that change nothing, and the fetch lock.
+
+    @property
+    def status(self) -> Status:
+        """PL-601."""
+        return self._state.status
+
+    @property
+    def generation(self) -> int:
+        """What reads and writes carry now (PL-602); a successor takes a higher one."""
+        return self._state.generation
+
+    @property
+    def start_offset(self) -> int:
+        """SPSO."""
+        return self._state.window.start_offset
+
+    @property
+    def speo(self) -> int:
+        """The first offset never fetched (PL-005)."""
+        return self._state.window.next_offset
+
+    @property
+    def in_flight(self) -> int:
+        """PL-130."""
+        return self._state.window.in_flight
+
+    def next_fetch_offset(self) -> int:
+        """Where the next log read begins (PL-202): the lowest Available or unresolved hole offset, else the end."""
+        window = self._state.window
+        available, gap = window.first_available(), window.open_gap
+        if gap is not None:
+            return gap[0] if available is None else min(available, gap[0])
+        return window.next_offset if available is None else available
+
+    def can_acquire(self, settings: GroupSettings) -> bool:
+        """PL-131, ACTIVE only."""
+        state = self._state
+        if state.status is not Status.ACTIVE:
+            return False
+        window = state.window
+        return window.in_flight < settings.max_record_locks or self.next_fetch_offset() != window.end_offset + 1
+
+    def can_fetch(self, settings: GroupSettings) -> bool:
+        """Whether a fetch could lock it now: ACTIVE, fetch lock free, something to acquire (PL-206)."""
+        return self._fetch_lock is None and self.can_acquire(settings)
+
+    def take_fetch_lock(self, holder: int, settings: GroupSettings) -> bool:
+        """Take the fetch lock for one attempt, if ACTIVE, free and there is something to acquire (PL-206)."""
+        if not self.can_fetch(settings):
+            return False
+        self._fetch_lock = holder
+        return True
+
+    def release_fetch_lock(self, holder: int) -> bool:
+        """Give the fetch lock back; False when `holder` does not have it."""
+        if self._fetch_lock != holder:
+            return False
+        self._fetch_lock = None
+        return True
+
+    # Every critical section begins with the locks that are due and ends with the start offset and the next write.
+
+    def _expire(self) -> None:
+        state = self._state
+        if not state.window.locks.is_due(state.now_ms):
+            return
+        expired = expire(state.window, state.now_ms, state.settings)
+        if not expired.timed_out:
+            return
+        state.locks_expired += expired.timed_out
+        counters = Counters(n_timeout=expired.timed_out, n_limit=expired.limited)
+        state.write_back.note(expired.spans, CAUSE_LOCK_EXPIRY, counters, urgent=True)
+        state.write_back.dirty.archiving += expired.archiving
+        state.write_back.dirty.archived += expired.archived
+        state.wake = True
+
+    def _conclude(self) -> None:
+        state = self._state
+        if state.status is Status.ACTIVE:
+            state.wake |= advance(state.window)
+            if state.write_back.is_due(state.window, state.now_ms):
+                state.persist()
+        elif state.status is Status.RETIRING:
+            if state.write_back.is_free and state.write_back.has_work:
+                advance(state.window)
+                state.persist()
+            elif state.write_back.is_free and not state.dead_letters:
+                state.finish()
+        if state.wake:
+            state.effects.append(Wake())
+
+    # Initialisation.
+
+    def _initialized(self, event: events.Initialized) -> None:
+        state = self._state
+        if state.status is not Status.INITIALIZING or state.write_back.outstanding:
+            return
+        try:
+            state.window = load(event.start_offset, event.batches)
+        except UnknownServerError as error:
+            state.fail(error)
+            return
+        state.state_epoch = event.state_epoch
+        if event.resolved:
+            state.effects.append(state.write_back.build_init(state.window, state.generation, state.state_epoch))
+            return
+        state.write_back.confirm_start(event.start_offset)
+        if state.window.is_empty:
+            state.write_back.last_written = committed(state.window)  # nothing was loaded: storage says the same
+        state.activate()
+
+    def _initialize_failed(self, event: events.InitializeFailed) -> None:
+        state = self._state
+        if state.status is Status.INITIALIZING:
+            state.fail(meaning(event.error).error)
+
+    # Fetch and acknowledge.
+
+    def _acquire(self, event: events.Acquire) -> None:
+        state = self._state
+        if state.status is not Status.ACTIVE:
+            state.effects.append(Acquired(event.fetch_id, ()))
+            return
+        acquire = AcquirePass(state.window, event, state.now_ms)
+        ranges = acquire.run()
+        state.write_back.note(acquire.archived)
+        state.effects.append(Acquired(event.fetch_id, ranges))
+
+    def _acknowledge(self, event: events.Acknowledge) -> None:
+        state = self._state
+        if state.status in (Status.RETIRING, *_SETTLED):
+            state.reply(event.op_id, state.gone())
+            return
+        try:
+            operation = Acknowledgement(state.window, event, state.now_ms).run()
+        except (InvalidRequestError, InvalidRecordStateError) as error:
+            state.reply(event.op_id, error)
+            return
+        self._queue(operation, self._rests_on_a_write(event))
+
+    def _rests_on_a_write(self, event: events.Acknowledge) -> bool:
+        """Whether it is a no-op only by a start offset that no write has confirmed: were it answered now, a successor
+        might give the records out again (PL-404)."""
+        state = self._state
+        start, confirmed = state.window.start_offset, state.write_back.confirmed_start
+        return start > confirmed and any(
+            batch.first_offset < start and batch.last_offset >= confirmed for batch in event.batches
+        )
+
+    def _release(self, event: events.Release) -> None:
+        state = self._state
+        if state.status in _SETTLED:
+            state.reply(event.op_id, state.gone())
+            return
+        self._queue(release(state.window, event))
+
+    def _queue(self, operation: Operation, rests_on_a_write: bool = False) -> None:
+        state = self._state
+        if operation.spans or rests_on_a_write:
+            state.write_back.queued.append(operation)
+        else:
+            state.reply(operation.op_id, None)  # PL-411: nothing to write
+
+    def _log_start_moved(self, event: events.LogStartMoved) -> None:
+        state = self._state
+        if state.status is Status.ACTIVE:
+            state.write_back.confirm_start(event.log_start_offset)
+            state.wake |= move_log_start(state.window, event.log_start_offset)
+
+    def _hole_found(self, event: events.HoleFound) -> None:
+        state = self._state
+        if state.status is Status.ACTIVE:
+            state.write_back.note(skip_hole(state.window, event.fetch_offset, event.end))
+
+    # Time, settings, the dead-letter queue.
+
+    def _tick(self, _: events.Tick) -> None:
+        state = self._state
+        if state.status is Status.RETIRING and state.retirement and state.now_ms >= state.retirement.until_ms:
+            state.stop(state.retirement.error, state.retirement.reason)
+
+    def _settings_changed(self, _: events.SettingsChanged) -> None:
+        self._state.wake = True
+
+    def _dlq_done(self, event: events.DlqDone) -> None:
+        state = self._state
+        spans = state.dead_letters.finish(state.window, event.dead_letter_id)
+        if spans:
+            state.write_back.note(spans, CAUSE_DLQ, urgent=True)
+            state.wake = True
+
+    # The end.
+
+    def _retire(self, event: events.Retire) -> None:
+        state = self._state
+        if state.status is Status.ACTIVE:
+            state.write_back.hurry_start(state.window)
+            state.begin_retirement(event.error, DropReason.RELEASED)
+        elif state.status is Status.INITIALIZING:
+            state.stop(event.error, DropReason.RELEASED)
+
+    def _drop(self, event: events.Drop) -> None:
+        state = self._state
+        if state.status not in _SETTLED:
+            state.stop(event.error, DropReason.LEADERSHIP_LOST)

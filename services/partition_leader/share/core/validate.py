@@ -1,0 +1,86 @@
+"""Request validation over plain values (PL-321, PL-322, PL-401, PL-422, PL-423): raises, or says nothing.
+
+Never looks at sessions or share-partitions; it runs before both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kip932.errors import InvalidRequestError
+from kip932.ids import ACK_GAP, ACK_RENEW, ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT, GROUP_ID_MAX
+from partition_leader.share.core.events import AckBatch
+
+MEMBER_ID_LENGTH_MAX: Final = 36
+_FETCH_AGAIN: Final = "acknowledge the ranges of acquired_records as they came"
+
+
+class FetchLimits(NamedTuple):
+    """The number fields of a ShareFetch."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+
+
+def check_identity(group_id: str, member_id: str) -> None:
+    """Group and member id of a request (PL-423, PL-501, CM-62). Raises InvalidRequestError."""
+    if not group_id:
+        raise InvalidRequestError("group_id is empty; expected the id of a share group")
+    if len(group_id) > GROUP_ID_MAX:
+        raise InvalidRequestError(f"group_id has {len(group_id)} characters; at most {GROUP_ID_MAX} are allowed")
+    if not member_id:
+        raise InvalidRequestError(f"member_id is empty in a request of group {group_id!r}; expected the member's id")
+    if len(member_id) > MEMBER_ID_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"member_id of {len(member_id)} characters in a request of group {group_id!r}; expected at most "
+            f"{MEMBER_ID_LENGTH_MAX}, such as a UUID's text"
+        )
+
+
+def check_limits(limits: FetchLimits, share_acquire_mode: int, is_renew_ack: bool) -> None:
+    """The fields of a ShareFetch that do not depend on a session (PL-237, PL-322, PL-423). Raises
+    InvalidRequestError, which leaves the session's epoch unconsumed."""
+    if min(limits) < 0:
+        negative = [f"{name} = {value}" for name, value in limits._asdict().items() if value < 0]
+        raise InvalidRequestError(f"negative {', '.join(negative)}; expected 0 or more")
+    if share_acquire_mode not in (ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT):
+        raise InvalidRequestError(
+            f"share_acquire_mode {share_acquire_mode} is unknown; expected 0 (batch optimized) or 1 (record limit)"
+        )
+    if is_renew_ack and any(limits):
+        given = [f"{name} = {value}" for name, value in limits._asdict().items() if value]
+        raise InvalidRequestError(f"is_renew_ack with {', '.join(given)}; a renewal fetches nothing: expected 0")
+
+
+def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool) -> None:
+    """The ack batches of one partition, in request order (PL-321, PL-401). Raises InvalidRequestError for that
+    partition; others go on."""
+    previous = -1
+    for first, last, types in batches:
+        if first < 0 or first > last:
+            raise InvalidRequestError(f"acknowledged offsets {first}-{last} are no range; {_FETCH_AGAIN}")
+        if first <= previous:
+            raise InvalidRequestError(
+                f"acknowledged offsets {first}-{last} come after {previous}; expected ascending ranges without overlap"
+            )
+        _check_types(first, last, types, is_renew_ack)
+        previous = last
+
+
+def _check_types(first: int, last: int, types: Sequence[int], is_renew_ack: bool) -> None:
+    name = f"offsets {first}-{last}"
+    if not types:
+        raise InvalidRequestError(f"no acknowledge type for {name}; expected one for all or one for each offset")
+    if len(types) > 1 and len(types) != last - first + 1:
+        raise InvalidRequestError(
+            f"{len(types)} acknowledge types for {name}; expected one for all or {last - first + 1}"
+        )
+    lowest, highest = min(types), max(types)
+    if lowest < ACK_GAP or highest > ACK_RENEW:
+        unknown = lowest if lowest < ACK_GAP else highest
+        raise InvalidRequestError(f"acknowledge type {unknown} for {name} is unknown; expected 0 to 4")
+    if highest == ACK_RENEW and not is_renew_ack:
+        raise InvalidRequestError(f"acknowledge type 4 (renew) for {name} needs is_renew_ack = true")

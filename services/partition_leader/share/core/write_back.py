@@ -1,0 +1,224 @@
+"""What waits for the persister: queued operations, the one outstanding write, and what no write has carried yet.
+
+Owns when a write is due (PL-705, PL-621) and what stands in it (PL-702 … PL-704). Never changes a record: commit and
+roll-back are the door's, when the result is in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Final
+
+from kip932.state_batches import StateBatch
+from partition_leader.share.core.advance import Progress, committed, prospective
+from partition_leader.share.core.effects import (
+    CAUSE_CATCH_UP,
+    CAUSE_INIT,
+    NO_COUNTERS,
+    AcquiredRange,
+    Counters,
+    Persist,
+    total,
+)
+from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.operations import Operation
+from partition_leader.share.core.spans import Span, normalized
+
+CATCH_UP_MS: Final = 5_000  # PL-621
+_DIRTY_SWEEP: Final = 1_024
+_LAST_OFFSET: Final = itemgetter(1)
+
+
+@dataclass(slots=True)
+class Unwritten:
+    """Changes that stand in memory already and in no successful write (the dirty set of PL-621)."""
+
+    spans: list[Span] = field(default_factory=list)
+    archiving: list[Span] = field(default_factory=list)  # their dead-letter flow starts when the write has returned
+    archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit; told when it is durable
+    counters: Counters = NO_COUNTERS
+    cause: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.spans)
+
+
+@dataclass(slots=True)
+class Write:
+    """The outstanding write: who waits for it, the spans of those, ascending and joined, and what else it carries."""
+
+    write_id: int
+    operations: list[Operation]
+    spans: list[Span]
+    carried: Unwritten
+    progress: Progress
+    is_init: bool = False
+
+
+class WriteBack:
+    """At most one write at a time; what happens meanwhile is merged into the next (PL-705)."""
+
+    __slots__ = (
+        "_sweep_at",
+        "_unsettled_since",
+        "_write_id",
+        "confirmed_start",
+        "dirty",
+        "last_written",
+        "outstanding",
+        "queued",
+        "unresolved",
+        "urgent",
+    )
+
+    def __init__(self) -> None:
+        self.queued: list[Operation] = []
+        self.outstanding: Write | None = None
+        self.unresolved: list[Operation] = []  # outcome unknown; no write leaves before the read-back (PL-707)
+        self.dirty = Unwritten()
+        self.urgent = False
+        self.last_written: Progress | None = None
+        #: Below it nothing is ever given out again: so the store says, or the log holds nothing there (PL-404).
+        self.confirmed_start = 0
+        self._unsettled_since: int | None = None
+        self._write_id = 0
+        self._sweep_at = _DIRTY_SWEEP
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a write may leave now."""
+        return self.outstanding is None and not self.unresolved
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something must be written that cannot wait for PL-621's five seconds."""
+        return bool(self.queued) or self.urgent
+
+    def confirm_start(self, start_offset: int) -> None:
+        """The store has this start offset, or the log begins there."""
+        self.confirmed_start = max(self.confirmed_start, start_offset)
+
+    def hurry_start(self, window: Window) -> None:
+        """Ask for a write now if storage does not have the start offset: nobody is left who would do it in PL-621's
+        five seconds (PL-523)."""
+        self.urgent |= self.confirmed_start < window.start_offset
+
+    def note(
+        self, spans: list[Span], cause: int = CAUSE_CATCH_UP, counters: Counters | None = None, urgent: bool = False
+    ) -> None:
+        """Put spans into the dirty set; `urgent` asks for a write now."""
+        if not spans:
+            return
+        dirty = self.dirty
+        dirty.spans += spans
+        dirty.cause |= cause
+        if counters is not None:
+            dirty.counters = dirty.counters.plus(counters)
+        self.urgent |= urgent
+        if len(dirty.spans) >= self._sweep_at:
+            dirty.spans = normalized(dirty.spans, 0)
+            self._sweep_at = max(_DIRTY_SWEEP, 2 * len(dirty.spans))
+
+    def is_due(self, window: Window, now_ms: int) -> bool:
+        """Whether to write now. Starts PL-621's five seconds when storage is behind memory and no write is out."""
+        if not self.is_free:
+            self._unsettled_since = None
+            return False
+        if self.has_work:
+            return True
+        if not self.dirty and self.last_written == committed(window):
+            self._unsettled_since = None
+            return False
+        if self._unsettled_since is None:
+            self._unsettled_since = now_ms
+        return now_ms >= self._unsettled_since + CATCH_UP_MS
+
+    def next_deadline(self) -> int | None:
+        """When PL-621's write is due."""
+        if self._unsettled_since is None or not self.is_free:
+            return None
+        return self._unsettled_since + CATCH_UP_MS
+
+    def build_init(self, window: Window, generation: int, state_epoch: int) -> Persist:
+        """The write of a start offset that was just resolved (PL-609)."""
+        return self._send(window, generation, state_epoch, is_init=True)
+
+    def build(self, window: Window, generation: int, state_epoch: int) -> Persist:
+        """One write with everything queued and everything dirty (PL-704, PL-705)."""
+        return self._send(window, generation, state_epoch, is_init=False)
+
+    def _send(self, window: Window, generation: int, state_epoch: int, is_init: bool) -> Persist:
+        progress = prospective(window)
+        operations, self.queued = self.queued, []
+        carried, self.dirty = self.dirty, Unwritten()
+        self.urgent = False
+        self._unsettled_since = None
+        spans = written = normalized([span for operation in operations for span in operation.spans], 0)
+        if carried.spans or (spans and spans[0][0] < window.start_offset):
+            carried.spans = normalized(carried.spans, window.start_offset)
+            written = normalized(spans + carried.spans, window.start_offset)
+        batches, finished = _content(window, written, progress.start_offset)
+        cause = CAUSE_INIT if is_init else carried.cause
+        for operation in operations:
+            cause |= operation.cause
+        counters = total([carried.counters, finished, *[operation.counters for operation in operations]])
+        self._write_id += 1
+        self.outstanding = Write(self._write_id, operations, spans, carried, progress, is_init)
+        return Persist(
+            self._write_id,
+            generation,
+            state_epoch,
+            progress.start_offset,
+            progress.delivery_complete_count,
+            tuple(batches),
+            cause or CAUSE_CATCH_UP,
+            counters,
+            window.next_offset,
+        )
+
+    def take(self, write_id: int) -> Write | None:
+        """The outstanding write, which is over now; None for an answer nobody waits for."""
+        write = self.outstanding
+        if write is None or write.write_id != write_id:
+            return None
+        self.outstanding = None
+        return write
+
+    def put_back(self, write: Write) -> None:
+        """The write failed: what it carried is dirty again, and is tried again with the next write (PL-621)."""
+        carried = write.carried
+        self.dirty.spans += carried.spans
+        self.dirty.archived += carried.archived
+        self.dirty.cause |= carried.cause
+        self.dirty.counters = self.dirty.counters.plus(carried.counters)
+
+    def abandon(self) -> list[Operation]:
+        """Give up everything; the operations that were still waiting for an answer."""
+        waiting = [*(self.outstanding.operations if self.outstanding else ()), *self.queued]
+        self.outstanding, self.queued, self.unresolved = None, [], []
+        self.dirty, self.urgent, self._unsettled_since = Unwritten(), False, None
+        return [operation for operation in waiting if not operation.answered]
+
+
+def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list[StateBatch], Counters]:
+    """The state batches of the spans from `start_offset` on (PL-703, PL-704), and the delivery counts of what they
+    finish. Acquired is never written: such a record was taken again since."""
+    batches: list[StateBatch] = []
+    max_dc = sum_dc = 0
+    for batch, parts in window.grouped(spans):
+        found, max_count, sum_counts = batch.states_to_write(parts)
+        max_dc, sum_dc = max(max_dc, max_count), sum_dc + sum_counts
+        if found and found[0].first_offset < start_offset:
+            found = found[bisect_left(found, start_offset, key=_LAST_OFFSET) :]
+            if found and found[0].first_offset < start_offset:
+                found[0] = found[0]._replace(first_offset=start_offset)
+        if found and batches and _continues(batches[-1], found[0]):
+            found[0] = found[0]._replace(first_offset=batches.pop().first_offset)
+        batches += found
+    return batches, Counters(0, 0, 0, 0, 0, max_dc, sum_dc) if sum_dc else NO_COUNTERS
+
+
+def _continues(left: StateBatch, right: StateBatch) -> bool:
+    return left[1] + 1 == right[0] and left[2:] == right[2:]

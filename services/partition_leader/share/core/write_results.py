@@ -1,0 +1,126 @@
+"""When the result of a write, or of a read-back, is in: commit, roll back, answer, or let go (PL-412, PL-414, PL-707).
+
+Owns what each outcome means for the operations that waited for it. The share-partition's door calls these.
+"""
+
+from __future__ import annotations
+
+from kip932.errors import FencedError, FencedStateEpochError
+from partition_leader.share.core import events
+from partition_leader.share.core.archived import DELIVERY_LIMIT, told, took_effect
+from partition_leader.share.core.effects import DLQ_DELIVERY_COUNT_EXCEEDED, ReadBackWanted
+from partition_leader.share.core.failures import Consequence, meaning
+from partition_leader.share.core.operations import Operation, commit
+from partition_leader.share.core.partition_state import PartitionState
+from partition_leader.share.core.read_back import Stored, settle
+from partition_leader.share.core.status import DropReason, Status
+from partition_leader.share.core.write_back import Write
+
+
+def persisted(state: PartitionState, event: events.Persisted) -> None:
+    """The write is durable: everything it carried is true from now on (PL-412)."""
+    write = state.write_back.take(event.write_id)
+    if write is None:
+        return
+    state.write_back.last_written = write.progress
+    state.write_back.confirm_start(write.progress.start_offset)
+    if write.is_init:
+        state.activate()
+        return
+    commit(state.window, write.spans)
+    for operation in write.operations:
+        state.reply(operation.op_id, None, persisted=True)
+    state.wake |= bool(write.operations)
+    marks = [mark for operation in write.operations for mark in operation.archived]
+    marks += [(found, DELIVERY_LIMIT) for found in write.carried.archived]
+    if marks:
+        state.effects += told(marks)
+    _start_dead_letters(state, write, write.operations)
+
+
+def _start_dead_letters(state: PartitionState, write: Write, committed_operations: list[Operation]) -> None:
+    """Phase 2 for what this write made, or tried to make, Archiving (PL-305, PL-412)."""
+    causes = [cause for operation in committed_operations for cause in operation.dead_letters]
+    causes += [(span, DLQ_DELIVERY_COUNT_EXCEEDED) for span in write.carried.archiving]
+    if causes:
+        state.effects += state.dead_letters.send(state.window, causes)
+
+
+def persist_failed(state: PartitionState, event: events.PersistFailed) -> None:
+    """The write failed: every operation in it fails (PL-705); an unknown outcome is read back first (PL-707)."""
+    write = state.write_back.take(event.write_id)
+    if write is None:
+        return
+    error, consequence = meaning(event.error)
+    if write.is_init:
+        state.fail(error)
+        return
+    if not write.operations and not isinstance(event.error, FencedError):
+        consequence = Consequence.KEEP  # PL-630: expiry and T15 drop only when fenced
+    if consequence is Consequence.STOP:
+        state.write_back.outstanding = write
+        state.stop(error, DropReason.LEADERSHIP_LOST)
+        return
+    for operation in write.operations:
+        operation.answered = True
+        state.reply(operation.op_id, error, persisted=True)
+    state.write_back.put_back(write)
+    if consequence is Consequence.RETIRE:
+        state.begin_retirement(error, DropReason.STATE_REPLACED)
+        state.roll_back(write.operations)
+        return
+    _start_dead_letters(state, write, [])
+    if event.outcome_unknown and write.operations and state.status is Status.ACTIVE:
+        _want_read_back(state, write.operations)
+    else:
+        state.roll_back(write.operations)
+
+
+def _want_read_back(state: PartitionState, operations: list[Operation]) -> None:
+    state.generation += 1  # adopted before the read is sent: from then on the unanswered write is fenced
+    state.write_back.unresolved = operations
+    state.effects.append(ReadBackWanted(state.generation))
+
+
+def _take_unresolved(state: PartitionState, generation: int) -> list[Operation] | None:
+    write_back = state.write_back
+    if generation != state.generation or not write_back.unresolved:
+        return None
+    operations, write_back.unresolved = write_back.unresolved, []
+    return operations
+
+
+def read_back(state: PartitionState, event: events.ReadBack) -> None:
+    """What is stored decides which of the unresolved records took effect (PL-707)."""
+    operations = _take_unresolved(state, event.generation)
+    if operations is None:
+        return
+    if event.state_epoch != state.state_epoch:
+        text = f"stored state epoch is {event.state_epoch}, this leader works with {state.state_epoch}"
+        error = meaning(FencedStateEpochError(f"{state.name}: {text}")).error
+        state.begin_retirement(error, DropReason.STATE_REPLACED)
+        state.roll_back(operations)
+        return
+    state.write_back.confirm_start(event.start_offset)
+    stored = Stored(event.start_offset, event.batches)
+    for operation in operations:
+        settle(state.window, operation, stored)
+    state.effects += told(took_effect(state.window, [mark for operation in operations for mark in operation.archived]))
+    state.roll_back(operations)
+    state.wake = True
+    causes = [cause for operation in operations for cause in operation.dead_letters]
+    state.effects += state.dead_letters.send(state.window, causes)
+
+
+def read_back_failed(state: PartitionState, event: events.ReadBackFailed) -> None:
+    """Nobody knows what is stored: let go, and let a successor read it (PL-707)."""
+    operations = _take_unresolved(state, event.generation)
+    if operations is None:
+        return
+    error, consequence = meaning(event.error)
+    if consequence is Consequence.STOP:
+        state.stop(error, DropReason.LEADERSHIP_LOST)
+    else:
+        replaced = consequence is Consequence.RETIRE
+        state.begin_retirement(error, DropReason.STATE_REPLACED if replaced else DropReason.OUTCOME_UNKNOWN)
+        state.roll_back(operations)

@@ -1,0 +1,85 @@
+"""A group's effective configuration as the partition leader uses it, looked up anew at each decision (PL-1003)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from partition_leader.share.core.events import GroupSettings
+
+#: Groups whose settings are kept between metadata changes; past it the oldest are computed again.
+_KEPT: Final = 10_000
+
+
+class EffectiveGroup(NamedTuple):
+    """A group's effective values, clamped into the broker's bounds (PL-1002)."""
+
+    lock_duration_ms: int
+    delivery_count_limit: int
+    max_record_locks: int
+    renew_enabled: bool
+    auto_offset_reset: str
+    read_committed: bool
+
+
+Effective = Callable[[str], EffectiveGroup]
+
+
+class GroupView:
+    """One group's settings; every read sees the present configuration."""
+
+    def __init__(self, group_id: str, views: GroupViews) -> None:
+        self._group_id = group_id
+        self._views = views
+
+    @property
+    def settings(self) -> GroupSettings:
+        """Lock duration, delivery limit, record locks, renewals."""
+        return self._views.current(self._group_id)[0]
+
+    @property
+    def auto_offset_reset(self) -> str:
+        """`share.auto.offset.reset`: latest, earliest or by_duration:<ISO-8601>."""
+        return self._views.current(self._group_id)[1]
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether `share.isolation.level` is read_committed."""
+        return self._views.current(self._group_id)[2]
+
+
+class GroupViews:
+    """Effective group configurations, computed once per group and metadata version."""
+
+    def __init__(self, effective: Effective, version: Callable[[], int]) -> None:
+        self._effective = effective
+        self._version = version
+        self._seen = -1
+        self._cache: dict[str, tuple[GroupSettings, str, bool]] = {}
+
+    def view(self, group_id: str) -> GroupView:
+        """The view of one group."""
+        return GroupView(group_id, self)
+
+    def current(self, group_id: str) -> tuple[GroupSettings, str, bool]:
+        """(settings, auto offset reset, read_committed) by the present metadata."""
+        version = self._version()
+        if version != self._seen:
+            self._cache.clear()
+            self._seen = version
+        found = self._cache.get(group_id)
+        if found is None:
+            if len(self._cache) >= _KEPT:
+                self._cache.clear()
+            found = self._cache[group_id] = self._compute(group_id)
+        return found
+
+    def _compute(self, group_id: str) -> tuple[GroupSettings, str, bool]:
+        values = self._effective(group_id)
+        settings = GroupSettings(
+            lock_ms=values.lock_duration_ms,
+            delivery_count_limit=values.delivery_count_limit,
+            max_record_locks=values.max_record_locks,
+            renew_enabled=values.renew_enabled,
+        )
+        return settings, values.auto_offset_reset, values.read_committed

@@ -1,0 +1,370 @@
+"""Carries out what one share-partition's core orders, and feeds the results back; the only place its events meet.
+
+All events of a share-partition pass through `feed`, one at a time (PL-003): `handle` decides, the effects are carried
+out, and what an effect brings about at once waits its turn. Persister calls and answers happen outside of it. Decides
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import structlog
+
+from kip932.errors import FencedLeaderEpochError, InvalidRequestError, KafkaError, UnknownServerError
+from kip932.ids import SharePartitionKey, TopicIdPartition, topic_id_text
+from kip932.state_batches import WriteStats
+from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS, SharePartition
+from partition_leader.share.core.status import DropReason, Status
+from partition_leader.share.deadlines import Deadlines
+from partition_leader.share.group_view import GroupViews
+from partition_leader.share.offset_reset import reset_offset
+from partition_leader.topic_log.topic_log import TopicLog
+from shard_runtime.clock import Clock
+from shard_runtime.ownership.lease import Lease
+from shard_runtime.record_log.protocol import LogError
+from share_persister.values import Persister, PersisterError, StateWrite, StoredState
+
+log = structlog.get_logger(__name__)
+
+#: The log line that says which share-partition's object was let go, and as `reason` why (a `DropReason`).
+DROPPED_LINE: Final = "share-partition dropped"
+#: How often a Read of a share-partition nobody initialised yet is tried again, and how far apart (PL-635).
+INITIALIZE_ATTEMPTS = 5
+INITIALIZE_RETRY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class LedPartition:
+    """A topic-partition this process leads: its log, and the lease that says for how long."""
+
+    log: TopicLog
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderParts:
+    """What hosts need from the process."""
+
+    persister: Persister
+    deadlines: Deadlines
+    clock: Clock
+    groups: GroupViews
+    lead: Callable[[TopicIdPartition], LedPartition]
+    dropped: Callable[[DropReason], None]
+    archived: Callable[[SharePartitionKey, fx.Archived], None]
+    operation_timeout_ms: int = OPERATION_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult:
+    """The outcome of an Acknowledge or Release. `persisted` False: no write backs it (PL-411)."""
+
+    error: KafkaError | None
+    persisted: bool
+
+
+class HostOwner(Protocol):
+    """What a share-partition's host tells the cache that keeps it."""
+
+    def wake(self, host: SharePartitionHost) -> None:
+        """Waiting fetches should look at this share-partition again."""
+        ...
+
+    def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
+        """It is out of use; every waiting fetch of it gets `error` once (PL-604)."""
+        ...
+
+    def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
+        """Take it out of the cache; when `retiring` it still finishes its writes (PL-631)."""
+        ...
+
+    def dropped(self, host: SharePartitionHost, generation: int) -> None:
+        """It is finished; a successor's generation is above this one (PL-602)."""
+        ...
+
+
+class SharePartitionHost:
+    """One share-partition at work on this leader."""
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        led: LedPartition,
+        generation: int,
+        owner: HostOwner,
+        parts: LeaderParts,
+    ) -> None:
+        self.key = key
+        self.log = led.log
+        self.group = parts.groups.view(key.group_id)
+        self.core = SharePartition(generation, key.text, parts.operation_timeout_ms)
+        self._lease = led.lease
+        self._owner = owner
+        self._persister = parts.persister
+        self._deadlines = parts.deadlines
+        self._clock = parts.clock
+        self._dropped = parts.dropped
+        self._archived = parts.archived
+        self._inbox: deque[ev.Event] = deque()
+        self._running = False
+        self._next_op = 0
+        self._replies: dict[int, Callable[[OperationResult], None]] = {}
+        self._acquired: fx.Acquired | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._carry_out: dict[type, Callable[..., None]] = {
+            fx.Persist: self._on_persist,
+            fx.Reply: self._on_reply,
+            fx.Acquired: self._on_acquired,
+            fx.Wake: self._on_wake,
+            fx.ReadBackWanted: self._on_read_back,
+            fx.DeadLetter: self._on_dead_letter,
+            fx.Archived: self._on_archived,
+            fx.Activated: self._on_activated,
+            fx.Fenced: self._on_fenced,
+            fx.Dropped: self._on_dropped,
+        }
+
+    # --- the door
+
+    def feed(self, event: ev.Event) -> None:
+        """Handle one event now, or right after the one being handled."""
+        self._inbox.append(event)
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._inbox:
+                for effect in self.core.handle(self._inbox.popleft(), self._clock.now_ms()):
+                    self._carry_out[type(effect)](effect)
+        finally:
+            self._running = False
+        self._deadlines.set(self._tick, self.core.next_deadline())
+
+    def start(self) -> None:
+        """Begin initialisation: read the stored state (PL-602)."""
+        self._spawn(self._initialize())
+
+    def acquire(self, event: ev.Acquire) -> tuple[fx.AcquiredRange, ...]:
+        """Acquire from a finished log read; the ranges, perhaps none."""
+        self._acquired = None
+        self.feed(event)
+        acquired: fx.Acquired | None = self._acquired
+        self._acquired = None
+        return acquired.ranges if acquired is not None else ()
+
+    def acknowledge(
+        self, member_id: str, batches: tuple[ev.AckBatch, ...], on_result: Callable[[OperationResult], None]
+    ) -> None:
+        """Apply acknowledgements of one request; `on_result` is called once, perhaps before this returns."""
+        op = self._operation(on_result)
+        self.feed(ev.Acknowledge(op, member_id, batches, self.group.settings))
+
+    def release(self, member_id: str, ranges: Sequence[fx.AcquiredRange] | None = None) -> None:
+        """The member's session ended, or what it acquired cannot be delivered: give it back (PL-520, PL-505)."""
+        op = self._operation(_ignore)
+        self.feed(ev.Release(op, member_id, self.group.settings, ranges))
+
+    def drop(self, error: KafkaError) -> None:
+        """Leadership is lost: stop at once (PL-632)."""
+        self.feed(ev.Drop(error))
+
+    def skip_hole(self, offset: int) -> None:
+        """Move over a hole at `offset`, the next one to fetch, when memory knows that no record follows (CM-47).
+
+        Only memory is asked: between the end of a read from the store and this step records may have arrived.
+        """
+        with contextlib.suppress(KafkaError):
+            read = self.log.read_cached(offset, 1, 1)
+            if read is not None and not read.batches and read.data_offset > offset:
+                self.feed(ev.HoleFound(offset, read.data_offset))
+
+    def lease_valid(self) -> bool:
+        """Whether this leader may still confirm something (PL-411)."""
+        return self._lease.valid()
+
+    def lockable(self) -> bool:
+        """Whether a fetch could lock it now (PL-206)."""
+        return self.core.can_fetch(self.group.settings)
+
+    def ready(self) -> bool:
+        """Whether a fetch could acquire here now: lockable, with room, and data (or something older) to give."""
+        return self.core.can_fetch(self.group.settings) and self.log.bytes_available(self.core.next_fetch_offset()) > 0
+
+    def unlock(self, fetch_id: int) -> None:
+        """Give the fetch lock back and let the next waiter look, whatever the outcome was (PL-214)."""
+        self.core.release_fetch_lock(fetch_id)
+        self._owner.wake(self)
+
+    async def close(self) -> None:
+        """End the tasks of this host; the core must have been dropped."""
+        self._deadlines.set(self._tick, None)
+        self._cancel_tasks()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- effects
+
+    def _on_persist(self, effect: fx.Persist) -> None:
+        self._spawn(self._write(effect))
+
+    def _on_reply(self, effect: fx.Reply) -> None:
+        self._replies.pop(effect.op_id, _ignore)(OperationResult(effect.error, effect.persisted))
+
+    def _on_acquired(self, effect: fx.Acquired) -> None:
+        self._acquired = effect
+
+    def _on_wake(self, _: object) -> None:
+        self._owner.wake(self)
+
+    def _on_activated(self, _: fx.Activated) -> None:
+        self._owner.wake(self)
+        self.skip_hole(self.core.next_fetch_offset())
+
+    def _on_read_back(self, effect: fx.ReadBackWanted) -> None:
+        self._spawn(self._read_back(effect.generation))
+
+    def _on_dead_letter(self, effect: fx.DeadLetter) -> None:
+        # Records stored as Archiving were left by a writer with dead-letter queues; this leader never starts the flow
+        # (GroupSettings.dlq_enabled is false), so it only finishes it (PL-611, PL-907).
+        log.error("dead-letter records archived without a dead-letter queue", **self._names(), ranges=effect.ranges)
+        self.feed(ev.DlqDone(effect.dead_letter_id))
+
+    def _on_archived(self, effect: fx.Archived) -> None:
+        self._archived(self.key, effect)
+
+    def _on_fenced(self, effect: fx.Fenced) -> None:
+        self._dropped(effect.reason)
+        log.info(
+            DROPPED_LINE,
+            **self._names(),
+            reason=effect.reason.value,
+            cause=effect.error.message,
+            retiring=effect.retiring,
+        )
+        if self.core.status is Status.FAILED:
+            self._owner.initialize_failed(self, effect.error)
+        else:
+            self._owner.fenced(self, effect.retiring)
+
+    def _on_dropped(self, effect: fx.Dropped) -> None:
+        self._deadlines.set(self._tick, None)
+        replies, self._replies = self._replies, {}
+        for reply in replies.values():
+            reply(OperationResult(effect.error, persisted=True))
+        # What is still under way changes nothing any more; a write of it must not hold up those of a successor.
+        self._cancel_tasks()
+        self._owner.dropped(self, effect.generation)
+
+    # --- work that waits
+
+    async def _initialize(self) -> None:
+        try:
+            stored = await self._read_initialised()
+            resolved = stored.start_offset < 0
+            if resolved:
+                start = await reset_offset(self.log, self.group.auto_offset_reset, self._clock.wall_ms())
+            else:
+                start = stored.start_offset
+            await self.log.raise_log_end(max([start, *(batch.last_offset + 1 for batch in stored.batches)]))
+        except (KafkaError, LogError, PersisterError) as error:
+            self.feed(ev.InitializeFailed(self._kafka_error(error)))
+            return
+        except Exception:
+            log.exception("initialisation of a share-partition failed", **self._names())
+            self.feed(ev.InitializeFailed(UnknownServerError()))
+            return
+        self.feed(ev.Initialized(stored.state_epoch, start, stored.batches, resolved, self.group.settings))
+        if self.log.log_start_offset > start:
+            self.feed(ev.LogStartMoved(self.log.log_start_offset))
+
+    async def _read_initialised(self) -> StoredState:
+        attempt = 1
+        while True:
+            try:
+                return await self._persister.read(self.key, self.log.epoch, self.core.generation)
+            except PersisterError as failure:
+                # The group coordinator may still be initialising it (PL-635).
+                if not isinstance(failure.error, InvalidRequestError) or attempt == INITIALIZE_ATTEMPTS:
+                    raise
+            attempt += 1
+            await asyncio.sleep(INITIALIZE_RETRY_S)
+
+    def _kafka_error(self, failure: KafkaError | LogError | PersisterError) -> KafkaError:
+        if isinstance(failure, KafkaError):
+            return failure
+        if isinstance(failure, LogError):
+            return UnknownServerError(f"the topic log could not be read: {failure}")
+        stored = failure.leader_epoch
+        if isinstance(failure.error, FencedLeaderEpochError) and (stored is None or stored > self.log.epoch):
+            # Somebody stored a higher epoch than that of our claim: claim again above it (CM-13 `floor`). Our own epoch
+            # with a higher generation is a successor of this object: nothing of ours is lost.
+            self._lease.give_up(f"fenced at {self.key.text}: {failure.error.message}", stored or 0)
+        return failure.error
+
+    async def _write(self, effect: fx.Persist) -> None:
+        write = StateWrite(
+            state_epoch=effect.state_epoch,
+            leader_epoch=self.log.epoch,
+            generation=effect.generation,
+            start_offset=effect.start_offset,
+            delivery_complete_count=effect.delivery_complete_count,
+            batches=effect.state_batches,
+            stats=WriteStats(effect.cause, *effect.counters, hwm=self.log.high_watermark, speo=effect.speo),
+        )
+        try:
+            await self._persister.write(self.key, write)
+        except PersisterError as failure:
+            error = self._kafka_error(failure)
+            self.feed(ev.PersistFailed(effect.write_id, error, failure.outcome_unknown))
+        except Exception:
+            log.exception("a state write failed in an unforeseen way", **self._names())
+            self.feed(ev.PersistFailed(effect.write_id, UnknownServerError(), outcome_unknown=True))
+        else:
+            self.feed(ev.Persisted(effect.write_id))
+
+    async def _read_back(self, generation: int) -> None:
+        try:
+            stored = await self._persister.read(self.key, self.log.epoch, generation)
+        except PersisterError as failure:
+            self.feed(ev.ReadBackFailed(generation, self._kafka_error(failure)))
+        except Exception:
+            log.exception("a read-back failed in an unforeseen way", **self._names())
+            self.feed(ev.ReadBackFailed(generation, UnknownServerError()))
+        else:
+            self.feed(ev.ReadBack(generation, stored.state_epoch, stored.start_offset, stored.batches))
+
+    # --- small things
+
+    def _tick(self, _: int) -> None:
+        self.feed(ev.Tick(self.group.settings))
+
+    def _operation(self, on_result: Callable[[OperationResult], None]) -> int:
+        self._next_op += 1
+        self._replies[self._next_op] = on_result
+        return self._next_op
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _cancel_tasks(self) -> None:
+        current = asyncio.current_task()
+        for task in self._tasks:
+            if task is not current:
+                task.cancel()
+
+    def _names(self) -> dict[str, object]:
+        topic_id, partition = topic_id_text(self.key.topic_id), self.key.partition
+        return {"group": self.key.group_id, "topic_id": topic_id, "partition": partition, "epoch": self.log.epoch}
+
+
+def _ignore(_: OperationResult) -> None:
+    """For operations nobody waits for (PL-521)."""

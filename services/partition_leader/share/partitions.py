@@ -1,0 +1,309 @@
+"""The share-partitions of this process, and the fetches that wait for them.
+
+Keeps one host per share-partition, made by the first fetch that names it (PL-601); a dropped one leaves behind the
+generation its successor must exceed (PL-602). Wake-ups are collected and served once per turn of the event loop, in
+arrival order, to as many waiters as the share-partition can still serve (P-5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final, Protocol, TypeVar
+
+import structlog
+
+from kip932.errors import KafkaError, NotLeaderOrFollowerError
+from kip932.ids import SharePartitionKey, TopicIdPartition
+from partition_leader.share.core import events as ev
+from partition_leader.share.deferred_work import Later, Work
+from partition_leader.share.group_view import GroupView
+from partition_leader.share.partition_host import LeaderParts, SharePartitionHost
+from partition_leader.topic_log.topic_log import TopicLog
+
+log = structlog.get_logger(__name__)
+
+#: Share-partitions whose waiters look, and waiters that are forgotten, without letting go of the event loop.
+_SLICE: Final = 500
+
+
+class Waiter(Protocol):
+    """A parked fetch."""
+
+    @property
+    def needs_bytes(self) -> bool:
+        """Whether it waits for records; else any share-partition that it can lock completes it (PL-212)."""
+        ...
+
+    def attempt(self) -> None:
+        """Try to complete; does nothing when it already has."""
+        ...
+
+    def partition_failed(self, key: SharePartitionKey, error: KafkaError) -> None:
+        """One of its share-partitions failed to initialise."""
+        ...
+
+
+class SharePartitions:
+    """The cache of share-partition hosts, by key and by topic-partition."""
+
+    def __init__(self, parts: LeaderParts) -> None:
+        self._parts = parts
+        self._hosts: dict[SharePartitionKey, SharePartitionHost] = {}
+        self._by_partition: dict[TopicIdPartition, dict[SharePartitionKey, SharePartitionHost]] = {}
+        self._by_group: dict[str, dict[SharePartitionKey, SharePartitionHost]] = {}
+        self._retiring: dict[SharePartitionKey, SharePartitionHost] = {}
+        # (leader epoch, highest generation used under it), one for all groups: it must only rise (PL-602).
+        self._generations: dict[TopicIdPartition, tuple[int, int]] = {}
+        self._waiters: dict[SharePartitionKey, dict[Waiter, None]] = {}
+        # Those of the waiters that need no bytes: an empty share-partition serves them too (PL-212).
+        self._undemanding: dict[SharePartitionKey, dict[Waiter, None]] = {}
+        self._woken: dict[SharePartitionKey, None] = {}
+        self._drain_due = False
+        self._handing_over: dict[asyncio.Future[None], set[SharePartitionHost]] = {}
+        self._later = Later(lambda host: self._hosts.get(host.key) is host)
+        self._forgetting: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def hosts(self) -> Iterable[SharePartitionHost]:
+        """Every share-partition in the cache."""
+        return self._hosts.values()
+
+    def groups(self) -> Iterable[str]:
+        """Every group with a share-partition in the cache."""
+        return self._by_group
+
+    def group(self, group_id: str) -> GroupView:
+        """The configuration of a group, as it is at each look."""
+        return self._parts.groups.view(group_id)
+
+    def cached(self, key: SharePartitionKey) -> SharePartitionHost | None:
+        """The host, if there is one (acknowledgements never create it, PL-402)."""
+        host = self._hosts.get(key)
+        if host is not None and self._later:
+            self._later.settle(host)
+            host = self._hosts.get(key)
+        return host
+
+    def has(self, key: SharePartitionKey) -> bool:
+        """Whether there is a host, without reaching for it."""
+        return key in self._hosts
+
+    def later(self, keys: Iterable[SharePartitionKey], work: Work) -> None:
+        """Do `work` on those of these that are cached: at once, or before anybody else reaches for one (CM-97)."""
+        self._later.add([host for key in keys if (host := self._hosts.get(key)) is not None], work)
+
+    def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
+        """The host, made if needed; None while its predecessor retires (PL-631). Raises KafkaError when not leader."""
+        host = self.cached(key)
+        if host is not None:
+            return host
+        led = self._parts.lead(key.topic_partition)
+        if key in self._retiring:
+            return None
+        generation = self._next_generation(key.topic_partition, led.log.epoch)
+        host = SharePartitionHost(key, led, generation, self, self._parts)
+        self._hosts[key] = host
+        self._by_partition.setdefault(key.topic_partition, {})[key] = host
+        self._by_group.setdefault(key.group_id, {})[key] = host
+        host.start()
+        return host
+
+    # --- waiters
+
+    def wait(self, waiter: Waiter, keys: Iterable[SharePartitionKey]) -> None:
+        """Wake `waiter` whenever one of `keys` changes, until `stop_waiting`."""
+        for key in keys:
+            self._waiters.setdefault(key, {})[waiter] = None
+            if not waiter.needs_bytes:
+                self._undemanding.setdefault(key, {})[waiter] = None
+
+    def stop_waiting(self, waiter: Waiter, keys: Iterable[SharePartitionKey]) -> None:
+        """Forget a waiter."""
+        for key in keys:
+            for table in (self._waiters, self._undemanding):
+                waiters = table.get(key)
+                if waiters is not None:
+                    waiters.pop(waiter, None)
+                    if not waiters:
+                        del table[key]
+
+    def stop_waiting_in_turns(self, waiter: Waiter, keys: Sequence[SharePartitionKey]) -> None:
+        """As `stop_waiting`, of many a part at a time: until then the waiter may be called, and does nothing."""
+        task = asyncio.get_running_loop().create_task(self._forget(waiter, keys), name="waiter-forgotten")
+        self._forgetting.add(task)
+        task.add_done_callback(self._forgetting.discard)
+
+    async def _forget(self, waiter: Waiter, keys: Sequence[SharePartitionKey]) -> None:
+        for first in range(0, len(keys), _SLICE):
+            self.stop_waiting(waiter, keys[first : first + _SLICE])
+            await asyncio.sleep(0)
+
+    @property
+    def parked(self) -> int:
+        """How many fetches wait."""
+        return len({waiter for waiters in self._waiters.values() for waiter in waiters})
+
+    def wake(self, host: SharePartitionHost) -> None:
+        """Look at the waiters of this share-partition at the end of this turn."""
+        self._wake_key(host.key)
+
+    def wake_partition(self, partition: TopicIdPartition) -> None:
+        """The topic-partition's end moved: every group's waiters look (PL-214)."""
+        for key in self._by_partition.get(partition, ()):
+            self._wake_key(key)
+
+    def _wake_key(self, key: SharePartitionKey) -> None:
+        if key not in self._waiters:
+            return
+        self._woken[key] = None
+        if not self._drain_due:
+            self._drain_due = True
+            asyncio.get_running_loop().call_soon(self._drain)
+
+    def _drain(self) -> None:
+        woken = list(islice(self._woken, _SLICE))
+        for key in woken:
+            del self._woken[key]
+        self._drain_due = bool(self._woken)
+        if self._drain_due:
+            asyncio.get_running_loop().call_soon(self._drain)
+        for key in woken:
+            try:
+                self._serve(key)
+            except Exception:
+                log.exception("waiting fetches could not be served", share_partition=key.text)
+
+    def _serve(self, key: SharePartitionKey) -> None:
+        """Let waiters of a share-partition look, in order of arrival, for as long as there is something for them.
+
+        A missing host must be met by every waiter: it makes a new one or learns that leadership is gone.
+        """
+        for table in (self._waiters, self._undemanding):
+            if not self._worth_a_look(key, table):
+                continue
+            for waiter in tuple(table.get(key, ())):
+                waiter.attempt()
+                if not self._worth_a_look(key, table):
+                    break
+
+    def _worth_a_look(self, key: SharePartitionKey, table: dict[SharePartitionKey, dict[Waiter, None]]) -> bool:
+        host = self._hosts.get(key)
+        if host is None or key not in table:
+            return key in table
+        return host.ready() if table is self._waiters else host.lockable()
+
+    # --- what hosts tell
+
+    def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
+        """Drop it; every waiting fetch of it gets the error once (PL-604)."""
+        if self._hosts.get(host.key) is not host:
+            return
+        self._remove(host)
+        for waiter in tuple(self._waiters.get(host.key, ())):
+            waiter.partition_failed(host.key, error)
+
+    def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
+        """Out of the cache; a retiring one finishes its writes before a successor is made (PL-631)."""
+        self._remove(host)
+        if retiring:
+            self._retiring[host.key] = host
+        self._wake_key(host.key)
+
+    def dropped(self, host: SharePartitionHost, generation: int) -> None:
+        """It is finished."""
+        self._remove(host)
+        if self._retiring.get(host.key) is host:
+            del self._retiring[host.key]
+        self._remember_generation(host.key.topic_partition, host.log.epoch, generation)
+        self._wake_key(host.key)
+        for done, hosts in self._handing_over.items():
+            hosts.discard(host)
+            if not hosts and not done.done():
+                done.set_result(None)
+
+    # --- leadership
+
+    def leadership_lost(self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError) -> None:
+        """Drop every share-partition on this log of a topic-partition; nothing is flushed (PL-632)."""
+        for host in self._on_log(partition, topic_log):
+            host.drop(error)
+        remembered = self._generations.get(partition)
+        if remembered is not None and remembered[0] <= topic_log.epoch:
+            del self._generations[partition]  # an epoch that has ended is never served again (CM-12)
+
+    async def hand_over(
+        self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError, timeout_s: float
+    ) -> None:
+        """Retire every share-partition on this log and wait until their writes are done, then drop what is left: the
+        outgoing calls of a leader end before it gives its shard back (CM-4, CM-12)."""
+        for host in self._on_log(partition, topic_log):
+            self._later.settle(host)
+            host.feed(ev.Retire(error))
+        left = set(self._on_log(partition, topic_log))
+        if left:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._handing_over[done] = left
+            try:
+                await asyncio.wait([done], timeout=timeout_s)
+            finally:
+                del self._handing_over[done]
+                self.leadership_lost(partition, topic_log, error)
+        else:
+            self.leadership_lost(partition, topic_log, error)
+
+    def _on_log(self, partition: TopicIdPartition, topic_log: TopicLog) -> list[SharePartitionHost]:
+        retiring = [host for key, host in self._retiring.items() if key.topic_partition == partition]
+        cached = self._by_partition.get(partition, {}).values()
+        return [host for host in (*cached, *retiring) if host.log is topic_log]
+
+    def of_partition(self, partition: TopicIdPartition) -> list[SharePartitionHost]:
+        """Every group's cached share-partition of a topic-partition."""
+        return list(self._by_partition.get(partition, {}).values())
+
+    def of_group(self, group_id: str) -> list[SharePartitionKey]:
+        """Every cached share-partition of a group."""
+        return list(self._by_group.get(group_id, {}))
+
+    async def close(self) -> None:
+        """Drop everything and end the hosts' tasks."""
+        await self._later.close()
+        for task in self._forgetting:
+            task.cancel()
+        hosts = [*self._hosts.values(), *self._retiring.values()]
+        for host in hosts:
+            host.drop(NotLeaderOrFollowerError())
+        await asyncio.gather(*(host.close() for host in hosts))
+
+    def _remove(self, host: SharePartitionHost) -> None:
+        key = host.key
+        if self._hosts.get(key) is not host:
+            return
+        del self._hosts[key]
+        _discard(self._by_partition, key.topic_partition, key)
+        _discard(self._by_group, key.group_id, key)
+
+    def _next_generation(self, partition: TopicIdPartition, epoch: int) -> int:
+        """Above every generation this process used for the partition's share-partitions under this leader epoch."""
+        remembered = self._generations.get(partition)
+        generation = remembered[1] + 1 if remembered is not None and remembered[0] == epoch else 1
+        self._remember_generation(partition, epoch, generation)
+        return generation
+
+    def _remember_generation(self, partition: TopicIdPartition, epoch: int, generation: int) -> None:
+        self._generations[partition] = max(self._generations.get(partition, (0, 0)), (epoch, generation))
+
+
+Index = TypeVar("Index")
+
+
+def _discard(
+    index: dict[Index, dict[SharePartitionKey, SharePartitionHost]], name: Index, key: SharePartitionKey
+) -> None:
+    entries = index[name]
+    del entries[key]
+    if not entries:
+        del index[name]

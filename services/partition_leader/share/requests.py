@@ -1,0 +1,369 @@
+"""ShareFetch and ShareAcknowledge over plain values: session step, acknowledgements, fetch, and the one answer.
+
+The order of PL-420 and PL-422: validate, consume the session epoch, apply acknowledgements, then fetch; both then
+run side by side and the answer leaves when both have ended. Everything up to the first wait happens in one
+step, so requests of one stream take their epochs in the order of arrival, and no acknowledgement waits behind a parked
+fetch (P-5). An answer that no write backs is given only while the lease holds (PL-411).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Final
+
+import structlog
+
+from kip932.errors import (
+    GroupIdNotFoundError,
+    KafkaError,
+    NotLeaderOrFollowerError,
+    ShareSessionLimitReachedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from kip932.ids import SharePartitionKey, TopicIdPartition
+from partition_leader.led_partitions import LedPartitions
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.session import (
+    CLEAN,
+    ClosedSession,
+    Outcome,
+    SessionCache,
+    SessionKey,
+    SessionRequest,
+    SessionStep,
+)
+from partition_leader.share.core.validate import FetchLimits, check_acknowledgements, check_identity, check_limits
+from partition_leader.share.fetch import FetchedPartition, FetchParameters, ShareFetchOperation
+from partition_leader.share.partition_host import OperationResult, SharePartitionHost
+from partition_leader.share.partitions import SharePartitions
+from partition_leader.share.values import FETCH_MAX_BYTES, OnAnswer, PartitionAnswer, ShareAnswer, ShareRequest
+from partition_leader.share.wide_fetch import WIDE, WideShareFetch
+from shard_runtime.clock import Clock
+from shard_runtime.rpc.bounds import Turns
+
+log = structlog.get_logger(__name__)
+
+#: Service-wide cap of a fetch's max_wait_ms.
+MAX_WAIT_MS: Final = 300_000
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One request between its session step and its answer."""
+
+    request: ShareRequest
+    step: SessionStep
+    on_answer: OnAnswer
+    results: dict[TopicIdPartition, PartitionAnswer] = field(default_factory=dict)
+    unbacked: list[tuple[PartitionAnswer, SharePartitionHost]] = field(default_factory=list)
+    waiting: int = 1
+    fetch: ShareFetchOperation | None = None
+
+    def fetched(self, one: FetchedPartition) -> None:
+        result = self.result(one.key.topic_partition)
+        result.fetched, result.error = one, one.error
+
+    def result(self, partition: TopicIdPartition) -> PartitionAnswer:
+        found = self.results.get(partition)
+        if found is None:
+            found = self.results[partition] = PartitionAnswer(partition)
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class _Delayed:
+    """A refusal that waits for its time."""
+
+    answer: Callable[[], None]
+    timer: asyncio.TimerHandle = field(init=False)
+
+
+class ShareRequests:
+    """All share sessions of this leader, and the requests under way."""
+
+    def __init__(
+        self,
+        led: LedPartitions,
+        partitions: SharePartitions,
+        sessions: SessionCache,
+        clock: Clock,
+        rng: Random,
+        *,
+        fetch_max_bytes: int = FETCH_MAX_BYTES,
+        enabled: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`fetch_max_bytes`: cap of an answer's batches; `enabled`: the feature gate (GC-8)."""
+        self.sessions = sessions
+        self._fetch_max_bytes = fetch_max_bytes
+        self._enabled = enabled
+        self._led = led
+        self._partitions = partitions
+        self._clock = clock
+        self._rng = rng
+        self._fetch_ids = 0
+        self._connection_ids = 0
+        self._runs: dict[_Run, None] = {}
+        self._by_session: dict[SessionKey, dict[_Run, None]] = {}
+        self._delayed: dict[_Delayed, None] = {}
+        self._gathering: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    @property
+    def running(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._runs) + len(self._delayed)
+
+    # --- doors
+
+    def handle(self, request: ShareRequest, on_answer: OnAnswer) -> object:
+        """Take a request; `on_answer` is called once, perhaps before this returns. The value is for `abandon`."""
+        try:
+            step = self._session_step(request)
+        except ShareSessionLimitReachedError as error:
+            return self._refuse_later(request, on_answer, ShareAnswer(error))
+        except KafkaError as error:
+            on_answer(ShareAnswer(error))
+            return None
+        run = _Run(request, step, on_answer)
+        self._runs[run] = None
+        self._by_session.setdefault(step.key, {})[run] = None
+        for partition, batches in request.acknowledgements.items():
+            self._acknowledge(run, partition, batches)
+        if step.closed is not None:
+            self._release(step.closed)
+        if request.limits is not None and step.fetch and not request.is_renew_ack:
+            self._fetch(run, request.limits)
+        self._one_done(run)
+        return run
+
+    def abandon(self, handle: object) -> None:
+        """The caller is gone: a parked fetch is forgotten; what it acquired stays acquired (PL-215)."""
+        if isinstance(handle, _Delayed):
+            handle.timer.cancel()
+            self._delayed.pop(handle, None)
+        elif isinstance(handle, _Run) and handle in self._runs:
+            self._forget(handle)
+            if handle.fetch is not None:
+                handle.fetch.cancel()
+            self.sessions.finished(handle.step, self._clock.now_ms())
+
+    def hurry(self, handle: object) -> None:
+        """The caller will read no more than what is under way: a parked fetch is answered now, empty."""
+        if isinstance(handle, _Delayed):
+            self._refuse(handle)
+        elif isinstance(handle, _Run) and handle.fetch is not None:
+            handle.fetch.conclude()
+
+    def connection_made(self) -> int:
+        """A number for a new stream, for `ShareRequest.connection_id` and `connection_lost`."""
+        self._connection_ids += 1
+        return self._connection_ids
+
+    def connection_lost(self, connection_id: int) -> None:
+        """A stream ended: its sessions are gone, and what their members held is given back (PL-520, PL-522)."""
+        for closed in self.sessions.connection_lost(connection_id):
+            self._release(closed)
+
+    def expire_idle(self, idle_ms: Callable[[str], int], default_idle_ms: int) -> None:
+        """End sessions without a stream that were silent for too long (PL-524)."""
+        idle = {group: idle_ms(group) for group in self._partitions.groups()}
+        for closed in self.sessions.expire_idle(self._clock.now_ms(), idle, default_idle_ms):
+            self._release(closed)
+
+    def drain(self) -> None:
+        """The process leaves: parked fetches are answered now, with what they have (CM-4)."""
+        self._draining = True
+        for run in list(self._runs):
+            if run.fetch is not None:
+                run.fetch.expire()
+        for delayed in list(self._delayed):
+            self._refuse(delayed)
+
+    # --- steps
+
+    def _refuse_later(self, request: ShareRequest, on_answer: OnAnswer, answer: ShareAnswer) -> _Delayed | None:
+        """Answer after max_wait_ms, which slows the retry down (PL-506)."""
+        wait_s = min(request.limits.max_wait_ms if request.limits else 0, MAX_WAIT_MS) / 1000
+        if self._draining or not wait_s:
+            on_answer(answer)
+            return None
+        delayed = _Delayed(partial(on_answer, answer))
+        delayed.timer = asyncio.get_running_loop().call_later(wait_s, self._refuse, delayed)
+        self._delayed[delayed] = None
+        return delayed
+
+    def _refuse(self, delayed: _Delayed) -> None:
+        if delayed in self._delayed:
+            del self._delayed[delayed]
+            delayed.timer.cancel()
+            delayed.answer()
+
+    def _session_step(self, request: ShareRequest) -> SessionStep:
+        if not self._enabled():
+            raise UnsupportedVersionError("share groups are switched off here (share.version=0)")
+        check_identity(request.group_id, request.member_id)
+        if request.limits is not None:
+            check_limits(request.limits, request.mode, request.is_renew_ack)
+        session = SessionRequest(
+            key=SessionKey(request.group_id, request.member_id),
+            epoch=request.epoch,
+            session_id=request.session_id,
+            connection_id=request.connection_id,
+            topics=request.topics,
+            forgotten=request.forgotten,
+            has_acknowledgements=any(request.acknowledgements.values()),
+        )
+        now_ms = self._clock.now_ms()
+        if request.limits is None:
+            return self.sessions.acknowledge(session, now_ms)
+        return self.sessions.fetch(session, self._rng.getrandbits(63), now_ms)
+
+    def _acknowledge(self, run: _Run, partition: TopicIdPartition, batches: tuple[ev.AckBatch, ...]) -> None:
+        """Validate and apply one partition's acknowledgements (PL-401, PL-402)."""
+        result = run.result(partition)
+        result.acknowledged = True
+        try:
+            check_acknowledgements(batches, run.request.is_renew_ack)
+            self._led.lead(partition)
+        except KafkaError as error:
+            result.acknowledge_error = error
+            return
+        if not batches:
+            return
+        host = self._partitions.cached(SharePartitionKey(run.request.group_id, *partition))
+        if host is None:
+            result.acknowledge_error = UnknownTopicOrPartitionError(
+                f"group {run.request.group_id!r} holds nothing of {partition.text} on this leader; fetch from it first"
+            )
+            return
+        run.waiting += 1
+        host.acknowledge(run.request.member_id, batches, partial(self._acknowledged, run, result, host))
+
+    def _acknowledged(
+        self, run: _Run, result: PartitionAnswer, host: SharePartitionHost, outcome: OperationResult
+    ) -> None:
+        result.acknowledge_error = outcome.error
+        if outcome.error is None and not outcome.persisted:
+            run.unbacked.append((result, host))
+        self._one_done(run)
+
+    def _fetch(self, run: _Run, limits: FetchLimits) -> None:
+        self._fetch_ids += 1
+        room_bytes = min(run.request.room_bytes, self._fetch_max_bytes)
+        max_bytes = min(limits.max_bytes, room_bytes)
+        parameters = FetchParameters(
+            fetch_id=self._fetch_ids,
+            member_id=run.request.member_id,
+            max_wait_ms=0 if self._draining else min(limits.max_wait_ms, MAX_WAIT_MS),
+            min_bytes=min(limits.min_bytes, max_bytes),
+            max_bytes=max_bytes,
+            max_records=limits.max_records,
+            batch_size=max(1, run.request.batch_size),
+            mode=run.request.mode,
+            room_bytes=room_bytes,
+            share=run.request.share,
+        )
+        keys = [SharePartitionKey(run.request.group_id, *partition) for partition in run.step.fetch]
+        run.waiting += 1
+        operation = WideShareFetch if len(keys) > WIDE else ShareFetchOperation
+        run.fetch = operation(parameters, keys, self._partitions, partial(self._fetched, run))
+        run.fetch.start()
+
+    def _fetched(self, run: _Run, fetched: list[FetchedPartition]) -> None:
+        if len(fetched) <= WIDE:
+            for one in fetched:
+                run.fetched(one)
+            self._one_done(run)
+            return
+        task = asyncio.get_running_loop().create_task(self._fetched_in_turns(run, fetched), name="share-fetch-answer")
+        self._gathering.add(task)
+        task.add_done_callback(self._gathering.discard)
+
+    async def _fetched_in_turns(self, run: _Run, fetched: list[FetchedPartition]) -> None:
+        """The request may be abandoned meanwhile, or its session end. Whether it is answered is decided at the end, in
+        one step as ever (PL-505); what is given back then is what it acquired itself, by delivery count."""
+        turns = Turns(WIDE)
+        for one in fetched:
+            run.fetched(one)
+            await turns.step()
+        self._one_done(run)
+
+    def _one_done(self, run: _Run) -> None:
+        run.waiting -= 1
+        if run.waiting == 0 and run in self._runs:
+            run.fetch = None  # they know each other: memory comes back without a search for cycles
+            self._forget(run)
+            answer = self._answer(run)
+            self.sessions.finished(run.step, self._clock.now_ms())
+            try:
+                run.on_answer(answer)
+            except Exception:  # it would end the work of the share-partition that brought the last result
+                log.exception("an answer could not be given", group=run.request.group_id)
+
+    def _forget(self, run: _Run) -> None:
+        del self._runs[run]
+        runs = self._by_session[run.step.key]
+        del runs[run]
+        if not runs:
+            del self._by_session[run.step.key]
+
+    # --- the answer
+
+    def _answer(self, run: _Run) -> ShareAnswer:
+        member_id = run.request.member_id
+        try:
+            self.sessions.check_current(run.step)
+        except KafkaError as error:
+            for result in run.results.values():
+                if result.fetched is not None:
+                    result.fetched.give_back(member_id)
+            return ShareAnswer(error)
+        self._gate(run)
+        outcomes: dict[TopicIdPartition, Outcome] = {}
+        for partition, result in run.results.items():
+            has_records = result.fetched is not None and bool(result.fetched.ranges)
+            if has_records or result.error is not None or result.acknowledged:
+                outcomes[partition] = Outcome(has_records, result.error is not None, result.acknowledged)
+            else:
+                outcomes[partition] = CLEAN
+        if run.request.limits is None:
+            reported: Iterable[TopicIdPartition] = outcomes
+        else:
+            reported = self.sessions.report(run.step, outcomes)
+        return ShareAnswer(
+            lock_ms=self._partitions.group(run.request.group_id).settings.lock_ms,
+            session_id=run.step.session_id,
+            partitions=[run.results[partition] for partition in reported],
+        )
+
+    def _gate(self, run: _Run) -> None:
+        """A process that was paused must not confirm anything past its lease (PL-411)."""
+        for result, host in run.unbacked:
+            if not host.lease_valid():
+                result.acknowledge_error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
+        for result in run.results.values():
+            fetched = result.fetched
+            if fetched is not None and fetched.ranges and fetched.host is not None and not fetched.host.lease_valid():
+                fetched.give_back(run.request.member_id)
+                result.error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
+
+    def _release(self, closed: ClosedSession) -> None:
+        """Give back what a session's member holds, not waited for; retire a group that has no session left.
+
+        Fetches of the session that are still parked end first: they could only be told so later (PL-505), and meanwhile
+        would open share-partitions of a group that has gone (PL-523).
+        """
+        for run in tuple(self._by_session.get(closed.key, ())):
+            if run.fetch is not None:
+                run.fetch.conclude()
+        group_id, member_id = closed.key
+        keys = [SharePartitionKey(group_id, *partition) for partition in closed.partitions]
+        self._partitions.later(keys, lambda host: host.release(member_id))
+        if closed.group_is_empty:
+            reason = GroupIdNotFoundError(f"group {group_id!r} has no share session left on this leader")
+            self._partitions.later(self._partitions.of_group(group_id), lambda host: host.feed(ev.Retire(reason)))

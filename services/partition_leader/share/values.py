@@ -1,0 +1,67 @@
+"""What a ShareFetch or ShareAcknowledge asks for and is answered, as values between the edge and the sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kip932.errors import KafkaError
+from kip932.ids import TopicIdPartition
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.validate import FetchLimits
+from partition_leader.share.fetch import FetchedPartition
+from shard_runtime.rpc.budget import UNBOUNDED, Share
+
+#: Service-wide cap of a fetch's max_bytes and of its answer (`fetch.max.bytes`).
+FETCH_MAX_BYTES: Final = 57_671_680
+
+Acknowledgements = Mapping[TopicIdPartition, tuple[ev.AckBatch, ...]]
+
+
+class ShareRequest(NamedTuple):
+    """A ShareFetch, or with `limits` None a ShareAcknowledge. `room_bytes`: see FetchParameters."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    session_id: int | None
+    connection_id: int | None
+    topics: tuple[TopicIdPartition, ...]
+    acknowledgements: Acknowledgements
+    is_renew_ack: bool
+    limits: FetchLimits | None = None
+    batch_size: int = 1
+    mode: int = 0
+    forgotten: tuple[TopicIdPartition, ...] = ()
+    room_bytes: int = FETCH_MAX_BYTES
+    share: Share = UNBOUNDED
+
+
+@dataclass(slots=True)
+class PartitionAnswer:
+    """One partition of an answer. `acknowledged` tells whether `acknowledge_error` is an outcome at all."""
+
+    partition: TopicIdPartition
+    error: KafkaError | None = None
+    fetched: FetchedPartition | None = None
+    acknowledged: bool = False
+    acknowledge_error: KafkaError | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its record batches."""
+        return 0 if self.fetched is None else sum([batch.size for batch in self.fetched.batches])
+
+
+@dataclass(slots=True)
+class ShareAnswer:
+    """The answer to a ShareRequest; with `error`, nothing else counts (PL-421)."""
+
+    error: KafkaError | None = None
+    lock_ms: int = 0
+    session_id: int | None = None
+    partitions: Sequence[PartitionAnswer] = ()
+
+
+OnAnswer = Callable[[ShareAnswer], None]
