@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from group_coordinator.doors import Shards
+from group_coordinator.ports import Shards
 
 _STATES: Final = ("Empty", "Stable", "Dead")
 

@@ -16,10 +16,10 @@ from group_coordinator.codec import GroupLogCodec
 from group_coordinator.config import GroupCoordinatorConfig, load_assignor
 from group_coordinator.core.shard import GroupShard
 from group_coordinator.core.views import GroupConfigs, TopicsView
-from group_coordinator.doors import Access, Caller, Endpoint
-from group_coordinator.end_offsets_service import EndOffsets
-from group_coordinator.hosting import Effects, GroupHost, GroupShards
+from group_coordinator.group_shards import Effects, GroupHost, GroupShards
+from group_coordinator.leader_end_offsets import EndOffsets
 from group_coordinator.metrics import GroupCoordinatorMetrics
+from group_coordinator.ports import Access, Caller, Endpoint
 from group_coordinator.service import GroupCoordinator, Surroundings
 from group_coordinator.service_offsets import ShareGroupOffsets
 from group_coordinator.state_calls import StateCalls

@@ -16,7 +16,7 @@ import structlog
 from group_coordinator.core import commands as c
 from group_coordinator.core.validation import check_heartbeat, check_member_id
 from group_coordinator.core.views import Assignment, TopicsView
-from group_coordinator.doors import (
+from group_coordinator.ports import (
     ALTER_CONFIGS,
     CLUSTER,
     CLUSTER_NAME,

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, TypeGuard
 
 from group_coordinator.core.commands import OffsetsQuery
 from group_coordinator.core.views import Topic
-from group_coordinator.doors import DESCRIBE, Caller
-from group_coordinator.end_offsets_service import EndOffset, EndOffsets, LogEnd
+from group_coordinator.leader_end_offsets import EndOffset, EndOffsets, LogEnd
+from group_coordinator.ports import DESCRIBE, Caller
 from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb

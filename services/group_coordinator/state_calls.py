@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from group_coordinator.core import commands as c
-from group_coordinator.doors import Shards
+from group_coordinator.ports import Shards
 from kip932.errors import FencedStateEpochError, KafkaError
 from kip932.ids import TopicIdPartition
 from share_persister.values import Persister, PersisterError, StateInit, StateSummary

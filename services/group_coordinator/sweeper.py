@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from group_coordinator.core.commands import RepairCheck, Sweep, SweepReply
-from group_coordinator.doors import Shards
+from group_coordinator.ports import Shards
 from kip932.errors import KafkaError
 
 log = structlog.get_logger(__name__)

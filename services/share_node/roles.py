@@ -14,8 +14,8 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from group_coordinator.config import config_of, group_configs
-from group_coordinator.doors import AllowAll
 from group_coordinator.image_topics import newest_topics
+from group_coordinator.ports import AllowAll
 from group_coordinator.role import GroupCoordinatorRole
 from group_coordinator.role import Node as GroupSurroundings
 from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2

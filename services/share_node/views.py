@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from group_coordinator.doors import Endpoint as GroupEndpoint
+from group_coordinator.ports import Endpoint as GroupEndpoint
 from kip932.ids import TopicIdPartition
 from partition_leader.led_partitions import shard_of
 from partition_leader.share.group_view import EffectiveGroup

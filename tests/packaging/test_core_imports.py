@@ -31,6 +31,7 @@ RUNTIME_WORDS = frozenset(
 # Who among the services may see generated messages and their runtime: the edges.
 MESSAGE_EDGES = frozenset({"service", "codec", "transport", "state_dump"})
 MESSAGE_PACKAGES = (
+    "group_coordinator.leader_end_offsets",
     "kip932.rpc",
     "partition_leader.topic_rpc",
     "share_persister",

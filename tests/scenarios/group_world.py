@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from group_coordinator.config import GroupCoordinatorConfig
 from group_coordinator.core.views import GroupConfigs, Topic
-from group_coordinator.doors import AllowAll, Endpoint
+from group_coordinator.ports import AllowAll, Endpoint
 from group_coordinator.role import GroupCoordinatorRole, Node
 from kip932 import errors
 from kip932.api.v1 import group_coordinator_service_pb2 as service_pb

@@ -16,7 +16,7 @@ from group_coordinator.core.group import NO_LIFECYCLE, Group, replayed
 from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.member import Member
 from group_coordinator.core.records import Record, Tombstone
-from group_coordinator.core.standing import Standing, StandingMemo
+from group_coordinator.core.topic_readiness import Standing, StandingMemo
 from group_coordinator.core.views import Assignment, GroupConfigs, Settings, Topic, TopicsView
 from kip932 import errors
 from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE

@@ -20,7 +20,7 @@ from group_coordinator.core.heartbeat import Context, Draft, admitted, beat, rem
 from group_coordinator.core.records import ColdCopy, Record, Tombstone
 from group_coordinator.core.rewriting import Key, anchor_key, live_record
 from group_coordinator.core.sessions import Sessions
-from group_coordinator.core.standing import StandingMemo
+from group_coordinator.core.topic_readiness import StandingMemo
 from group_coordinator.core.views import GroupConfigs, Settings, TopicsView
 from kip932.errors import CoordinatorLoadInProgressError, GroupIdNotFoundError
 from kip932.ids import EPOCH_LEAVE

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from group_coordinator import service_offsets
-from group_coordinator.doors import DESCRIBE, GROUP, READ, TOPIC
-from group_coordinator.end_offsets_service import EndOffsets, LogEnd
+from group_coordinator.leader_end_offsets import EndOffsets, LogEnd
+from group_coordinator.ports import DESCRIBE, GROUP, READ, TOPIC
 from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.api.v1 import list_offsets_pb2 as list_pb

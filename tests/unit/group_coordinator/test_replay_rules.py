@@ -11,7 +11,7 @@ from group_coordinator.core import records as r
 from group_coordinator.core.group import Group
 from group_coordinator.core.lifecycle import LONG_AGO, Initializing, Lifecycle, TopicState
 from group_coordinator.core.shard import GroupShard
-from group_coordinator.hosting import GroupShards
+from group_coordinator.group_shards import GroupShards
 from kip932.errors import CoordinatorNotAvailableError
 from shard_runtime.hosting.shard import Anchor
 from tests.unit.group_coordinator.shard_driver import Driver, topic_id

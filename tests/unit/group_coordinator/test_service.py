@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from group_coordinator import service
-from group_coordinator.doors import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPIC, Endpoint
+from group_coordinator.ports import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPIC, Endpoint
 from group_coordinator.service import NO_OPERATIONS
 from kip932 import errors
 from kip932.api.v1.common_pb2 import StringList

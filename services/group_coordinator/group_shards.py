@@ -1,4 +1,4 @@
-"""The hosts of all group shards, behind the door that the edge knows (`doors.Shards`)."""
+"""The hosts of all group shards, as the edge knows them (`ports.Shards`)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class GroupShards:
         self.hosts = tuple(self._host(index, make_host, run, drop) for index in range(self.count))
 
     async def submit(self, shard: int, command: Command) -> object:
-        """See `doors.Shards`. Before the hosts are there: COORDINATOR_NOT_AVAILABLE (GC-6)."""
+        """See `ports.Shards`. Before the hosts are there: COORDINATOR_NOT_AVAILABLE (GC-6)."""
         if not self.hosts:
             raise CoordinatorNotAvailableError("the group coordinator has not started yet")
         return await self.hosts[shard].submit(command)
 
     def serving(self) -> Sequence[tuple[int, GroupShard]]:
-        """See `doors.Shards`."""
+        """See `ports.Shards`."""
         return [(index, shard) for index, host in enumerate(self.hosts) if isinstance(shard := host.shard, GroupShard)]
 
     @staticmethod
