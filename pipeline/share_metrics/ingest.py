@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from share_metrics.causes import cause, ended_by
 from share_metrics.folders import HIDDEN, POSITIONS, batch_name, checkpoints, noted, raw, visible, written
-from share_metrics.patience import Patience
+from share_metrics.query_restarts import Patience
 from share_metrics.reader import Kind, schema_of
 from share_metrics.spark import own_source, told_briefly
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip932.ids import TopicPartition
-from sharegroups.core.doubt import Meaning
 from sharegroups.core.produce_buffer import NOBODY, Batch, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.unconfirmed_batches import Meaning
 
 T0 = TopicPartition("t", 0)
 Sent = Batch[int, None]

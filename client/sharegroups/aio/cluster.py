@@ -19,7 +19,7 @@ from kip932.errors import CoordinatorNotAvailableError, KafkaError, NetworkError
 from kip932.ids import KEY_TYPE_GROUP, TopicIdPartition
 from kip932.rpc.transport import Method, Transport, TransportError
 from sharegroups import wire
-from sharegroups.aio.patience import first_answer
+from sharegroups.aio.silent_nodes import first_answer
 from sharegroups.aio.throttled import ThrottledTransport
 from sharegroups.config import Config
 from sharegroups.core.backoff import Backoff

@@ -19,7 +19,7 @@ from kip932.rpc.transport import Method, TransportError
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.heartbeats import fatal_error
-from sharegroups.aio.patience import while_in_charge
+from sharegroups.aio.silent_nodes import while_in_charge
 
 T = TypeVar("T")
 

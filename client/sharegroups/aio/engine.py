@@ -19,8 +19,8 @@ from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckLedger, Commit, CommitResult
 from sharegroups.aio.ack_outbox import PendingAck
+from sharegroups.aio.consumer_runtime import Machinery
 from sharegroups.aio.holding import Holding
-from sharegroups.aio.machinery import Machinery
 from sharegroups.aio.member import Member
 from sharegroups.config import consumer_config
 from sharegroups.core.membership import Membership

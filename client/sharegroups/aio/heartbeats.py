@@ -25,8 +25,8 @@ from kip932.ids import EPOCH_LEAVE, TopicIdPartition
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.patience import while_in_charge
 from sharegroups.aio.signal import Signal
+from sharegroups.aio.silent_nodes import while_in_charge
 from sharegroups.core.membership import Heartbeat, Lookup, Membership
 from sharegroups.metrics import ConsumerMetrics
 

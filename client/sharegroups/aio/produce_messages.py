@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kip932.api.v1.produce_pb2 import ProduceRequest
-from sharegroups.core.doubt import Meaning
 from sharegroups.core.produce_buffer import NOBODY, Batch, Group
+from sharegroups.core.unconfirmed_batches import Meaning
 from sharegroups.produced import ProducedRecord, encode
 
 

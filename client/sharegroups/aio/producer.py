@@ -28,7 +28,7 @@ from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.sender import OnDelivery, Sender
 from sharegroups.aio.transactions import Transactions
 from sharegroups.config import PRODUCER, Config, given_settings
-from sharegroups.core.lookout import LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
+from sharegroups.core.stall_diagnosis import LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
 from sharegroups.errors import BufferFullError, IllegalStateError
 from sharegroups.produced import ProducedRecord, header_pairs, size_of
 from sharegroups.reports import DeliveryReport

@@ -33,11 +33,11 @@ from sharegroups import wire
 from sharegroups.aio.cluster import Cluster, wait_for_event
 from sharegroups.aio.leader_stream import LeaderStream
 from sharegroups.aio.partition_health import PartitionHealth
-from sharegroups.aio.patience import SILENCE_S
 from sharegroups.aio.produce_messages import fill_request
+from sharegroups.aio.silent_nodes import SILENCE_S
 from sharegroups.config import Config
-from sharegroups.core.doubt import Meaning, created_again, nothing_written
 from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.unconfirmed_batches import Meaning, created_again, nothing_written
 from sharegroups.core.undelivered import Undelivered
 from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport

@@ -30,9 +30,9 @@ from sharegroups.aio.ack_outbox import OUTDATED, SESSION_GONE, AckOutbox, Pendin
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.leader_stream import LeaderStream
 from sharegroups.aio.member import Member
-from sharegroups.aio.patience import SILENCE_S
 from sharegroups.aio.session_owner import SessionOwner
 from sharegroups.aio.signal import Signal
+from sharegroups.aio.silent_nodes import SILENCE_S
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.core.fetch_session import FetchSession, SessionStep
 from sharegroups.messages import Delivered

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from google.protobuf.message import Message
 
 from kip932.rpc.transport import ClientStream, Method, Transport, TransportError, TransportStatus
-from sharegroups.aio.patience import AGAIN_S
+from sharegroups.aio.silent_nodes import AGAIN_S
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)

@@ -10,8 +10,8 @@ from typing import Final
 import click
 
 from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
-from sharegroups.cli.lookout import warn
 from sharegroups.cli.output import tell
+from sharegroups.cli.stall_warning import warn
 from sharegroups.consumer import ShareConsumer
 from sharegroups.errors import ConcurrentModificationError, KafkaError, WakeupError
 from sharegroups.messages import AcknowledgeType, Message

@@ -12,7 +12,6 @@ from sharegroups.cli import clients
 from sharegroups.cli.console import Console, ConsoleConsumer
 from sharegroups.cli.formatting import document
 from sharegroups.cli.interrupts import attended
-from sharegroups.cli.lookout import Warnings, find_trouble
 from sharegroups.cli.output import (
     FILE,
     NAME,
@@ -27,6 +26,7 @@ from sharegroups.cli.output import (
     tell,
 )
 from sharegroups.cli.plugins import DESERIALIZERS, FORMATTERS, Deserializer, find
+from sharegroups.cli.stall_warning import Warnings, find_trouble
 from sharegroups.messages import AcknowledgeType, Message
 
 _DEFAULT_GROUP = "console-share-consumer"

@@ -15,7 +15,6 @@ import click
 from kip932.errors import KafkaError
 from sharegroups.cli import clients
 from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended, attended
-from sharegroups.cli.lookout import Warnings, find_trouble
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,
@@ -27,6 +26,7 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
+from sharegroups.cli.stall_warning import Warnings, find_trouble
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 

@@ -2,8 +2,9 @@
 
 Rules P-1 (send what piled up), CM-42 and CM-43 (sequences per partition). A *group* of up to five batches of one
 partition is in flight at a time; it is sent again with the same sequences until it is answered. Sequences belong to a
-topic id: a topic that was created again under its name begins at 0, and batches in doubt do not go there (`doubt`).
-Records stay opaque; times, identities and what names mean are passed in. Not thread-safe: the host holds a lock.
+topic id: a topic that was created again under its name begins at 0, and batches in doubt do not go there
+(`unconfirmed_batches`). Records stay opaque; times, identities and what names mean are passed in. Not thread-safe: the
+host holds a lock.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import takewhile
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from kip932.ids import TopicPartition
-from sharegroups.core.doubt import Course, Meaning, course
+from sharegroups.core.unconfirmed_batches import Course, Meaning, course
 
 RecordT = TypeVar("RecordT")
 WatcherT = TypeVar("WatcherT")

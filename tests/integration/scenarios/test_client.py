@@ -209,7 +209,7 @@ class _Stream:
 
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> type[CountingTransport]:
-    monkeypatch.setattr("sharegroups.aio.machinery.transport_for", lambda config: CountingTransport())
+    monkeypatch.setattr("sharegroups.aio.consumer_runtime.transport_for", lambda config: CountingTransport())
     CountingTransport.acknowledgements = 0
     return CountingTransport
 

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from kip932.ids import TopicIdPartition
 from sharegroups.cli import clients
-from sharegroups.cli.lookout import Warnings, find_trouble, text_of
 from sharegroups.cli.main import main
-from sharegroups.core.lookout import UNKNOWN, UNREACHABLE, Trouble
+from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
+from sharegroups.core.stall_diagnosis import UNKNOWN, UNREACHABLE, Trouble
 from tests.unit.client.fake_cluster import FakeCluster
 
 GIVEN = {"bootstrap.servers": "node0:9000", "group.id": "g", "default.api.timeout.ms": "10000"}
@@ -43,7 +43,7 @@ def test_trouble_names_what_was_found_where_and_what_to_try(fake: FakeCluster) -
 
 
 def test_a_cluster_that_is_down_is_named(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharegroups.cli.lookout._ASK_MS", 50)
+    monkeypatch.setattr("sharegroups.cli.stall_warning._ASK_MS", 50)
     found = find_trouble(GIVEN | {"bootstrap.servers": "nobody:1"}, "t")
     assert found is not None
     for words in ("no cluster answers at nobody:1", "sharegroups up", "--bootstrap-server"):
@@ -51,7 +51,7 @@ def test_a_cluster_that_is_down_is_named(fake: FakeCluster, monkeypatch: pytest.
 
 
 def _tell(trouble: Trouble) -> None:
-    logging.getLogger("sharegroups.aio.watch").warning("%s", trouble.text(), extra={"trouble": trouble})
+    logging.getLogger("sharegroups.aio.stall_watch").warning("%s", trouble.text(), extra={"trouble": trouble})
 
 
 def test_what_the_library_tells_is_shown_in_the_command_line_s_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from share_metrics.causes import PASSING
-from share_metrics.patience import Patience
+from share_metrics.query_restarts import Patience
 
 LATE = f"x\nCaused by: SparkException: {PASSING[0]}: nobody knows why"
 AWAY = "x\nshare_metrics.reader.store.StoreUnreachableError: the store at h:1 does not answer: Error 111\ny"

@@ -7,8 +7,8 @@ import pytest
 from kip932 import errors
 from kip932.errors import KafkaError, error_class
 from kip932.ids import TopicPartition
-from sharegroups.core.doubt import Course, Meaning, course, created_again, nothing_written
 from sharegroups.core.produce_buffer import NOBODY, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.unconfirmed_batches import Course, Meaning, course, created_again, nothing_written
 
 pytestmark = pytest.mark.rule("CM-43")
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from sharegroups.core.lookout import LEADERLESS, LOOK_AFTER_MAX_S, LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Lookout, Trouble
+from sharegroups.core.stall_diagnosis import (
+    LEADERLESS,
+    LOOK_AFTER_MAX_S,
+    LOOK_AFTER_S,
+    UNKNOWN,
+    UNREACHABLE,
+    Lookout,
+    Trouble,
+)
 
 DOWN = Trouble(UNREACHABLE, "a:1", detail="down")
 AGAIN = Trouble(UNREACHABLE, "a:1", detail="down!")

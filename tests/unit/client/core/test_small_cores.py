@@ -6,10 +6,10 @@ import pytest
 
 from kip932.ids import TopicIdPartition, TopicPartition
 from sharegroups.core.backoff import Backoff
-from sharegroups.core.doubt import Meaning
 from sharegroups.core.fetch_session import CHANGES_MAX, FetchSession
 from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer, ProducerIdentity
 from sharegroups.core.record_batch import Acquired, Extent, Slice, restrict, select
+from sharegroups.core.unconfirmed_batches import Meaning
 
 A, B = TopicIdPartition(b"a" * 16, 0), TopicIdPartition(b"b" * 16, 0)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -13,7 +13,7 @@ from sharegroups.admin_values import TopicDescription
 from sharegroups.cli import clients
 from sharegroups.cli.output import tell
 from sharegroups.config import ADMIN
-from sharegroups.core.lookout import LEADERLESS, UNKNOWN, UNREACHABLE, Trouble
+from sharegroups.core.stall_diagnosis import LEADERLESS, UNKNOWN, UNREACHABLE, Trouble
 
 #: How long the question may take.
 _ASK_MS: Final = 2000

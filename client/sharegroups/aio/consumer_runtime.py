@@ -13,7 +13,7 @@ from sharegroups.aio.fetcher import Fetcher
 from sharegroups.aio.heartbeats import Heartbeats
 from sharegroups.aio.member import Member
 from sharegroups.aio.share_session import ShareSession
-from sharegroups.aio.watch import Watch
+from sharegroups.aio.stall_watch import Watch
 from sharegroups.core.membership import Membership
 from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics

@@ -12,8 +12,8 @@ from typing import Final
 from kip932.errors import UnknownTopicOrPartitionError
 from kip932.ids import TopicIdPartition
 from sharegroups.aio.cluster import Cluster
-from sharegroups.core.lookout import LEADERLESS, UNKNOWN, UNREACHABLE, Lookout, Trouble
 from sharegroups.core.membership import Membership
+from sharegroups.core.stall_diagnosis import LEADERLESS, UNKNOWN, UNREACHABLE, Lookout, Trouble
 
 log = logging.getLogger(__name__)
 
