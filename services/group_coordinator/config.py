@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from group_coordinator.core.assignor import Assignor, SimpleAssignor
-from group_coordinator.core.views import GroupConfigs, Settings
+from group_coordinator.core.views import CoordinatorSettings, GroupConfigs
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.process_settings import Settings as NodeSettings
@@ -38,9 +38,9 @@ class GroupCoordinatorConfig:
     fast_first_assignment: bool = kafka_configs.FAST_FIRST_ASSIGNMENT.default
     sweep_interval_ms: int = SWEEP_INTERVAL_MS
 
-    def settings(self) -> Settings:
+    def settings(self) -> CoordinatorSettings:
         """What the core needs (GC-72)."""
-        return Settings(
+        return CoordinatorSettings(
             max_size=self.max_size,
             initialize_retry_ms=max(self.initialize_retry_interval_ms, self.commit_timeout_ms),
             fast_first_assignment=self.fast_first_assignment,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from group_coordinator.core.commands import Command
 from group_coordinator.core.shard import GroupShard
@@ -49,14 +49,6 @@ class AllowAll:
         """Always."""
         del caller, operation, resource_type, name
         return True
-
-
-class Endpoint(NamedTuple):
-    """Where a node listens."""
-
-    node_id: int
-    host: str
-    port: int
 
 
 class Shards(Protocol):

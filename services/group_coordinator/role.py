@@ -19,7 +19,7 @@ from group_coordinator.core.views import GroupConfigs, TopicsView
 from group_coordinator.group_shards import Effects, GroupHost, GroupShards
 from group_coordinator.leader_end_offsets import EndOffsets
 from group_coordinator.metrics import GroupCoordinatorMetrics
-from group_coordinator.ports import Access, Caller, Endpoint
+from group_coordinator.ports import Access, Caller
 from group_coordinator.service import GroupCoordinator, Surroundings
 from group_coordinator.service_offsets import ShareGroupOffsets
 from group_coordinator.state_calls import StateCalls
@@ -27,6 +27,7 @@ from group_coordinator.sweeper import Sweeper
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
+from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.hosting.host_options import HostMeter, HostOptions, NoMeter
 from shard_runtime.hosting.shard_host import ShardHost
 from shard_runtime.record_log.protocol import RecordLog, ShardId, ShardKind
@@ -53,7 +54,7 @@ class Node:
     configs: Callable[[str], GroupConfigs]
     complete_since_ms: Callable[[], int]
     access: Access
-    owner_of: Callable[[int], Endpoint | None]
+    owner_of: Callable[[int], OwnerAddress | None]
     leader_of: Callable[[TopicIdPartition], str | None]
     enabled: Callable[[], bool] = lambda: True
     meter: HostMeter = field(default_factory=NoMeter)

@@ -28,7 +28,6 @@ from group_coordinator.ports import (
     TOPIC,
     Access,
     Caller,
-    Endpoint,
     Shards,
 )
 from kip932 import errors
@@ -38,6 +37,7 @@ from kip932.api.v1 import share_group_describe_pb2 as describe_pb
 from kip932.api.v1 import share_group_heartbeat_pb2 as heartbeat_pb
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import shard_index
+from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.hosting.kafka_errors import coordinator_failure
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.bounds import check_groups
@@ -63,7 +63,7 @@ class Surroundings:
     shards: Shards
     topics: Callable[[], TopicsView]
     access: Access
-    owner_of: Callable[[int], Endpoint | None]
+    owner_of: Callable[[int], OwnerAddress | None]
     enabled: Callable[[], bool] = lambda: True
     client_id_of: Callable[[Caller], str] = lambda _: ""
     faults: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(log))

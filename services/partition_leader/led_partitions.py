@@ -78,7 +78,7 @@ class TopicFacts(Protocol):
         ...
 
 
-def shard_of(partition: TopicIdPartition) -> ShardId:
+def topic_shard(partition: TopicIdPartition) -> ShardId:
     """The shard of a topic-partition."""
     return ShardId(ShardKind.TOPIC, partition.text)
 
@@ -131,7 +131,7 @@ class LedPartitions:
     def ended(self, partition: TopicIdPartition) -> None:
         """The shard's log is closed: of a deleted topic nothing is kept."""
         if self.facts.partitions(partition.topic_id) is None:
-            self._owners.pop(shard_of(partition), None)
+            self._owners.pop(topic_shard(partition), None)
 
     def led(self) -> dict[TopicIdPartition, LedPartition]:
         """Every partition led now."""
@@ -156,7 +156,7 @@ class LedPartitions:
             raise UnknownTopicOrPartitionError(
                 f"topic {topic_id_text(partition.topic_id)} has partitions 0…{count - 1}, not {partition.partition}"
             )
-        owner = self._owners.get(shard_of(partition))
+        owner = self._owners.get(topic_shard(partition))
         if owner is not None:
             owner.demand += 1
         raise NotLeaderOrFollowerError(f"this node does not lead {partition.text}; look up the leader")

@@ -15,9 +15,10 @@ import structlog
 from kip932.errors import CoordinatorNotAvailableError, FencedError, KafkaError, NotCoordinatorError, UnknownServerError
 from kip932.ids import SharePartitionKey
 from shard_runtime.clock import Clock
+from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.rate_limited_log import RateLimitedLog
 from share_coordinator.core.commands import (
-    Batch,
+    CommandBatch,
     DeleteTopics,
     KeyCommand,
     KeyOutcome,
@@ -29,21 +30,13 @@ from share_coordinator.core.commands import (
 )
 from share_coordinator.core.plausible import ImplausibleError
 from share_coordinator.metrics import CoordinatorMeter
-from share_persister.routing import shard_of
+from share_persister.routing import state_shard
 
 log = structlog.get_logger(__name__)
 
 #: Attempts to tombstone one shard's keys of deleted topics, with a pause of 1 s, 2 s, … 30 s behind a refused one.
 _DELETE_ATTEMPTS: Final = 10
 _DELETE_PAUSE_MAX_S: Final = 30
-
-
-class Endpoint(NamedTuple):
-    """Where a node listens."""
-
-    node_id: int
-    host: str
-    port: int
 
 
 class StateHost(Protocol):
@@ -79,7 +72,7 @@ class ShardDirectory(Protocol):
         """The shards that are owned and replayed here."""
         ...
 
-    def owner(self, shard_index: int) -> Endpoint | None:
+    def owner(self, shard_index: int) -> OwnerAddress | None:
         """Who is thought to own a shard; a hint for NOT_COORDINATOR answers (CM-14)."""
         ...
 
@@ -120,9 +113,9 @@ class Dispatcher:
         """Whether the shard is served here."""
         return self._directory.serves(shard_index)
 
-    def owner(self, key: SharePartitionKey) -> Endpoint | None:
+    def owner(self, key: SharePartitionKey) -> OwnerAddress | None:
         """Who is thought to own the key's shard."""
-        return self._directory.owner(shard_of(key, self._directory.shards))
+        return self._directory.owner(state_shard(key, self._directory.shards))
 
     def begin(self, commands: Sequence[KeyCommand]) -> Begun:
         """Hand commands to their shards, now and in this order; `finish` has their outcomes. A key may appear twice."""
@@ -152,7 +145,7 @@ class Dispatcher:
         """As `run` for one command, for `within_ms` at most."""
         started_ms = self._clock.now_ms()
         outcome: KeyOutcome
-        result = self._post(shard_of(command.key, self._directory.shards), (command,))
+        result = self._post(state_shard(command.key, self._directory.shards), (command,))
         if isinstance(result, KafkaError):
             outcome = result
         else:
@@ -204,7 +197,7 @@ class Dispatcher:
         plan: list[tuple[int, list[int]]] = []
         last: dict[int, tuple[list[int], set[SharePartitionKey]]] = {}
         for index, command in enumerate(commands):
-            shard = shard_of(command.key, self._directory.shards)
+            shard = state_shard(command.key, self._directory.shards)
             found = last.get(shard)
             if found is None or command.key in found[1]:
                 found = last[shard] = ([], set())
@@ -215,7 +208,7 @@ class Dispatcher:
 
     def _post(self, shard: int, commands: tuple[KeyCommand, ...]) -> asyncio.Future[object] | KafkaError:
         try:
-            return self._directory.host_for(shard).post(commands[0] if len(commands) == 1 else Batch(commands))
+            return self._directory.host_for(shard).post(commands[0] if len(commands) == 1 else CommandBatch(commands))
         except KafkaError as error:
             return error
         except Exception as error:

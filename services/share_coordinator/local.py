@@ -9,14 +9,14 @@ from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinat
 from kip932.ids import SharePartitionKey
 from share_coordinator.core import commands as core
 from share_coordinator.dispatch import Dispatcher
-from share_persister.values import Answer, Operation, Payload, StateSummary, StoredState, Value
+from share_persister.values import Answer, Payload, StateOperation, StateSummary, StoredState, Value
 
-_COMMANDS: Final[dict[Operation, Callable[[SharePartitionKey, Any], core.KeyCommand]]] = {
-    Operation.READ: lambda key, read: core.ReadState(key, read.leader_epoch, read.generation),
-    Operation.WRITE: lambda key, write: core.WriteState(key, *write),
-    Operation.INITIALIZE: lambda key, init: core.InitializeState(key, init.state_epoch, init.start_offset),
-    Operation.DELETE: core.DeleteState,
-    Operation.SUMMARY: lambda key, nothing: core.ReadSummary(key),
+_COMMANDS: Final[dict[StateOperation, Callable[[SharePartitionKey, Any], core.KeyCommand]]] = {
+    StateOperation.READ: lambda key, read: core.ReadState(key, read.leader_epoch, read.generation),
+    StateOperation.WRITE: lambda key, write: core.WriteState(key, *write),
+    StateOperation.INITIALIZE: lambda key, init: core.InitializeState(key, init.state_epoch, init.start_offset),
+    StateOperation.DELETE: core.DeleteState,
+    StateOperation.SUMMARY: lambda key, nothing: core.ReadSummary(key),
 }
 
 
@@ -30,7 +30,9 @@ class LocalShareCoordinator:
         """Whether this process serves the shard at present."""
         return self._dispatcher.active and self._dispatcher.serves(shard_index)
 
-    async def perform(self, operation: Operation, key: SharePartitionKey, payload: Payload, within_ms: int) -> Answer:
+    async def perform(
+        self, operation: StateOperation, key: SharePartitionKey, payload: Payload, within_ms: int
+    ) -> Answer:
         """Run one operation, for `within_ms` at most."""
         if not self._dispatcher.active:
             return Answer(CoordinatorNotAvailableError("the share coordinator has stopped"))

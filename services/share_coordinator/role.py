@@ -11,6 +11,7 @@ from typing import Final, cast
 from prometheus_client import CollectorRegistry
 
 from shard_runtime.clock import Clock
+from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.hosting.host_options import HostMeter, HostOptions
 from shard_runtime.hosting.shard_host import ShardHost
 from shard_runtime.record_log.protocol import RecordLog, ShardId, ShardKind
@@ -19,14 +20,14 @@ from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.core.commands import MetadataView, ShareCommand
 from share_coordinator.core.records import ShareRecord
 from share_coordinator.core.shard import ShareStateShard
-from share_coordinator.dispatch import Dispatcher, Endpoint
+from share_coordinator.dispatch import Dispatcher
 from share_coordinator.local import LocalShareCoordinator
 from share_coordinator.metrics import NoMeter, ShardOverview, ShareCoordinatorMetrics
 from share_coordinator.service import ShareCoordinatorService
 
 ShareStateHost = ShardHost[ShareCommand, ShareRecord]
 #: Who is thought to own a shard (CM-14).
-Owner = Callable[[int], Endpoint | None]
+Owner = Callable[[int], OwnerAddress | None]
 
 
 class HostedShards:
@@ -54,7 +55,7 @@ class HostedShards:
         """The shards that are owned and replayed here."""
         return [index for index in range(len(self._hosts)) if self.serves(index)]
 
-    def owner(self, shard_index: int) -> Endpoint | None:
+    def owner(self, shard_index: int) -> OwnerAddress | None:
         """Who is thought to own a shard."""
         return self._owner(shard_index)
 

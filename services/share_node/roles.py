@@ -22,7 +22,7 @@ from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, pa
 from kip932.ids import TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2
 from kip932.rpc.grpc_transport import GrpcTransport
-from partition_leader.led_partitions import TailCaches, shard_of
+from partition_leader.led_partitions import TailCaches, topic_shard
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.role import PartitionLeader
 from partition_leader.role import Surroundings as LeaderSurroundings
@@ -55,7 +55,14 @@ from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.role import ShareCoordinator
 from share_node.internal import LogEnds, OlderNodes
 from share_node.process_store import StoreClient
-from share_node.views import LeaderFacts, StateMetadata, effective_group, group_endpoint, shard_owner, state_endpoint
+from share_node.views import (
+    LeaderFacts,
+    StateMetadata,
+    client_address_of,
+    effective_group,
+    peer_address_of,
+    shard_owner,
+)
 from share_persister.client import PersisterClient
 from share_persister.settings import PersisterSettings
 
@@ -172,7 +179,7 @@ class Roles:
             StateMetadata(self._node.metadata),
             self._store.record_log,
             self._clock,
-            lambda index: state_endpoint(shard_owner(self._node, ShardKind.SHARE_STATE, index)),
+            lambda index: peer_address_of(shard_owner(self._node, ShardKind.SHARE_STATE, index)),
             registry=self._registry,
             host_meter=self._runtime.meter("share_coordinator"),
             host_options=self._host_options(self._settings[kafka_configs.STATE_WRITE_TIMEOUT_MS]),
@@ -204,7 +211,7 @@ class Roles:
                 configs=group_configs(node.configs),
                 complete_since_ms=lambda: metadata.complete_since_ms,
                 access=AllowAll(),
-                owner_of=lambda index: group_endpoint(shard_owner(node, ShardKind.GROUP, index)),
+                owner_of=lambda index: client_address_of(shard_owner(node, ShardKind.GROUP, index)),
                 leader_of=self._leader_address,
                 enabled=lambda: node.configs.broker(kafka_configs.SHARE_VERSION) >= 1,
                 meter=self._runtime.meter("group_coordinator"),
@@ -256,7 +263,7 @@ class Roles:
         return None if owner is None else owner.node.peer_address
 
     def _leader_address(self, partition: TopicIdPartition) -> str | None:
-        owner = self._node.owners.look(shard_of(partition))
+        owner = self._node.owners.look(topic_shard(partition))
         return None if owner is None else owner.node.peer_address
 
     def _idle_ms(self, group_id: str) -> int:

@@ -34,7 +34,7 @@ from shard_runtime.record_log.redis.topology import open_store
 from share_node.data_directory import DataDirectory, DataDirectoryError
 from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
 from share_node.serve import run
-from share_node.state_dump import embedded_url, shard_of, which_store
+from share_node.state_dump import embedded_url, named_shard, which_store
 from share_node.store_option import url_with_password
 
 _PAGE: Final = 500
@@ -202,7 +202,7 @@ def skip(  # noqa: PLR0917 - click passes options by name
     at = StreamId(int(named[1]), int(named[2]))
     if kind == _META and (shard or at.epoch != 1):
         raise click.UsageError("the metadata log has no shards, and its entries are 1-VERSION: --kind meta --entry 1-7")
-    which = None if kind == _META else shard_of(kind, shard)
+    which = None if kind == _META else named_shard(kind, shard)
 
     async def body() -> None:
         async with opened(store, password_env, data) as url:

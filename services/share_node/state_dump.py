@@ -129,7 +129,7 @@ def url_of(store: str | None, password_env: str, data: Path | None) -> str:
     return embedded_url(data) if data is not None else url_with_password(store, password_env)
 
 
-def shard_of(kind: str, name: str) -> ShardId:
+def named_shard(kind: str, name: str) -> ShardId:
     """The shard that is named. Raises UsageError."""
     form, words = _SHARD_NAMES[kind]
     if not form.fullmatch(name):
@@ -149,7 +149,7 @@ def shard_of(kind: str, name: str) -> ShardId:
 )
 def dump(store: str | None, password_env: str, data: Path | None, kind: str, shard: str) -> None:
     """Print the entries of one shard, one JSON document a line, oldest first."""
-    url, which = url_of(store, password_env, data), shard_of(kind, shard)
+    url, which = url_of(store, password_env, data), named_shard(kind, shard)
     failed: list[str] = []
     found = 0
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from group_coordinator.ports import Endpoint as GroupEndpoint
 from kip932.ids import TopicIdPartition
-from partition_leader.led_partitions import shard_of
+from partition_leader.led_partitions import topic_shard
 from partition_leader.share.group_view import EffectiveGroup
 from partition_leader.topic_rpc.log_directory import Leader
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.node import ClusterNode
-from shard_runtime.cluster.owners import Owner, endpoint
+from shard_runtime.cluster.owners import Owner, OwnerAddress, host_port
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.record_log.protocol import ShardId, ShardKind
-from share_coordinator.dispatch import Endpoint as StateEndpoint
 
 _NO_TOPIC = ""
 
@@ -61,10 +59,10 @@ class LeaderFacts:
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
         """The live node that last claimed the partition."""
-        owner = self._node.owners.look(shard_of(partition))
+        owner = self._node.owners.look(topic_shard(partition))
         if owner is None:
             return None
-        where = endpoint(owner.node.address)
+        where = host_port(owner.node.address)
         return Leader(owner.node.node_id, owner.epoch, where.host, where.port)
 
     def created_under(self, topic_id: bytes) -> str:
@@ -77,20 +75,19 @@ class LeaderFacts:
         return _NO_TOPIC if found is None else found.name
 
 
-def group_endpoint(owner: Owner | None) -> GroupEndpoint | None:
-    """An owner as the group coordinator names it."""
-    if owner is None:
-        return None
-    where = endpoint(owner.node.address)
-    return GroupEndpoint(owner.node.node_id, where.host, where.port)
+def client_address_of(owner: Owner | None) -> OwnerAddress | None:
+    """Where clients reach an owner."""
+    return None if owner is None else _address(owner.node.node_id, owner.node.address)
 
 
-def state_endpoint(owner: Owner | None) -> StateEndpoint | None:
-    """An owner as the share coordinator names it, to other nodes only (CM-80)."""
-    if owner is None:
-        return None
-    where = endpoint(owner.node.peer_address)
-    return StateEndpoint(owner.node.node_id, where.host, where.port)
+def peer_address_of(owner: Owner | None) -> OwnerAddress | None:
+    """Where other nodes reach an owner; no client is told (CM-80)."""
+    return None if owner is None else _address(owner.node.node_id, owner.node.peer_address)
+
+
+def _address(node_id: int, text: str) -> OwnerAddress:
+    where = host_port(text)
+    return OwnerAddress(node_id, where.host, where.port)
 
 
 def shard_owner(node: ClusterNode, kind: ShardKind, index: int) -> Owner | None:

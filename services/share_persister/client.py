@@ -27,18 +27,18 @@ from shard_runtime.clock import Clock
 from share_persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
 from share_persister.key_locks import KeyLocks
 from share_persister.messages import METHODS
-from share_persister.node_queue import Entry, Lane
+from share_persister.node_queue import Lane, QueuedCall
 from share_persister.retry_rules import may_have_applied, retriable
-from share_persister.routing import shard_of
+from share_persister.routing import state_shard
 from share_persister.settings import PersisterSettings
 from share_persister.state_stream import StateStream
 from share_persister.values import (
     Answer,
     LocalCoordinator,
-    Operation,
     Payload,
     PersisterError,
     StateInit,
+    StateOperation,
     StateRead,
     StateSummary,
     StateWrite,
@@ -102,31 +102,31 @@ class PersisterClient:
         self._resolve = resolve
         look_up_s = min(timeout_ms, self._settings.silence_ms) / 1000  # a stopped node is asked at most this long
         self._finder = CoordinatorFinder(transport, nodes, resolve, rng, look_up_s)
-        self._lanes: dict[tuple[str, Operation], Lane] = {}
+        self._lanes: dict[tuple[str, StateOperation], Lane] = {}
         self._streams: dict[str, StateStream] = {}
         self._writing = KeyLocks()
         self._closed = False
 
     async def read(self, key: SharePartitionKey, leader_epoch: int, generation: int) -> StoredState:
         """Read for a leader and fence older ones. Raises PersisterError."""
-        return cast(StoredState, await self._perform(Operation.READ, key, StateRead(leader_epoch, generation)))
+        return cast(StoredState, await self._perform(StateOperation.READ, key, StateRead(leader_epoch, generation)))
 
     async def write(self, key: SharePartitionKey, write: StateWrite) -> None:
         """Persist a change; returns once it is durable. Writes of one key follow each other. Raises PersisterError."""
-        await self._perform(Operation.WRITE, key, write)
+        await self._perform(StateOperation.WRITE, key, write)
 
     async def initialize(
         self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
     ) -> dict[TopicIdPartition, PersisterError | None]:
         """Create or reset state; the outcome of every partition, None for success."""
-        results = await self._perform_all(Operation.INITIALIZE, group_id, partitions)
+        results = await self._perform_all(StateOperation.INITIALIZE, group_id, partitions)
         return {name: _failure(result) for name, result in results.items()}
 
     async def delete(
         self, group_id: str, partitions: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PersisterError | None]:
         """Delete state unless one of a newer state epoch is stored; what is unknown counts as deleted (SC-48)."""
-        results = await self._perform_all(Operation.DELETE, group_id, partitions)
+        results = await self._perform_all(StateOperation.DELETE, group_id, partitions)
         failures = {name: _failure(result) for name, result in results.items()}
         return {
             name: None if failure and isinstance(failure.error, UnknownTopicOrPartitionError) else failure
@@ -137,7 +137,7 @@ class PersisterClient:
         self, group_id: str, partitions: Collection[TopicIdPartition]
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         """Read start offsets and epochs without fencing anybody."""
-        results = await self._perform_all(Operation.SUMMARY, group_id, dict.fromkeys(partitions))
+        results = await self._perform_all(StateOperation.SUMMARY, group_id, dict.fromkeys(partitions))
         return cast("dict[TopicIdPartition, StateSummary | PersisterError]", results)
 
     async def close(self) -> None:
@@ -150,7 +150,7 @@ class PersisterClient:
             await stream.close()
 
     async def _perform_all(
-        self, operation: Operation, group_id: str, partitions: Mapping[TopicIdPartition, Payload]
+        self, operation: StateOperation, group_id: str, partitions: Mapping[TopicIdPartition, Payload]
     ) -> dict[TopicIdPartition, Value | PersisterError]:
         places = asyncio.Semaphore(_SIDE_BY_SIDE)
 
@@ -164,10 +164,10 @@ class PersisterClient:
         results = await asyncio.gather(*(one(name, payload) for name, payload in partitions.items()))
         return dict(zip(partitions, results, strict=True))
 
-    async def _perform(self, operation: Operation, key: SharePartitionKey, payload: Payload) -> Value:
+    async def _perform(self, operation: StateOperation, key: SharePartitionKey, payload: Payload) -> Value:
         _check(key)
         attempts = _Attempts(self._clock.now_ms() + self._settings.operation_timeout_ms)
-        if operation is not Operation.WRITE:
+        if operation is not StateOperation.WRITE:
             return await self._begin(operation, key, payload, attempts)
         if self._writing.take(key):
             try:
@@ -181,7 +181,7 @@ class PersisterClient:
             raise attempts.failed() from None
 
     async def _begin(
-        self, operation: Operation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
+        self, operation: StateOperation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
     ) -> Value:
         """Nearly always the first answer of the coordinator beside us is all: it ends in time without a timer here."""
         answer = None
@@ -196,28 +196,28 @@ class PersisterClient:
             raise attempts.failed() from None
 
     def _is_beside(self, key: SharePartitionKey) -> bool:
-        return self._local is not None and self._local.owns(shard_of(key, self._shards))
+        return self._local is not None and self._local.owns(state_shard(key, self._shards))
 
     def _left_s(self, attempts: _Attempts) -> float:
         return max(0, attempts.deadline_ms - self._clock.now_ms()) / 1000
 
     async def _try(
         self,
-        operation: Operation,
+        operation: StateOperation,
         key: SharePartitionKey,
         payload: Payload,
         attempts: _Attempts,
         answer: Answer | None = None,
     ) -> Value:
         """Attempt until there is an outcome; `answer` is that of an attempt before, from the coordinator beside us."""
-        shard = shard_of(key, self._shards)
+        shard = state_shard(key, self._shards)
         while not self._closed:
             address = ""
             if answer is None and self._is_beside(key):
                 answer = await self._ask_local(operation, key, payload, attempts)
             elif answer is None:
                 address = await self._locate(shard, key, operation, attempts)
-                answer = await self._ask_remote(operation, address, Entry(key, payload), attempts)
+                answer = await self._ask_remote(operation, address, QueuedCall(key, payload), attempts)
             if answer.error is None:
                 return answer.value
             attempts.error, attempts.leader_epoch = answer.error, answer.leader_epoch
@@ -232,7 +232,7 @@ class PersisterClient:
         raise attempts.failed()
 
     async def _ask_local(
-        self, operation: Operation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
+        self, operation: StateOperation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
     ) -> Answer:
         assert self._local is not None
         before, attempts.unknown = attempts.unknown, True
@@ -241,7 +241,9 @@ class PersisterClient:
         attempts.unknown = before or (answer.error is not None and may_have_applied(answer.error))
         return answer
 
-    async def _ask_remote(self, operation: Operation, address: str, entry: Entry, attempts: _Attempts) -> Answer:
+    async def _ask_remote(
+        self, operation: StateOperation, address: str, entry: QueuedCall, attempts: _Attempts
+    ) -> Answer:
         try:
             self._lane(address, operation).add(entry)
         except KafkaError as error:
@@ -255,7 +257,7 @@ class PersisterClient:
             attempts.unknown |= entry.sent and open_
         return answer
 
-    async def _locate(self, shard: int, key: SharePartitionKey, operation: Operation, attempts: _Attempts) -> str:
+    async def _locate(self, shard: int, key: SharePartitionKey, operation: StateOperation, attempts: _Attempts) -> str:
         while True:
             try:
                 address = await self._finder.find(shard, key)
@@ -289,32 +291,32 @@ class PersisterClient:
             raise attempts.failed()
         await asyncio.sleep(pause_ms / 1000)
 
-    def _lane(self, address: str, operation: Operation) -> Lane:
+    def _lane(self, address: str, operation: StateOperation) -> Lane:
         lane = self._lanes.get((address, operation))
         if lane is None:
             if len(self._lanes) >= _LANES_MAX:
                 self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.idle}
-            send = self._stream_send if operation in {Operation.READ, Operation.WRITE} else self._unary_send
+            send = self._stream_send if operation in {StateOperation.READ, StateOperation.WRITE} else self._unary_send
             moved = partial(self._moved, address)
             lane = self._lanes[address, operation] = Lane(operation, partial(send, address), self._settings, moved)
         return lane
 
     def _moved(self, address: str, key: SharePartitionKey) -> bool:
         """Whether this node believes that another one than that at `address` owns a share-partition's state by now."""
-        shard = shard_of(key, self._shards)
+        shard = state_shard(key, self._shards)
         if self._local is not None and self._local.owns(shard):
             return True
         owner = self._resolve(shard) if self._resolve is not None else None
         return owner is not None and owner != address
 
-    async def _stream_send(self, address: str, operation: Operation, request: Message) -> Any:
+    async def _stream_send(self, address: str, operation: StateOperation, request: Message) -> Any:
         stream = self._streams.get(address)
         if stream is None:
             stream = self._streams[address] = StateStream(self._transport, address)
         response = await stream.request(operation, request, self._request_timeout_s)
-        return response.write if operation is Operation.WRITE else response.read
+        return response.write if operation is StateOperation.WRITE else response.read
 
-    async def _unary_send(self, address: str, operation: Operation, request: Message) -> Any:
+    async def _unary_send(self, address: str, operation: StateOperation, request: Message) -> Any:
         return await self._transport.call(address, METHODS[operation.value], request, self._request_timeout_s)
 
 

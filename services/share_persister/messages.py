@@ -15,8 +15,8 @@ from kip932.records.share_state import batches_from_messages, batches_to_message
 from kip932.rpc.transport import Method, service_methods
 from share_persister.values import (
     Answer,
-    Operation,
     Payload,
+    StateOperation,
     StateSummary,
     StoredState,
     Value,
@@ -60,16 +60,22 @@ def _summary(result: Any) -> StateSummary:
 _COUNTS: Final = ("delivery_complete_count", "archived_by_limit", "archived_by_reject")
 
 
-_SHAPES: Final[dict[Operation, _Shape]] = {
-    Operation.READ: _Shape(lambda read: {"leader_epoch": read.leader_epoch, "generation": read.generation}, _stored),
-    Operation.WRITE: _Shape(_write_fields),
-    Operation.INITIALIZE: _Shape(lambda init: {"state_epoch": init.state_epoch, "start_offset": init.start_offset}),
-    Operation.DELETE: _Shape(lambda state_epoch: {"state_epoch": state_epoch}),
-    Operation.SUMMARY: _Shape(lambda nothing: {"leader_epoch": -1}, _summary),
+_SHAPES: Final[dict[StateOperation, _Shape]] = {
+    StateOperation.READ: _Shape(
+        lambda read: {"leader_epoch": read.leader_epoch, "generation": read.generation}, _stored
+    ),
+    StateOperation.WRITE: _Shape(_write_fields),
+    StateOperation.INITIALIZE: _Shape(
+        lambda init: {"state_epoch": init.state_epoch, "start_offset": init.start_offset}
+    ),
+    StateOperation.DELETE: _Shape(lambda state_epoch: {"state_epoch": state_epoch}),
+    StateOperation.SUMMARY: _Shape(lambda nothing: {"leader_epoch": -1}, _summary),
 }
 
 
-def build_request(operation: Operation, group_id: str, entries: Iterable[tuple[SharePartitionKey, Payload]]) -> Message:
+def build_request(
+    operation: StateOperation, group_id: str, entries: Iterable[tuple[SharePartitionKey, Payload]]
+) -> Message:
     """One group's request for entries of different share-partitions."""
     request: Any = METHODS[operation.value].request_type(group_id=group_id)
     fields = _SHAPES[operation].fields
@@ -82,7 +88,7 @@ def build_request(operation: Operation, group_id: str, entries: Iterable[tuple[S
     return request  # type: ignore[no-any-return]
 
 
-def read_response(operation: Operation, response: Any) -> dict[TopicIdPartition, Answer]:
+def read_response(operation: StateOperation, response: Any) -> dict[TopicIdPartition, Answer]:
     """The answer of every share-partition in a response; what is missing in it is for the caller to notice (PL-722)."""
     value = _SHAPES[operation].value
     answers: dict[TopicIdPartition, Answer] = {}
@@ -94,7 +100,7 @@ def read_response(operation: Operation, response: Any) -> dict[TopicIdPartition,
     return answers
 
 
-def _refusal(operation: Operation, result: Any, error: Any) -> Answer:
+def _refusal(operation: StateOperation, result: Any, error: Any) -> Answer:
     hint = f"{result.coordinator.host}:{result.coordinator.port}" if result.HasField("coordinator") else None
-    carries_epoch = operation in {Operation.READ, Operation.WRITE} and result.HasField("leader_epoch")
+    carries_epoch = operation in {StateOperation.READ, StateOperation.WRITE} and result.HasField("leader_epoch")
     return Answer(error, leader_epoch=result.leader_epoch if carries_epoch else None, hint=hint)

@@ -21,15 +21,15 @@ from kip932.rpc.transport import TransportError
 from share_persister.messages import build_request, read_response
 from share_persister.retry_rules import from_transport
 from share_persister.settings import PersisterSettings
-from share_persister.values import Answer, Operation, Payload, StateWrite
+from share_persister.values import Answer, Payload, StateOperation, StateWrite
 
 log = structlog.get_logger(__name__)
 
 #: Sends one group's request and returns its response. Raises TransportError.
-Send = Callable[[Operation, Message], Awaitable[Any]]
+Send = Callable[[StateOperation, Message], Awaitable[Any]]
 
 
-class Entry:
+class QueuedCall:
     """One share-partition's place in a lane. `sent`: it may have reached the node (PL-707)."""
 
     __slots__ = ("answer", "key", "payload", "sent")
@@ -51,7 +51,7 @@ class Lane:
 
     def __init__(
         self,
-        operation: Operation,
+        operation: StateOperation,
         send: Send,
         settings: PersisterSettings,
         moved: Callable[[SharePartitionKey], bool] = lambda key: False,
@@ -61,7 +61,7 @@ class Lane:
         self._settings = settings
         self._moved = moved
         self._look_timer: asyncio.TimerHandle | None = None
-        self._queue: list[Entry] = []
+        self._queue: list[QueuedCall] = []
         self._worker: asyncio.Task[None] | None = None
 
     @property
@@ -69,7 +69,7 @@ class Lane:
         """Whether nothing waits or is under way."""
         return self._worker is None
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: QueuedCall) -> None:
         """Queue an entry. Raises CoordinatorNotAvailableError when too many wait already; then it was not sent."""
         if len(self._queue) >= self._settings.queue_max:
             raise CoordinatorNotAvailableError(f"{len(self._queue)} operations wait for the coordinator; try again")
@@ -86,7 +86,7 @@ class Lane:
         self._queue.clear()
 
     async def _work(self) -> None:
-        batch: list[Entry] = []
+        batch: list[QueuedCall] = []
         try:
             while batch := self._take():
                 self._look_later(batch, self._settings.silence_ms)
@@ -98,7 +98,7 @@ class Lane:
             for entry in batch:
                 entry.settle(Answer(CoordinatorNotAvailableError("the persister was closed")))
 
-    def _look_later(self, batch: list[Entry], after_ms: int) -> None:
+    def _look_later(self, batch: list[QueuedCall], after_ms: int) -> None:
         self._look_timer = asyncio.get_running_loop().call_later(after_ms / 1000, self._look, batch)
 
     def _look_no_more(self) -> None:
@@ -106,7 +106,7 @@ class Lane:
             self._look_timer.cancel()
             self._look_timer = None
 
-    def _look(self, batch: list[Entry]) -> None:
+    def _look(self, batch: list[QueuedCall]) -> None:
         """The node is silent: let go of what others own now, and look again."""
         gone = Answer(NetworkError("the coordinator did not answer, and another one owns the shard now"))
         for entry in [*batch, *self._queue]:
@@ -114,10 +114,10 @@ class Lane:
                 entry.settle(gone)
         self._look_later(batch, self._settings.silence_ms // 3)
 
-    def _take(self) -> list[Entry]:
+    def _take(self) -> list[QueuedCall]:
         """The next batch, oldest first; what repeats a share-partition waits for the one after."""
         waiting = [entry for entry in self._queue if not entry.answer.done()]
-        batch: dict[SharePartitionKey, Entry] = {}
+        batch: dict[SharePartitionKey, QueuedCall] = {}
         self._queue, held = [], 0
         for entry in waiting:
             size = len(entry.payload.batches) if isinstance(entry.payload, StateWrite) else 0
@@ -129,8 +129,8 @@ class Lane:
                 held += size
         return list(batch.values())
 
-    async def _flush(self, batch: list[Entry]) -> None:
-        groups: dict[str, list[Entry]] = {}
+    async def _flush(self, batch: list[QueuedCall]) -> None:
+        groups: dict[str, list[QueuedCall]] = {}
         for entry in batch:
             groups.setdefault(entry.key.group_id, []).append(entry)
         if len(groups) == 1:
@@ -138,7 +138,7 @@ class Lane:
         else:
             await asyncio.gather(*(self._request(group_id, entries) for group_id, entries in groups.items()))
 
-    async def _request(self, group_id: str, entries: list[Entry]) -> None:
+    async def _request(self, group_id: str, entries: list[QueuedCall]) -> None:
         """Send one group's entries and answer each; a reply that does not hold one leaves its outcome open (PL-722)."""
         try:
             request = build_request(self._operation, group_id, [(entry.key, entry.payload) for entry in entries])

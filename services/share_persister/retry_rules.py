@@ -6,7 +6,7 @@ from typing import Final
 
 from kip932 import errors
 from kip932.rpc.transport import TransportError, TransportStatus
-from share_persister.values import Operation
+from share_persister.values import StateOperation
 
 _RETRIABLE: Final = frozenset(
     {
@@ -43,9 +43,9 @@ _BY_STATUS: Final[dict[TransportStatus, type[errors.KafkaError]]] = {
 }
 
 
-def retriable(operation: Operation, error: errors.KafkaError) -> bool:
+def retriable(operation: StateOperation, error: errors.KafkaError) -> bool:
     """Whether another attempt may help; deleting what is unknown is done already (SC-48)."""
-    if operation is Operation.DELETE and isinstance(error, errors.UnknownTopicOrPartitionError):
+    if operation is StateOperation.DELETE and isinstance(error, errors.UnknownTopicOrPartitionError):
         return False
     return error.code in _RETRIABLE
 

@@ -12,7 +12,7 @@ from typing import Any
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
 from kip932.rpc.transport import ClientStream, Transport, TransportError, TransportStatus
 from share_persister.messages import STATE_STREAM
-from share_persister.values import Operation
+from share_persister.values import StateOperation
 
 
 class StateStream:
@@ -27,11 +27,11 @@ class StateStream:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next_id = 0
 
-    async def request(self, operation: Operation, request: Any, timeout_s: float) -> Any:
+    async def request(self, operation: StateOperation, request: Any, timeout_s: float) -> Any:
         """Send a read or a write; its StateStreamResponse. Raises TransportError; a late answer breaks the stream."""
         self._next_id += 1
         message = StateStreamRequest(correlation_id=self._next_id)
-        getattr(message, "write" if operation is Operation.WRITE else "read").CopyFrom(request)
+        getattr(message, "write" if operation is StateOperation.WRITE else "read").CopyFrom(request)
         stream: ClientStream[Any, Any] | None = None
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:

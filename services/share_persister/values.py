@@ -110,7 +110,7 @@ class Persister(Protocol):
         ...
 
 
-class Operation(Enum):
+class StateOperation(Enum):
     """The five operations; the value is the RPC's name."""
 
     READ = "ReadShareGroupState"
@@ -141,6 +141,8 @@ class LocalCoordinator(Protocol):
         """Whether this process serves the shard at present."""
         ...
 
-    async def perform(self, operation: Operation, key: SharePartitionKey, payload: Payload, within_ms: int) -> Answer:
+    async def perform(
+        self, operation: StateOperation, key: SharePartitionKey, payload: Payload, within_ms: int
+    ) -> Answer:
         """Run one operation; answered within the coordinator's write time-out, and `within_ms`."""
         ...

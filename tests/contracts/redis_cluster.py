@@ -12,21 +12,21 @@ from typing import Any
 from redis.asyncio.connection import Connection
 
 from shard_runtime.record_log.redis.connection import Command, Store
-from shard_runtime.record_log.redis.resp import Endpoint
+from shard_runtime.record_log.redis.resp import StoreAddress
 from shard_runtime.record_log.redis.topology import ClusterStoreMap
 
 from .cluster_nodes import ClusterNodes, ran
 from .proxy import Fault, Proxy
 
 
-class _Detour(Endpoint):
+class _Detour(StoreAddress):
     """Dials a client's proxy where the node's own port is meant."""
 
     def __init__(self, ways: Mapping[int, Proxy], protocol: int) -> None:
         super().__init__(Connection, {"protocol": protocol}, 2_000)
         self._ways = ways
 
-    def at(self, host: str, port: int) -> Endpoint:
+    def at(self, host: str, port: int) -> StoreAddress:
         return super().at(host, self._ways[port].port)
 
 

@@ -12,9 +12,9 @@ from shard_runtime.record_log.protocol import (
     STREAM_START,
     Claimed,
     ClaimRefused,
-    Held,
     HistoryChanged,
     LogError,
+    OwnedElsewhere,
     Renewed,
     ShardLostError,
     StoreUnavailableError,
@@ -33,7 +33,7 @@ async def test_of_two_claimants_one_owns_and_the_other_hears_who(world: World) -
     a, b = await world.process("a"), await world.process("b")
     mine = await a.claim()
     answer = await b.try_claim()
-    assert isinstance(answer, Held)
+    assert isinstance(answer, OwnedElsewhere)
     assert (answer.owner.node_id, answer.owner.incarnation, answer.owner.epoch) == (1, a.incarnation, mine.epoch)
     assert answer.owner.address == "node-1:9000"
     assert 0 < answer.remaining_ms <= LEASE_MS
@@ -129,7 +129,7 @@ async def test_a_restarted_process_takes_its_shard_back_inside_the_lease_only_wi
     before = await world.process("a")
     first = await before.claim()
     after = await world.process("a", incarnation=2)
-    assert isinstance(await after.try_claim(), Held)
+    assert isinstance(await after.try_claim(), OwnedElsewhere)
     second = await after.claim(dead=frozenset({before.incarnation}))
     assert second.epoch > first.epoch
     assert (await world.owner())["incarnation"] == str(after.incarnation)
@@ -141,7 +141,7 @@ async def test_a_lease_from_a_clock_that_went_back_is_cut_to_one_lease(world: Wo
     await a.claim()
     await world.store.raw(("HSET", GROUP.owner_key, "expires", 9_999_999_999_999))
     answer = await b.try_claim()
-    assert isinstance(answer, Held)
+    assert isinstance(answer, OwnedElsewhere)
     assert answer.remaining_ms == LEASE_MS
     assert answer.owner.expires_ms < 9_999_999_999_999
     assert int((await world.owner())["expires"]) == answer.owner.expires_ms

@@ -12,7 +12,15 @@ import pytest_asyncio
 
 from shard_runtime.clock import SystemClock
 from shard_runtime.record_log.cluster_store import NO_ENTRY, metadata_digest
-from shard_runtime.record_log.protocol import Appended, Entry, Held, ShardId, ShardKind, StreamId, TailLostError
+from shard_runtime.record_log.protocol import (
+    Appended,
+    Entry,
+    OwnedElsewhere,
+    ShardId,
+    ShardKind,
+    StreamId,
+    TailLostError,
+)
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import Store
 from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, META_LOG, WAKE_CHANNEL, slot_of
@@ -196,7 +204,7 @@ async def test_shards_go_on_while_the_node_of_the_cluster_id_restarts(world: Wor
     assert renewed is not None
     assert renewed.ok
     assert not claiming.done()  # its connection is new, and the cluster id cannot be read yet
-    assert isinstance(await claiming, Held)
+    assert isinstance(await claiming, OwnedElsewhere)
 
 
 @pytest.mark.rule("CM-20", "CM-2")

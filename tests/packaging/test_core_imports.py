@@ -23,7 +23,7 @@ VOCABULARY = frozenset({"kip932.errors", "kip932.ids", "kip932.state_batches", "
 RUNTIME_WORDS = frozenset(
     {
         "shard_runtime.ownership.lease_terms", "shard_runtime.ownership.placement", "shard_runtime.ownership.targets",
-        "shard_runtime.ownership.tenures", "shard_runtime.record_log.cluster_store",
+        "shard_runtime.ownership.shard_claims", "shard_runtime.record_log.cluster_store",
         "shard_runtime.record_log.protocol",
     }
 )  # fmt: skip

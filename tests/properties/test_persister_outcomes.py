@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kip932 import errors
 from kip932.rpc.transport import ClientStream, Method, TransportError, TransportStatus
-from share_coordinator.core.commands import Batch, WriteState
+from share_coordinator.core.commands import CommandBatch, WriteState
 from share_persister import PersisterClient, PersisterError, PersisterSettings, StateInit
 from tests.unit.persister.nodes import Net, change, key
 from tests.unit.share_coordinator.hosts import SHARDS, Host, LoopClock, World
@@ -110,7 +110,7 @@ def _applied(hosts: list[Host]) -> set[int]:
     found = set()
     for host in hosts:
         for command in host.commands:
-            parts = command.commands if isinstance(command, Batch) else (command,)
+            parts = command.commands if isinstance(command, CommandBatch) else (command,)
             found |= {part.start_offset for part in parts if isinstance(part, WriteState)}
     return found
 

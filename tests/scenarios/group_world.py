@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from group_coordinator.config import GroupCoordinatorConfig
 from group_coordinator.core.views import GroupConfigs, Topic
-from group_coordinator.ports import AllowAll, Endpoint
+from group_coordinator.ports import AllowAll
 from group_coordinator.role import GroupCoordinatorRole, Node
 from kip932 import errors
 from kip932.api.v1 import group_coordinator_service_pb2 as service_pb
@@ -23,6 +23,7 @@ from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip932.ids import TopicIdPartition, shard_index
 from kip932.rpc.transport import service_methods
+from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext
@@ -143,7 +144,7 @@ class World:
         self.image = Image()
         self.complete_since_ms: int | None = None
         self.enabled = True
-        self.owner: Endpoint | None = None
+        self.owner: OwnerAddress | None = None
         self.leader: str | None = LEADER
         self.persister = ShareStates()
         self.leaders = Leaders()

@@ -23,8 +23,8 @@ def running(world: World) -> Iterator[Process]:
 
 def confirmed(host: Any) -> Any:
     """The shard of a host that may answer, with nothing in it that the store has not confirmed; else None."""
-    holding = host._holding
-    if host.shard is None or holding is None or host.waiting or not holding.lease.valid():
+    tenure = host._tenure
+    if host.shard is None or tenure is None or host.waiting or not tenure.lease.valid():
         return None
     return host.shard
 

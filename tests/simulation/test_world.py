@@ -134,7 +134,7 @@ async def test_a_process_that_stood_still_for_longer_than_its_lease_gives_its_sh
     world.resume("a")
     await asyncio.sleep(0.01)
     for index in shards & set(paused.state.directory.served()):
-        assert not paused.state.hosts[index]._holding.lease.valid()
+        assert not paused.state.hosts[index]._tenure.lease.valid()
     await world.settled()
     await world.close()
     assert world.complaints == []

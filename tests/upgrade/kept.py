@@ -17,7 +17,7 @@ import redis
 from shard_runtime.record_log.protocol import Entry, ShardId
 from shard_runtime.record_log.redis.codec import stream_id
 from shard_runtime.record_log.redis.connection import Command
-from shard_runtime.record_log.redis.keys import shard_of
+from shard_runtime.record_log.redis.keys import shard_of_stream
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "fixtures" / "records"
 
@@ -37,7 +37,7 @@ class Dump:
 
     def shards(self) -> list[ShardId]:
         """Every shard that has a stream here."""
-        found = {shard_of(key) for key in self.streams if key.startswith(("{gc:", "{sgs:", "{tp:"))}
+        found = {shard_of_stream(key) for key in self.streams if key.startswith(("{gc:", "{sgs:", "{tp:"))}
         return sorted(found, key=lambda shard: (shard.kind, shard.name))
 
     def commands(self) -> Iterator[Command]:

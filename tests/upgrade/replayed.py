@@ -13,8 +13,8 @@ from group_coordinator.core.group import Group
 from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.member import Member
 from group_coordinator.core.shard import GroupShard
+from group_coordinator.core.views import CoordinatorSettings as GroupSettings
 from group_coordinator.core.views import GroupConfigs
-from group_coordinator.core.views import Settings as GroupSettings
 from kip932.api.v1.record_batch_pb2 import RecordBatch
 from kip932.ids import topic_id_text
 from partition_leader.topic_log.codec import read_batch
@@ -33,8 +33,8 @@ from shard_runtime.record_log.protocol import (
     Claimed,
     ClaimRequest,
     Entry,
-    Held,
     HistoryChanged,
+    OwnedElsewhere,
     RecordLog,
     ShardId,
     ShardKind,
@@ -271,7 +271,7 @@ async def claim(log: RecordLog, shard: ShardId, number: int = 900) -> Claimed:
         answer = await log.claim(request)
         if isinstance(answer, Claimed):
             return answer
-        if isinstance(answer, Held):
+        if isinstance(answer, OwnedElsewhere):
             dead = frozenset({answer.owner.incarnation})
         else:
             assert isinstance(answer, HistoryChanged), answer

@@ -13,14 +13,14 @@ from sharegroups.aio.fetcher import Fetcher
 from sharegroups.aio.heartbeats import Heartbeats
 from sharegroups.aio.member import Member
 from sharegroups.aio.share_session import ShareSession
-from sharegroups.aio.stall_watch import Watch
+from sharegroups.aio.stall_watch import StallWatch
 from sharegroups.core.membership import Membership
 from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics
 from sharegroups.security import transport_for
 
 
-class Machinery:
+class ConsumerRuntime:
     """Made inside the running event loop at the first poll; ended by `close`."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Machinery:
             assigned=self.fetcher.assign,
             wake_owner=self.fetcher.wake,
         )
-        self.watch = Watch(self.cluster, membership, member.config["bootstrap.servers"])
+        self.watch = StallWatch(self.cluster, membership, member.config["bootstrap.servers"])
         self.cluster.start()
         self.heartbeats.start()
         self.watch.start()

@@ -19,7 +19,7 @@ from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckLedger, Commit, CommitResult
 from sharegroups.aio.ack_outbox import PendingAck
-from sharegroups.aio.consumer_runtime import Machinery
+from sharegroups.aio.consumer_runtime import ConsumerRuntime
 from sharegroups.aio.holding import Holding
 from sharegroups.aio.member import Member
 from sharegroups.config import consumer_config
@@ -46,7 +46,7 @@ class ConsumerEngine:
             self._config["retry.backoff.max.ms"],
             random.random,
         )
-        self._machinery: Machinery | None = None
+        self._machinery: ConsumerRuntime | None = None
         self._holding = Holding(self.ledger, self._member)
         self._errors: deque[KafkaError] = deque(maxlen=100)
         self._last_polled: list[Delivered] = []
@@ -203,9 +203,9 @@ class ConsumerEngine:
 
     # Steps.
 
-    def _start(self) -> Machinery:
+    def _start(self) -> ConsumerRuntime:
         if self._machinery is None:
-            self._machinery = Machinery(
+            self._machinery = ConsumerRuntime(
                 member=self._member,
                 membership=self._membership,
                 transport=self._transport,

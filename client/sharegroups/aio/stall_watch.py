@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _ASK_S: Final = 2.0
 
 
-class Watch:
+class StallWatch:
     """Runs beside the heartbeats of one consumer. `where` is its bootstrap.servers."""
 
     def __init__(self, cluster: Cluster, membership: Membership, where: str) -> None:

@@ -16,8 +16,8 @@ from group_coordinator.core.group import NO_LIFECYCLE, Group, replayed
 from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.member import Member
 from group_coordinator.core.records import Record, Tombstone
-from group_coordinator.core.topic_readiness import Standing, StandingMemo
-from group_coordinator.core.views import Assignment, GroupConfigs, Settings, Topic, TopicsView
+from group_coordinator.core.topic_readiness import ReadinessMemo, TopicReadiness
+from group_coordinator.core.views import Assignment, CoordinatorSettings, GroupConfigs, Topic, TopicsView
 from kip932 import errors
 from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
 
@@ -28,9 +28,9 @@ class Context:
 
     view: TopicsView
     configs: GroupConfigs
-    settings: Settings
+    settings: CoordinatorSettings
     assignor: Assignor
-    memo: StandingMemo
+    memo: ReadinessMemo
     next_attempt: Callable[[int], int]
     now_ms: int
     wall_ms: int
@@ -64,7 +64,7 @@ class Draft:
         )
 
 
-def admitted(group: Group | None, command: Heartbeat, settings: Settings) -> Member | None:
+def admitted(group: Group | None, command: Heartbeat, settings: CoordinatorSettings) -> Member | None:
     """The member that speaks, None for a newcomer. Raises GC-19…GC-23 in the order of OP-15."""
     epoch, group_id, member_id = command.member_epoch, command.group_id, command.member_id
     if group is None:
@@ -96,18 +96,18 @@ def beat(
     draft = Draft(group if group is not None else Group(command.group_id))
     old_assigned = member.assigned if member is not None else None
     bump = _update_member(draft, member, command)
-    standing = context.memo.of(draft.group, context.view)
-    bump = bump or (draft.group.assignment_epoch >= draft.group.epoch and standing.pending)
-    if bump or standing.metadata_hash != draft.group.metadata_hash:
+    readiness = context.memo.of(draft.group, context.view)
+    bump = bump or (draft.group.assignment_epoch >= draft.group.epoch and readiness.pending)
+    if bump or readiness.metadata_hash != draft.group.metadata_hash:
         bump = True
-        draft.bump(standing.metadata_hash)
+        draft.bump(readiness.metadata_hash)
     if draft.group.assignment_epoch < draft.group.epoch and _may_assign(draft.group, context):
-        _compute_target(draft, standing, context)
-    current = _reconcile(draft, command.member_id, standing, bump)
-    if wanted := standing.to_initialize(draft.group.states, context.now_ms, context.settings.initialize_retry_ms):
+        _compute_target(draft, readiness, context)
+    current = _reconcile(draft, command.member_id, readiness, bump)
+    if wanted := readiness.to_initialize(draft.group.states, context.now_ms, context.settings.initialize_retry_ms):
         _order_initialization(draft, wanted, context)
     full = command.member_epoch == EPOCH_JOIN or command.subscribed is not None or current.assigned != old_assigned
-    interval_ms = _interval_ms(draft.group, current, standing, context)
+    interval_ms = _interval_ms(draft.group, current, readiness, context)
     reply = HeartbeatReply(
         current.member_id, current.epoch, interval_ms, current.assigned if full else None, rebalanced=bump
     )
@@ -165,10 +165,10 @@ def _assignable_in_ms(group: Group, context: Context) -> int:
     return max(0, since_ms + interval_ms - wall_ms)
 
 
-def _compute_target(draft: Draft, standing: Standing, context: Context) -> None:
+def _compute_target(draft: Draft, readiness: TopicReadiness, context: Context) -> None:
     """Run the assignor; records only for members whose target is new or different (GC-24f). Raises for GC-28."""
     group = draft.group
-    by_name = {topic.name: topic_id for topic_id, topic in standing.topics.items()}
+    by_name = {topic.name: topic_id for topic_id, topic in readiness.topics.items()}
     spec = GroupSpec(
         members={
             member_id: MemberSpec(
@@ -177,15 +177,15 @@ def _compute_target(draft: Draft, standing: Standing, context: Context) -> None:
             )
             for member_id in sorted(group.members)
         },
-        assignable=standing.assignable,
-        topics=frozenset(standing.topics),
+        assignable=readiness.assignable,
+        topics=frozenset(readiness.topics),
         homogeneous=group.subscription.homogeneous(len(group.members)),
     )
     targets = _run(context.assignor, spec, group.group_id)
     for member_id in spec.members:
         if group.targets.get(member_id) != targets[member_id]:
             draft.write(records.TargetMember(group.group_id, member_id, targets[member_id]))
-    draft.write(records.TargetMetadata(group.group_id, group.epoch, context.wall_ms, standing.assignable))
+    draft.write(records.TargetMetadata(group.group_id, group.epoch, context.wall_ms, readiness.assignable))
 
 
 def _run(assignor: Assignor, spec: GroupSpec, group_id: str) -> dict[str, Assignment]:
@@ -202,14 +202,14 @@ def _run(assignor: Assignor, spec: GroupSpec, group_id: str) -> dict[str, Assign
     return found
 
 
-def _reconcile(draft: Draft, member_id: str, standing: Standing, bump: bool) -> Member:
+def _reconcile(draft: Draft, member_id: str, readiness: TopicReadiness, bump: bool) -> Member:
     """GC-24g: the member takes its target over when that is newer, or when this heartbeat changed the group."""
     group = draft.group
     member = group.members[member_id]
     if not bump and group.assignment_epoch == member.epoch and member.state == records.STABLE:
         return member
     subscribed = set(member.subscribed)
-    ids = {topic_id: topic for topic_id, topic in standing.topics.items() if topic.name in subscribed}
+    ids = {topic_id: topic for topic_id, topic in readiness.topics.items() if topic.name in subscribed}
     updated = member.reconciled(group.assignment_epoch, group.targets.get(member_id, {}), ids)
     if updated is not member:
         draft.write(updated.current(group.group_id))
@@ -225,14 +225,14 @@ def _order_initialization(draft: Draft, wanted: list[tuple[Topic, tuple[int, ...
     draft.order_initialization(lifecycle, attempt)
 
 
-def _interval_ms(group: Group, member: Member, standing: Standing, context: Context) -> int:
+def _interval_ms(group: Group, member: Member, readiness: TopicReadiness, context: Context) -> int:
     """GC-27; shorter for a member that has nothing and waits for the group's first partitions to be initialised, or
     only for the end of the assignment interval (OP-19)."""
     interval_ms = context.configs.heartbeat_interval_ms
     settings = context.settings
     if member.assigned or not settings.fast_first_assignment:
         return interval_ms
-    if standing.incomplete and not group.has_targets:
+    if readiness.incomplete and not group.has_targets:
         return min(interval_ms, settings.fast_first_interval_ms)
     if group.assignment_epoch < group.epoch:
         return min(interval_ms, max(_assignable_in_ms(group, context), settings.fast_first_interval_ms))

@@ -20,8 +20,8 @@ from group_coordinator.core.heartbeat import Context, Draft, admitted, beat, rem
 from group_coordinator.core.records import ColdCopy, Record, Tombstone
 from group_coordinator.core.rewriting import Key, anchor_key, live_record
 from group_coordinator.core.sessions import Sessions
-from group_coordinator.core.topic_readiness import StandingMemo
-from group_coordinator.core.views import GroupConfigs, Settings, TopicsView
+from group_coordinator.core.topic_readiness import ReadinessMemo
+from group_coordinator.core.views import CoordinatorSettings, GroupConfigs, TopicsView
 from kip932.errors import CoordinatorLoadInProgressError, GroupIdNotFoundError
 from kip932.ids import EPOCH_LEAVE
 from shard_runtime.hosting.shard import Anchor, Decision
@@ -50,7 +50,7 @@ class GroupShard:
         self,
         topics: Callable[[], TopicsView],
         configs: Callable[[str], GroupConfigs],
-        settings: Settings,
+        settings: CoordinatorSettings,
         assignor: Assignor,
     ) -> None:
         self._topics = topics
@@ -59,7 +59,7 @@ class GroupShard:
         self._assignor = assignor
         self._groups: dict[str, Group] = {}
         self._sessions = Sessions()
-        self._memo = StandingMemo()
+        self._memo = ReadinessMemo()
         self._last_attempt = 0
         self._checked_ms: dict[str, int] = {}
         self._swept_version = -1

@@ -21,7 +21,7 @@ NEVER: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TopicReadiness:
     """What follows from (subscription, lists, target's basis, image).
 
     `topics`: subscribed topics that exist, by id. `assignable`: their initialised partitions. `pending`: `assignable`
@@ -44,34 +44,34 @@ class Standing:
         return [(topic, indexes) for topic, indexes in wanted if indexes]
 
 
-class StandingMemo:
-    """The last standing of each group. It can be dropped at any time; what it answers never depends on it."""
+class ReadinessMemo:
+    """The last readiness of each group. It can be dropped at any time; what it answers never depends on it."""
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Group, TopicsView, Standing]] = {}
+        self._known: dict[str, tuple[Group, TopicsView, TopicReadiness]] = {}
 
-    def of(self, group: Group, view: TopicsView) -> Standing:
-        """The group's standing, remembered while the parts it follows from are the same objects."""
+    def of(self, group: Group, view: TopicsView) -> TopicReadiness:
+        """The group's readiness, remembered while the parts it follows from are the same objects."""
         if known := self._known.get(group.group_id):
-            old, old_view, standing = known
+            old, old_view, readiness = known
             if old_view is view and old is group:
-                return standing
+                return readiness
             if old_view.version == view.version and _same_parts(old, group):
-                self._known[group.group_id] = (group, view, standing)
-                return standing
-        standing = standing_of(group, view)
-        self._known[group.group_id] = (group, view, standing)
-        return standing
+                self._known[group.group_id] = (group, view, readiness)
+                return readiness
+        readiness = readiness_of(group, view)
+        self._known[group.group_id] = (group, view, readiness)
+        return readiness
 
     def forget(self, group_id: str) -> None:
         """The group is gone."""
         self._known.pop(group_id, None)
 
 
-def standing_of(group: Group, view: TopicsView) -> Standing:
-    """Compute a group's standing against an image."""
+def readiness_of(group: Group, view: TopicsView) -> TopicReadiness:
+    """Compute a group's readiness against an image."""
     found = sorted(topic for name in group.subscription.names if (topic := view.by_name(name)))
     states = group.states
     assignable: dict[bytes, tuple[int, ...]] = {}
@@ -90,7 +90,7 @@ def standing_of(group: Group, view: TopicsView) -> Standing:
             )
             oldest = min(oldest, *calls) if len(done) + len(calls) == topic.partitions else -NEVER
     assignable_now = canonical(assignable)
-    return Standing(
+    return TopicReadiness(
         metadata_hash=metadata_hash(found),
         topics={topic.topic_id: topic for topic in found},
         assignable=assignable_now,

@@ -53,7 +53,7 @@ class GroupConfigs(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CoordinatorSettings:
     """Settings of the role that its decisions depend on (GC-139a, OP-19)."""
 
     max_size: int = 200

@@ -23,7 +23,7 @@ SLICE: Final = 200
 Work = Callable[[SharePartitionHost], object]
 
 
-class Later:
+class DeferredWork:
     """Work by share-partition, in the order in which it came. `is_live`: whether one is still in the cache; what is due
     on one that was dropped is forgotten, for a drop leaves nothing to do."""
 

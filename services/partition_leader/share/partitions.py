@@ -17,7 +17,7 @@ import structlog
 from kip932.errors import KafkaError, NotLeaderOrFollowerError
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.share.core import events as ev
-from partition_leader.share.deferred_work import Later, Work
+from partition_leader.share.deferred_work import DeferredWork, Work
 from partition_leader.share.group_view import GroupView
 from partition_leader.share.partition_host import LeaderParts, SharePartitionHost
 from partition_leader.topic_log.topic_log import TopicLog
@@ -62,7 +62,7 @@ class SharePartitions:
         self._woken: dict[SharePartitionKey, None] = {}
         self._drain_due = False
         self._handing_over: dict[asyncio.Future[None], set[SharePartitionHost]] = {}
-        self._later = Later(lambda host: self._hosts.get(host.key) is host)
+        self._later = DeferredWork(lambda host: self._hosts.get(host.key) is host)
         self._forgetting: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:

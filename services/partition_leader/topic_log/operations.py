@@ -52,7 +52,7 @@ class Draft:
         self.control: list[Entry] = []
         self.batches: list[LogBatch] = []
         self.undo: list[Undo] = []
-        self.operations: list[Operation] = []
+        self.operations: list[LogOperation] = []
         self.size = 0
         self.raised = 0
         self.compact_from: StreamId | None = None
@@ -104,7 +104,7 @@ class Draft:
         return [StreamAppend(stream, entries) for stream, entries in both if entries]
 
 
-class Operation:
+class LogOperation:
     """Something a caller waits for. `future` always gets an AppendOutcome, never an exception."""
 
     __slots__ = ("deadline_ms", "future", "outcome", "sent", "size")
@@ -130,7 +130,7 @@ class Operation:
         self.answer(AppendOutcome((), -1, -1, error))
 
 
-class ProduceOperation(Operation):
+class ProduceOperation(LogOperation):
     """Batches of one produce for this partition: all are appended, or none (a repetition counts as appended)."""
 
     __slots__ = ("batches",)
@@ -169,7 +169,7 @@ class ProduceOperation(Operation):
         self.outcome = AppendOutcome(tuple(base_offsets), append_time_ms, draft.log_start)
 
 
-class RaiseEndOperation(Operation):
+class RaiseEndOperation(LogOperation):
     """The log must not end below `min_end`: a share-partition has state up to there (CM-47)."""
 
     __slots__ = ("min_end",)
@@ -185,7 +185,7 @@ class RaiseEndOperation(Operation):
             draft.add_marker(self.min_end, jump_from=draft.next_offset)
 
 
-class MoveStartOperation(Operation):
+class MoveStartOperation(LogOperation):
     """The log begins at `log_start` from now on (CM-45); durable before anything is cut off."""
 
     __slots__ = ("log_start",)
@@ -208,7 +208,7 @@ class MoveStartOperation(Operation):
             draft.forgets = self.log_start > draft.state.snapshot_end and len(draft.state.producers) > 0
 
 
-def form_draft(state: LogState, queue: Sequence[Operation], settings: TopicLogSettings, wall_ms: int) -> Draft:
+def form_draft(state: LogState, queue: Sequence[LogOperation], settings: TopicLogSettings, wall_ms: int) -> Draft:
     """Plan operations in order of arrival until the flush is full. An operation that is refused, or needs no write,
     is answered by the caller of this function: `outcome.error` tells. The draft names all operations it took."""
     draft = Draft(state, wall_ms)

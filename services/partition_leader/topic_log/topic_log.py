@@ -21,8 +21,8 @@ from partition_leader.topic_log.load import apply_draft, load_state
 from partition_leader.topic_log.meter import NoTopicLogMeter, TopicLogMeter
 from partition_leader.topic_log.operations import (
     Draft,
+    LogOperation,
     MoveStartOperation,
-    Operation,
     ProduceOperation,
     RaiseEndOperation,
 )
@@ -307,7 +307,7 @@ class TopicLog:
     def _future(self) -> asyncio.Future[AppendOutcome]:
         return asyncio.get_running_loop().create_future()
 
-    async def _do(self, operation: Operation) -> None:
+    async def _do(self, operation: LogOperation) -> None:
         self._commit.submit(operation)
         _checked(await operation.future)
 

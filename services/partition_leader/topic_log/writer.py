@@ -19,7 +19,7 @@ from kip932.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from partition_leader.topic_log.operations import NO_DEADLINE, Draft, Operation, ProduceOperation, form_draft
+from partition_leader.topic_log.operations import NO_DEADLINE, Draft, LogOperation, ProduceOperation, form_draft
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.state import AppendOutcome, LogState
 from shard_runtime.clock import Clock
@@ -73,7 +73,7 @@ class GroupCommit:
         self._committed = committed
         self._lost = lost
         self._refusal = refused
-        self._queue: deque[Operation] = deque()
+        self._queue: deque[LogOperation] = deque()
         self._queued_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -95,7 +95,7 @@ class GroupCommit:
                 f"this node's lease on {self._state.shard.name} has lapsed; look up the leader and try again"
             )
 
-    def submit(self, operation: Operation) -> None:
+    def submit(self, operation: LogOperation) -> None:
         """Queue an operation; it is in the next flush that has room. Raises KafkaError when it is refused here."""
         self.check_open()
         name = self._state.shard.name
@@ -201,13 +201,13 @@ class GroupCommit:
         for operation in waiting:
             self._settle(operation, AppendOutcome((), -1, -1, answer))
 
-    def _told(self, operations: Iterable[Operation], error: KafkaError) -> KafkaError:
+    def _told(self, operations: Iterable[LogOperation], error: KafkaError) -> KafkaError:
         """Report that these were refused; their error."""
         produced = [operation for operation in operations if isinstance(operation, ProduceOperation)]
         self._refusal(sum(batch.record_count for operation in produced for batch in operation.batches), error)
         return error
 
-    def _settle(self, operation: Operation, outcome: AppendOutcome) -> None:
+    def _settle(self, operation: LogOperation, outcome: AppendOutcome) -> None:
         self._queued_bytes = max(self._queued_bytes - operation.size, 0)
         if outcome.error is None and not self._lease.valid():
             operation.fail(NotLeaderOrFollowerError("this node's lease has lapsed; look up the leader and try again"))

@@ -31,7 +31,7 @@ from kip932.ids import (
 from shard_runtime.cluster.metadata import MetadataImage, TopicCreated
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.nodes import NodeRegistry
-from shard_runtime.cluster.owners import Owner, Owners, endpoint
+from shard_runtime.cluster.owners import Owner, Owners, host_port
 from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 from shard_runtime.rpc.binding import CallContext
@@ -55,7 +55,7 @@ def checked_topic_id(topic_id: bytes) -> bytes:
 
 def node_endpoint(node: NodeRecord) -> NodeEndpoint:
     """How to reach a node."""
-    where = endpoint(node.address)
+    where = host_port(node.address)
     return NodeEndpoint(
         node_id=node.node_id, host=where.host, port=where.port, rack=node.rack or None, roles=sorted(node.roles)
     )
@@ -100,7 +100,7 @@ class Lookups:
                     key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message
                 )
             else:
-                where = endpoint(self._address_of(found.node))
+                where = host_port(self._address_of(found.node))
                 response.coordinators.add(key=key, node_id=found.node.node_id, host=where.host, port=where.port)
         return response
 

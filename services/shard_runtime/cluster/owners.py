@@ -29,17 +29,25 @@ class Owner(NamedTuple):
     epoch: int
 
 
-class Endpoint(NamedTuple):
+class OwnerAddress(NamedTuple):
+    """The node that owns a shard, and where it listens."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class HostPort(NamedTuple):
     """Host and port of an advertised address."""
 
     host: str
     port: int
 
 
-def endpoint(address: str) -> Endpoint:
+def host_port(address: str) -> HostPort:
     """Split `host:port`; an IPv6 host may stand in brackets."""
     host, _, port = address.rpartition(":")
-    return Endpoint(host.strip("[]"), int(port))
+    return HostPort(host.strip("[]"), int(port))
 
 
 class Owners:

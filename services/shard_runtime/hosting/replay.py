@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from shard_runtime.hosting.shard import Codec, CommandT, RecordT
-from shard_runtime.hosting.shard_tenure import Holding
+from shard_runtime.hosting.shard_tenure import ShardTenure
 from shard_runtime.record_log.protocol import (
     CLAIM_TYPE,
     NOOP_TYPE,
@@ -38,7 +38,7 @@ class ReplayedLog:
 async def replay_log(
     record_log: RecordLog,
     codec: Codec[RecordT],
-    holding: Holding[CommandT, RecordT],
+    tenure: ShardTenure[CommandT, RecordT],
     stream: str,
     *,
     replay_from: StreamId,
@@ -53,7 +53,7 @@ async def replay_log(
     """
     result = ReplayedLog()
     after = predecessor(replay_from)
-    skips = _Skips(record_log, holding.lease.shard, result)
+    skips = _Skips(record_log, tenure.lease.shard, result)
     before: StreamId | None = None
     while True:
         page = await record_log.read(stream, after, through, page_entries)
@@ -63,10 +63,10 @@ async def replay_log(
             except BrokenRecordError as error:
                 await skips.require(entry, error)
             try:
-                _replay_entry(codec, holding, stream, entry, result)
+                _replay_entry(codec, tenure, stream, entry, result)
             except BrokenRecordError as error:
                 await skips.require(entry, error)
-                holding.positions.note(entry.id, None)
+                tenure.positions.note(entry.id, None)
             before = entry.id
         if len(page) < page_entries:
             return result
@@ -108,13 +108,13 @@ def _require_next(stream: str, before: StreamId | None, entry: Entry) -> None:
 
 
 def _replay_entry(
-    codec: Codec[RecordT], holding: Holding[CommandT, RecordT], stream: str, entry: Entry, result: ReplayedLog
+    codec: Codec[RecordT], tenure: ShardTenure[CommandT, RecordT], stream: str, entry: Entry, result: ReplayedLog
 ) -> None:
     result.entries += 1
     if entry.damage:
         raise _broken(stream, entry, f"is damaged: {entry.damage}")
     if entry.kind in {CLAIM_TYPE, NOOP_TYPE}:
-        holding.positions.note(entry.id, None)
+        tenure.positions.note(entry.id, None)
         return
     try:
         record = codec.decode(entry.kind, entry.record)
@@ -122,13 +122,13 @@ def _replay_entry(
         raise _broken(stream, entry, f"cannot be read: {error}") from error
     if record is None:
         result.unknown += 1
-        holding.positions.note_unknown(entry.id)
+        tenure.positions.note_unknown(entry.id)
         return
     try:
-        holding.shard.replay(record)
+        tenure.shard.replay(record)
     except Exception as error:
         raise _broken(stream, entry, f"does not fit what was replayed before it: {error!r}") from error
-    holding.positions.note(entry.id, holding.shard.anchor(record))
+    tenure.positions.note(entry.id, tenure.shard.anchor(record))
 
 
 def _broken(stream: str, entry: Entry, what: str) -> BrokenRecordError:

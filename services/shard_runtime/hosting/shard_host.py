@@ -30,7 +30,7 @@ from shard_runtime.hosting.host_options import HostMeter, HostOptions, HostState
 from shard_runtime.hosting.kafka_errors import FailureMapping, coordinator_failure
 from shard_runtime.hosting.replay import replay_log
 from shard_runtime.hosting.shard import Codec, CommandT, RecordT, Shard
-from shard_runtime.hosting.shard_tenure import FlushBatch, Holding, Operation
+from shard_runtime.hosting.shard_tenure import FlushBatch, PendingCommand, ShardTenure, expire
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import (
@@ -55,7 +55,7 @@ _DUE_STEP_MS: Final = 10
 class ShardHost(Generic[CommandT, RecordT]):
     """One shard's host. It lives as long as the process; the shard comes with `gained` and goes with `lost`.
 
-    `new_shard` makes an empty shard for each holding. `effects` receives the effects of one durable decision, in
+    `new_shard` makes an empty shard for each tenure. `effects` receives the effects of one durable decision, in
     order; `dropped` tells that the shard is gone, so that outgoing calls made for it can be cancelled. Both run on the
     event loop and must not block; their exceptions are logged.
     """
@@ -86,7 +86,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         self._options = options or HostOptions()
         self._meter: HostMeter = meter or NoMeter()
         self._stream = shard_id.streams[0]
-        self._holding: Holding[CommandT, RecordT] | None = None
+        self._tenure: ShardTenure[CommandT, RecordT] | None = None
         self._timer = DeadlineTimer(clock, self._on_timer)
         self._demand = 0
         self._faults = RateLimitedLog(log)
@@ -96,12 +96,12 @@ class ShardHost(Generic[CommandT, RecordT]):
     @property
     def shard(self) -> Shard[CommandT, RecordT] | None:
         """The shard while it is served here, for metrics and overviews; what it shows may not be durable yet."""
-        return self._holding.shard if self._holding and self.state is HostState.ACTIVE else None
+        return self._tenure.shard if self._tenure and self.state is HostState.ACTIVE else None
 
     @property
     def waiting(self) -> int:
         """Operations that wait for a commit."""
-        return self._holding.waiting if self._holding else 0
+        return self._tenure.waiting if self._tenure else 0
 
     async def submit(self, command: CommandT, timeout_ms: int | None = None) -> object:
         """Run a command; its reply, once everything it rests on is durable. Raises KafkaError.
@@ -113,7 +113,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         if future.done():
             return future.result()
         limit_ms = self._options.write_timeout_ms if timeout_ms is None else timeout_ms
-        handle = asyncio.get_running_loop().call_later(limit_ms / 1000, _expire, future, limit_ms)
+        handle = asyncio.get_running_loop().call_later(limit_ms / 1000, expire, future, limit_ms)
         try:
             return await future
         finally:
@@ -124,210 +124,214 @@ class ShardHost(Generic[CommandT, RecordT]):
 
         Raises KafkaError when the command is not taken at all: GC-6 states, CM-15, a full inbox.
         """
-        holding = self._admit()
-        operation = Operation(asyncio.get_running_loop().create_future())
-        self._execute(holding, command, operation)
-        assert operation.future is not None
-        return operation.future
+        tenure = self._admit()
+        pending = PendingCommand(asyncio.get_running_loop().create_future())
+        self._execute(tenure, command, pending)
+        assert pending.future is not None
+        return pending.future
 
     def tell(self, command: CommandT) -> bool:
         """Run a command that nobody waits for (a timer's, an effect's outcome). False: it was not taken."""
         try:
-            holding = self._admit()
+            tenure = self._admit()
         except KafkaError as error:
             log.debug("command not taken", shard=str(self.shard_id.tag), command=type(command).__name__, why=str(error))
             return False
-        self._execute(holding, command, Operation(None))
+        self._execute(tenure, command, PendingCommand(None))
         return True
 
-    def _admit(self) -> Holding[CommandT, RecordT]:
-        holding = self._holding
+    def _admit(self) -> ShardTenure[CommandT, RecordT]:
+        tenure = self._tenure
         if self.state is HostState.LOADING:
             self._demand += 1
             raise CoordinatorLoadInProgressError
-        if holding is None or self.state is not HostState.ACTIVE:
+        if tenure is None or self.state is not HostState.ACTIVE:
             self._demand += 1
             raise NotCoordinatorError
-        if not holding.lease.valid():
-            holding.interrupted = True
+        if not tenure.lease.valid():
+            tenure.interrupted = True
             raise NotCoordinatorError("the lease of this node has lapsed; another node may own the shard by now")
         if not self._log.available_for(self.shard_id):
-            holding.interrupted = True
+            tenure.interrupted = True
             raise CoordinatorNotAvailableError("the store cannot be reached at present; try again")
-        if holding.waiting >= self._options.waiting_max:
-            raise CoordinatorNotAvailableError(f"{holding.waiting} operations wait for this shard already; try again")
-        return holding
+        if tenure.waiting >= self._options.waiting_max:
+            raise CoordinatorNotAvailableError(f"{tenure.waiting} commands wait for this shard already; try again")
+        return tenure
 
     # ---- decide, replay
 
-    def _execute(self, holding: Holding[CommandT, RecordT], command: CommandT, operation: Operation) -> None:
-        self._resume(holding)
+    def _execute(self, tenure: ShardTenure[CommandT, RecordT], command: CommandT, pending: PendingCommand) -> None:
+        self._resume(tenure)
         now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
         try:
-            decision = holding.shard.decide(command, now_ms, wall_ms)
-            operation.entries = [self._codec.encode(record, wall_ms) for record in decision.records]
-            operation.effects = decision.effects
-            operation.reply = decision.reply
+            decision = tenure.shard.decide(command, now_ms, wall_ms)
+            pending.entries = [self._codec.encode(record, wall_ms) for record in decision.records]
+            pending.effects = decision.effects
+            pending.reply = decision.reply
         except KafkaError as error:
-            operation.fail(self._failures(error))
+            pending.fail(self._failures(error))
         except Exception as error:
             self._faults.error("command failed", key=type(command).__name__, shard=self.shard_id.tag, exc_info=error)
-            operation.fail(self._failures(error))
+            pending.fail(self._failures(error))
         else:
-            if decision.records and not self._replay(holding, decision.records, operation):
+            if decision.records and not self._replay(tenure, decision.records, pending):
                 return
-        self._enqueue(holding, operation)
+        self._enqueue(tenure, pending)
 
-    def _replay(self, holding: Holding[CommandT, RecordT], records: Sequence[RecordT], operation: Operation) -> bool:
+    def _replay(
+        self, tenure: ShardTenure[CommandT, RecordT], records: Sequence[RecordT], pending: PendingCommand
+    ) -> bool:
         try:
             for record in records:
-                operation.tokens.append(holding.shard.replay(record))
-                operation.anchors.append(holding.shard.anchor(record))
+                pending.tokens.append(tenure.shard.replay(record))
+                pending.anchors.append(tenure.shard.anchor(record))
         except Exception:
             # Half a decision may now be in memory, so memory is worth nothing.
             log.exception("replay failed; the shard is dropped", shard=self.shard_id.tag)
-            operation.refuse(UnknownServerError())
-            holding.lease.give_up("replay failed")
+            pending.refuse(UnknownServerError())
+            tenure.lease.give_up("replay failed")
             return False
         return True
 
-    def _enqueue(self, holding: Holding[CommandT, RecordT], operation: Operation) -> None:
-        if not operation.entries and not holding.waiting:
-            self._settle(holding, operation)
-            self._arm(holding)
+    def _enqueue(self, tenure: ShardTenure[CommandT, RecordT], pending: PendingCommand) -> None:
+        if not pending.entries and not tenure.waiting:
+            self._settle(tenure, pending)
+            self._arm(tenure)
             return
-        holding.pending.append(operation)
-        self._start_flusher(holding)
+        tenure.pending.append(pending)
+        self._start_flusher(tenure)
 
     # ---- append, answer
 
-    def _start_flusher(self, holding: Holding[CommandT, RecordT]) -> None:
-        if holding.flusher is None:
-            holding.idle.clear()
-            holding.flusher = asyncio.get_running_loop().create_task(self._flush(holding))
+    def _start_flusher(self, tenure: ShardTenure[CommandT, RecordT]) -> None:
+        if tenure.flusher is None:
+            tenure.idle.clear()
+            tenure.flusher = asyncio.get_running_loop().create_task(self._flush(tenure))
 
-    async def _flush(self, holding: Holding[CommandT, RecordT]) -> None:
+    async def _flush(self, tenure: ShardTenure[CommandT, RecordT]) -> None:
         """Empty the queue, one flush in flight at a time (SR-18); what arrives meanwhile forms the next."""
         try:
-            while holding is self._holding and (holding.pending or holding.trim_due):
-                if holding.pending:
-                    await self._flush_once(holding, holding.take(self._options.flush_records_max))
+            while tenure is self._tenure and (tenure.pending or tenure.trim_due):
+                if tenure.pending:
+                    await self._flush_once(tenure, tenure.take(self._options.flush_records_max))
                 else:
-                    await trim(holding, self._log, self.shard_id, self._clock, self._meter)
+                    await trim(tenure, self._log, self.shard_id, self._clock, self._meter)
         except Exception as error:
             log.exception("flush failed in a way no owner should see; the shard is dropped", shard=self.shard_id.tag)
-            holding.lease.give_up(f"flush: {error}")
+            tenure.lease.give_up(f"flush: {error}")
         finally:
-            holding.flusher = None
-            holding.idle.set()
+            tenure.flusher = None
+            tenure.idle.set()
 
-    async def _flush_once(self, holding: Holding[CommandT, RecordT], batch: FlushBatch) -> None:
-        entries = holding.number(batch)
+    async def _flush_once(self, tenure: ShardTenure[CommandT, RecordT], batch: FlushBatch) -> None:
+        entries = tenure.number(batch)
         started_ms = self._clock.now_ms()
         try:
-            appended = Appended(holding.last, 0)
+            appended = Appended(tenure.last, 0)
             if entries:
                 appended = await self._log.append(
-                    self.shard_id, holding.lease.epoch, [StreamAppend(self._stream, entries)]
+                    self.shard_id, tenure.lease.epoch, [StreamAppend(self._stream, entries)]
                 )
         except AppendRefusedError as error:
-            if holding is self._holding:
-                self._undo(holding, error)
+            if tenure is self._tenure:
+                self._undo(tenure, error)
             return
         except ShardLostError as error:
-            holding.lease.give_up(str(error))
+            tenure.lease.give_up(str(error))
             return
-        if holding is self._holding:
-            holding.committed(batch, entries, appended)
-            holding.retention.note(self._clock.now_ms(), holding.last)
-            self._committed(holding, batch, len(entries), self._clock.now_ms() - started_ms)
+        if tenure is self._tenure:
+            tenure.committed(batch, entries, appended)
+            tenure.retention.note(self._clock.now_ms(), tenure.last)
+            self._committed(tenure, batch, len(entries), self._clock.now_ms() - started_ms)
 
-    def _committed(self, holding: Holding[CommandT, RecordT], batch: FlushBatch, records: int, elapsed_ms: int) -> None:
+    def _committed(
+        self, tenure: ShardTenure[CommandT, RecordT], batch: FlushBatch, records: int, elapsed_ms: int
+    ) -> None:
         if records:
             self._meter.flushed(records, elapsed_ms)
-            holding.interrupted |= elapsed_ms >= self._options.write_timeout_ms
-        for operation in batch.operations:
-            self._settle(holding, operation)
-        if holding is self._holding:
-            self._compact(holding)
-            self._arm(holding)
+            tenure.interrupted |= elapsed_ms >= self._options.write_timeout_ms
+        for pending in batch.commands:
+            self._settle(tenure, pending)
+        if tenure is self._tenure:
+            self._compact(tenure)
+            self._arm(tenure)
 
-    def _settle(self, holding: Holding[CommandT, RecordT], operation: Operation) -> None:
-        operation.settle(holding.lease.valid())
-        if operation.effects and self._effects is not None:
+    def _settle(self, tenure: ShardTenure[CommandT, RecordT], pending: PendingCommand) -> None:
+        pending.settle(tenure.lease.valid())
+        if pending.effects and self._effects is not None:
             try:
-                self._effects(operation.effects)
+                self._effects(pending.effects)
             except Exception:
                 log.exception("effects failed", shard=self.shard_id.tag)
 
-    def _undo(self, holding: Holding[CommandT, RecordT], error: AppendRefusedError) -> None:
+    def _undo(self, tenure: ShardTenure[CommandT, RecordT], error: AppendRefusedError) -> None:
         """Nothing of the flush landed: restore memory, newest record first, and fail all who built on it (CM-13)."""
-        operations = holding.abandon()
-        self._meter.refused(sum(len(operation.entries) for operation in operations))
+        commands = tenure.abandon()
+        self._meter.refused(sum(len(pending.entries) for pending in commands))
         self._faults.warning("append refused by the store", key="", shard=self.shard_id.tag, why=str(error))
         try:
-            for operation in reversed(operations):
-                for token in reversed(operation.tokens):
-                    holding.shard.undo(token)
+            for pending in reversed(commands):
+                for token in reversed(pending.tokens):
+                    tenure.shard.undo(token)
         except Exception:
             log.exception("undo failed; the shard is dropped", shard=self.shard_id.tag)
-            holding.lease.give_up("undo failed")
-        holding.interrupted = True
-        holding.stop_compaction(self._clock.now_ms() + self._options.compaction.retry_ms)
-        for operation in operations:
-            operation.refuse(self._failures(error))
-        if holding is self._holding:
-            self._arm(holding)
+            tenure.lease.give_up("undo failed")
+        tenure.interrupted = True
+        tenure.stop_compaction(self._clock.now_ms() + self._options.compaction.retry_ms)
+        for pending in commands:
+            pending.refuse(self._failures(error))
+        if tenure is self._tenure:
+            self._arm(tenure)
 
     # ---- compaction (CM-18)
 
-    def _compact(self, holding: Holding[CommandT, RecordT]) -> None:
-        copy_next_slice(holding, self._clock, lambda records: self._append_cold(holding, records))
-        if holding.trim_due:
-            self._start_flusher(holding)
+    def _compact(self, tenure: ShardTenure[CommandT, RecordT]) -> None:
+        copy_next_slice(tenure, self._clock, lambda records: self._append_cold(tenure, records))
+        if tenure.trim_due:
+            self._start_flusher(tenure)
 
-    def _append_cold(self, holding: Holding[CommandT, RecordT], records: Sequence[RecordT]) -> bool:
-        operation = Operation(None, cold=True)
+    def _append_cold(self, tenure: ShardTenure[CommandT, RecordT], records: Sequence[RecordT]) -> bool:
+        pending = PendingCommand(None, cold=True)
         wall_ms = self._clock.wall_ms()
-        operation.entries = [self._codec.encode(record, wall_ms) for record in records]
-        if not self._replay(holding, records, operation):
+        pending.entries = [self._codec.encode(record, wall_ms) for record in records]
+        if not self._replay(tenure, records, pending):
             return False
-        self._enqueue(holding, operation)
+        self._enqueue(tenure, pending)
         return True
 
     # ---- time
 
-    def _resume(self, holding: Holding[CommandT, RecordT]) -> None:
+    def _resume(self, tenure: ShardTenure[CommandT, RecordT]) -> None:
         """After an interruption every timer of the shard starts anew (GC-32a)."""
-        if holding.interrupted or holding.lease.pauses != holding.pauses_seen:
-            holding.interrupted = False
-            holding.pauses_seen = holding.lease.pauses
-            holding.shard.paused(self._clock.now_ms())
+        if tenure.interrupted or tenure.lease.pauses != tenure.pauses_seen:
+            tenure.interrupted = False
+            tenure.pauses_seen = tenure.lease.pauses
+            tenure.shard.paused(self._clock.now_ms())
 
-    def _arm(self, holding: Holding[CommandT, RecordT], at_least_ms: int = 0) -> None:
-        self._timer.arm(holding.shard.next_deadline(), at_least_ms)
+    def _arm(self, tenure: ShardTenure[CommandT, RecordT], at_least_ms: int = 0) -> None:
+        self._timer.arm(tenure.shard.next_deadline(), at_least_ms)
 
     def _on_timer(self) -> None:
-        holding = self._holding
-        if holding is None or self.state is not HostState.ACTIVE:
+        tenure = self._tenure
+        if tenure is None or self.state is not HostState.ACTIVE:
             return
-        able = holding.lease.valid() and self._log.available_for(self.shard_id)
-        holding.interrupted |= not able
-        if not able or holding.waiting >= self._options.waiting_max:
-            self._arm(holding, _RECHECK_MS)
+        able = tenure.lease.valid() and self._log.available_for(self.shard_id)
+        tenure.interrupted |= not able
+        if not able or tenure.waiting >= self._options.waiting_max:
+            self._arm(tenure, _RECHECK_MS)
             return
-        self._resume(holding)
+        self._resume(tenure)
         now_ms = self._clock.now_ms()
-        deadline_ms = holding.shard.next_deadline()
+        deadline_ms = tenure.shard.next_deadline()
         if deadline_ms is None or deadline_ms > now_ms:
-            self._arm(holding)
+            self._arm(tenure)
             return
-        commands = holding.shard.due(now_ms)
+        commands = tenure.shard.due(now_ms)
         for command in commands:
-            if holding is self._holding:
-                self._execute(holding, command, Operation(None))
-        if holding is self._holding:
-            self._arm(holding, _DUE_STEP_MS if commands else _RECHECK_MS)
+            if tenure is self._tenure:
+                self._execute(tenure, command, PendingCommand(None))
+        if tenure is self._tenure:
+            self._arm(tenure, _DUE_STEP_MS if commands else _RECHECK_MS)
 
     # ---- ShardOwner: what ownership calls
 
@@ -338,63 +342,57 @@ class ShardHost(Generic[CommandT, RecordT]):
 
     async def gained(self, claimed: Claimed, lease: Lease) -> None:
         """Replay the log up to the claim, then serve. Raises what the log or the codec raised when it cannot be."""
-        holding = Holding(self._new_shard(), lease, self._options.compaction)
-        self._holding, self.state = holding, HostState.LOADING
+        tenure = ShardTenure(self._new_shard(), lease, self._options.compaction)
+        self._tenure, self.state = tenure, HostState.LOADING
         started_ms = self._clock.now_ms()
         try:
             replayed = await replay_log(
                 self._log,
                 self._codec,
-                holding,
+                tenure,
                 self._stream,
                 replay_from=claimed.replay_from,
                 through=StreamId(claimed.epoch, 0),
                 page_entries=self._options.page_entries,
             )
         except Exception:
-            if holding is self._holding:
+            if tenure is self._tenure:
                 self.state = HostState.FAILED
             raise
-        if holding is not self._holding:
+        if tenure is not self._tenure:
             return
         self.state, self._demand = HostState.ACTIVE, 0
-        holding.retention.note(self._clock.now_ms(), holding.last)
+        tenure.retention.note(self._clock.now_ms(), tenure.last)
         self._meter.loaded(replayed.entries, replayed.unknown, self._clock.now_ms() - started_ms)
         if replayed.unknown:
             log.warning("entries of unknown types skipped", shard=self.shard_id.tag, entries=replayed.unknown)
-        for command in holding.shard.loaded(self._clock.now_ms()):
-            if holding is self._holding:
-                self._execute(holding, command, Operation(None))
-        if holding is self._holding:
-            self._compact(holding)
-            self._arm(holding)
+        for command in tenure.shard.loaded(self._clock.now_ms()):
+            if tenure is self._tenure:
+                self._execute(tenure, command, PendingCommand(None))
+        if tenure is self._tenure:
+            self._compact(tenure)
+            self._arm(tenure)
 
     def lost(self, reason: str) -> None:
         """The shard is not ours any more: fail all who wait with NOT_COORDINATOR, forget its state (SC-78)."""
-        holding, self._holding = self._holding, None
+        tenure, self._tenure = self._tenure, None
         self.state = HostState.IDLE
         self._timer.cancel()
-        if holding is None:
+        if tenure is None:
             return
-        holding.idle.set()
-        for operation in holding.abandon():
-            operation.refuse(NotCoordinatorError(f"this node gave the shard up: {reason}"))
+        tenure.idle.set()
+        for pending in tenure.abandon():
+            pending.refuse(NotCoordinatorError(f"this node gave the shard up: {reason}"))
         if self._dropped is not None:
             self._dropped()
 
     async def releasing(self) -> None:
         """Take no more commands, wait (bounded) for the last flush, then forget the shard (CM-4)."""
-        if self._holding is not None and self.state is HostState.ACTIVE:
+        if self._tenure is not None and self.state is HostState.ACTIVE:
             self.state = HostState.RELEASING
             try:
                 async with asyncio.timeout(self._options.release_timeout_ms / 1000):
-                    await self._holding.idle.wait()
+                    await self._tenure.idle.wait()
             except TimeoutError:
-                log.warning("released with unanswered operations", shard=self.shard_id.tag, operations=self.waiting)
+                log.warning("released with unanswered commands", shard=self.shard_id.tag, commands=self.waiting)
         self.lost("it moves to another node")
-
-
-def _expire(future: asyncio.Future[object], limit_ms: int) -> None:
-    if not future.done():
-        message = f"not confirmed within {limit_ms} ms; it may still take effect, so look before repeating it"
-        future.set_exception(CoordinatorNotAvailableError(message))

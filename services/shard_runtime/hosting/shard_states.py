@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from shard_runtime.hosting.host_options import HostState
 from shard_runtime.ownership.core import OwnershipCore
-from shard_runtime.ownership.tenures import Phase
+from shard_runtime.ownership.shard_claims import ClaimPhase
 from shard_runtime.record_log.protocol import ShardKind
 
 _STATES = {
-    Phase.QUEUED: HostState.LOADING,
-    Phase.LOADING: HostState.LOADING,
-    Phase.SERVING: HostState.ACTIVE,
-    Phase.RELEASING: HostState.RELEASING,
+    ClaimPhase.QUEUED: HostState.LOADING,
+    ClaimPhase.LOADING: HostState.LOADING,
+    ClaimPhase.SERVING: HostState.ACTIVE,
+    ClaimPhase.RELEASING: HostState.RELEASING,
 }
 
 
 def shard_states(core: OwnershipCore, kind: ShardKind) -> list[HostState]:
     """The state of each shard of a kind that this process holds, or failed to load."""
     return [
-        HostState.FAILED if tenure.load_failed else _STATES.get(tenure.phase, HostState.IDLE)
-        for tenure in core.tenures()
-        if tenure.shard.kind is kind
+        HostState.FAILED if claim.load_failed else _STATES.get(claim.phase, HostState.IDLE)
+        for claim in core.shard_claims()
+        if claim.shard.kind is kind
     ]

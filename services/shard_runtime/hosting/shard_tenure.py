@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from kip932.errors import KafkaError, NotCoordinatorError
+from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
 from shard_runtime.hosting.compaction_plan import CompactionLimits, Positions
 from shard_runtime.hosting.retention import Retention
 from shard_runtime.hosting.shard import Anchor, CommandT, RecordT, Shard
@@ -19,7 +19,7 @@ from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Appended, Entry, StreamId
 
 
-class Operation:
+class PendingCommand:
     """One command from its decision to its answer."""
 
     __slots__ = ("anchors", "cold", "effects", "entries", "failure", "future", "reply", "tokens")
@@ -60,10 +60,10 @@ class Operation:
 class FlushBatch:
     """Operations that are appended as one and answered together, in order."""
 
-    operations: list[Operation] = field(default_factory=list)
+    commands: list[PendingCommand] = field(default_factory=list)
 
 
-class Holding(Generic[CommandT, RecordT]):
+class ShardTenure(Generic[CommandT, RecordT]):
     """One owner's time with one shard."""
 
     def __init__(self, shard: Shard[CommandT, RecordT], lease: Lease, limits: CompactionLimits) -> None:
@@ -73,7 +73,7 @@ class Holding(Generic[CommandT, RecordT]):
         self.retention = Retention(limits.history_ms, limits.readers_max_lag_ms)
         self.readers_missed = False
         self.readers_trouble = ""
-        self.pending: deque[Operation] = deque()
+        self.pending: deque[PendingCommand] = deque()
         self.in_flight: FlushBatch | None = None
         self.flusher: asyncio.Task[None] | None = None
         self.idle = asyncio.Event()
@@ -90,16 +90,16 @@ class Holding(Generic[CommandT, RecordT]):
     @property
     def waiting(self) -> int:
         """Operations not answered yet."""
-        return len(self.pending) + (len(self.in_flight.operations) if self.in_flight else 0)
+        return len(self.pending) + (len(self.in_flight.commands) if self.in_flight else 0)
 
     def take(self, records_max: int) -> FlushBatch:
-        """Move operations from the queue into the flush: all, up to `records_max` records, at least one."""
+        """Move commands from the queue into the flush: all, up to `records_max` records, at least one."""
         batch = FlushBatch()
         records = 0
-        while self.pending and (not batch.operations or records + len(self.pending[0].entries) <= records_max):
-            operation = self.pending.popleft()
-            batch.operations.append(operation)
-            records += len(operation.entries)
+        while self.pending and (not batch.commands or records + len(self.pending[0].entries) <= records_max):
+            pending = self.pending.popleft()
+            batch.commands.append(pending)
+            records += len(pending.entries)
         self.in_flight = batch
         return batch
 
@@ -107,8 +107,8 @@ class Holding(Generic[CommandT, RecordT]):
         """The batch's stream entries, with the next consecutive ids of this epoch (SR-7)."""
         epoch, seq = self.last
         numbered = []
-        for operation in batch.operations:
-            for kind, data in operation.entries:
+        for pending in batch.commands:
+            for kind, data in pending.entries:
                 seq += 1
                 numbered.append(Entry(StreamId(epoch, seq), kind, data))
         return numbered
@@ -117,22 +117,22 @@ class Holding(Generic[CommandT, RecordT]):
         """The batch is durable: its ids, and those of no-ops behind it, are used up; its positions count."""
         self.in_flight = None
         self.last = appended.tip
-        anchors = (anchor for operation in batch.operations for anchor in operation.anchors)
+        anchors = (anchor for pending in batch.commands for anchor in pending.anchors)
         for entry, anchor in zip(entries, anchors, strict=True):
             self.positions.note(entry.id, anchor)
         for _ in range(appended.noops):
             self.positions.note(appended.tip, None)
         if self.copying:
-            self.copying -= sum(operation.cold for operation in batch.operations)
+            self.copying -= sum(pending.cold for pending in batch.commands)
             if not self.copying:
                 self.slice_done()
 
-    def abandon(self) -> list[Operation]:
-        """All operations not answered yet, oldest first; none is held any longer."""
-        operations = [*(self.in_flight.operations if self.in_flight else ()), *self.pending]
+    def abandon(self) -> list[PendingCommand]:
+        """All commands not answered yet, oldest first; none is held any longer."""
+        commands = [*(self.in_flight.commands if self.in_flight else ()), *self.pending]
         self.in_flight = None
         self.pending.clear()
-        return operations
+        return commands
 
     def plan_compaction(self, now_ms: int) -> bool:
         """Whether there is a slice to copy now; plans the slices when the stream has grown past its limit."""
@@ -155,3 +155,10 @@ class Holding(Generic[CommandT, RecordT]):
         self.copying = 0
         self.trim_due = False
         self._compact_after_ms = not_before_ms
+
+
+def expire(future: asyncio.Future[object], limit_ms: int) -> None:
+    """Let a caller go who has waited for `limit_ms`. Nothing is undone: the records may still land (SC-63)."""
+    if not future.done():
+        message = f"not confirmed within {limit_ms} ms; it may still take effect, so look before repeating it"
+        future.set_exception(CoordinatorNotAvailableError(message))

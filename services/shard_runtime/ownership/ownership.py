@@ -23,8 +23,8 @@ from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity, Renew
 from shard_runtime.ownership.owner_hints import OwnHints
 from shard_runtime.ownership.placement import candidates
 from shard_runtime.ownership.renewals import Renewals
+from shard_runtime.ownership.shard_claims import ClaimPhase, ShardClaim
 from shard_runtime.ownership.shard_owner import OwnershipOptions, ShardOwner
-from shard_runtime.ownership.tenures import Phase, Tenure
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.record_log.protocol import (
@@ -81,7 +81,7 @@ class Ownership:
         self._leases: dict[ShardId, Lease] = {}
         self._claims: dict[ShardId, Claimed] = {}
         self._loads: dict[ShardId, asyncio.Task[None]] = {}
-        self._to_load: deque[Tenure] = deque()
+        self._to_load: deque[ShardClaim] = deque()
         self._look = LeaseLook(record_log, clock, self._leases, self._lost, options)
         self._hints = OwnHints(store, clock, identity.node_id, self._to_be_said, self.core.terms.lease_ms)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -213,15 +213,15 @@ class Ownership:
         """Once per tick: the shards that wait for their replay, most asked for first, those that are ill last."""
         queued = self.core.queued()
         if len(queued) > 1:
-            queued.sort(key=lambda tenure: (tenure.ill, -self._owner_of(tenure.shard).demand))
+            queued.sort(key=lambda claim: (claim.ill, -self._owner_of(claim.shard).demand))
         self._to_load = deque(queued)
 
     def _start_loads(self) -> None:
         while self._to_load and len(self._loads) < self._options.loads_max:
-            tenure = self._to_load.popleft()
-            if tenure.phase is Phase.QUEUED:
-                self.core.loading(tenure.shard)
-                self._loads[tenure.shard] = self._spawn(self._load(tenure.shard, tenure.epoch))
+            claim = self._to_load.popleft()
+            if claim.phase is ClaimPhase.QUEUED:
+                self.core.loading(claim.shard)
+                self._loads[claim.shard] = self._spawn(self._load(claim.shard, claim.epoch))
 
     def _renewed(self, renewal: Renewal, outcome: RenewalOutcome) -> None:
         lease = self._leases.get(renewal.shard)

@@ -140,7 +140,7 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OwnedElsewhere:
     """Somebody else owns the shard for `remaining_ms` more at least."""
 
     owner: OwnerRecord
@@ -168,7 +168,7 @@ class ClaimRefused:
     reason: str
 
 
-ClaimAnswer = Claimed | Held | HistoryChanged | WaitHistory | ClaimRefused
+ClaimAnswer = Claimed | OwnedElsewhere | HistoryChanged | WaitHistory | ClaimRefused
 
 
 class Renewal(NamedTuple):

@@ -56,7 +56,7 @@ KeyCommand = InitializeState | ReadState | WriteState | DeleteState | ReadSummar
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CommandBatch:
     """Commands for different keys of one shard, in one go; each succeeds or fails by itself (SC-12, P-2).
 
     The answer is a tuple with a reply or the refusing KafkaError for each, in order.
@@ -86,7 +86,7 @@ class CopyCold:
     keys: tuple[SharePartitionKey, ...]
 
 
-ShareCommand = KeyCommand | Batch | DeleteTopics | RemoveOrphans | CopyCold
+ShareCommand = KeyCommand | CommandBatch | DeleteTopics | RemoveOrphans | CopyCold
 
 
 class StateView(NamedTuple):

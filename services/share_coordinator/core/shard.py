@@ -26,7 +26,7 @@ from share_coordinator.core.checks import (
     initialised,
 )
 from share_coordinator.core.commands import (
-    Batch,
+    CommandBatch,
     CopyCold,
     DeleteState,
     DeleteTopics,
@@ -101,7 +101,7 @@ class ShareStateShard:
 
     def decide(self, command: ShareCommand, now_ms: int, wall_ms: int) -> _Decision:
         """Decide a command. Changes nothing. Raises KafkaError when a single-key command is refused."""
-        if isinstance(command, Batch):
+        if isinstance(command, CommandBatch):
             return self._decide_batch(command, wall_ms)
         if isinstance(command, DeleteTopics):
             return _tombstones([key for key in self._states if key.topic_id in command.topic_ids])
@@ -113,7 +113,7 @@ class ShareStateShard:
         record, reply = self._decide_key(command, wall_ms)
         return Decision((record,) if record else (), reply)
 
-    def _decide_batch(self, batch: Batch, wall_ms: int) -> _Decision:
+    def _decide_batch(self, batch: CommandBatch, wall_ms: int) -> _Decision:
         """Keys in a batch differ, so that no decision depends on another's record."""
         records: list[ShareRecord] = []
         outcomes: list[KeyOutcome] = []

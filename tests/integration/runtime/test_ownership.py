@@ -55,7 +55,7 @@ async def test_what_was_released_before_a_joining_node_listens_is_claimed_at_onc
         await b.start()
         ownership = b.node.ownership
         assert ownership is not None
-        waiting = ownership.core.tenure
+        waiting = ownership.core.claim_of
         await until(lambda: a.serving() != ALL)
         given = ALL - a.serving()
         # On a busy machine b may ask for some only after they were released: it serves those already.
@@ -164,12 +164,12 @@ async def test_short_cuts_of_the_connection_cost_no_ownership() -> None:
         await until(lambda: a.serving() == ALL)
         ownership = a.node.ownership
         assert ownership is not None
-        epochs = {tenure.shard: tenure.epoch for tenure in ownership.core.held()}
+        epochs = {claim.shard: claim.epoch for claim in ownership.core.held()}
         for n in range(3):
             cluster.store.cut_all()
             await a.submit("0", Put("k", n))
         await asyncio.sleep(0.3)
-        assert {tenure.shard: tenure.epoch for tenure in ownership.core.held()} == epochs
+        assert {claim.shard: claim.epoch for claim in ownership.core.held()} == epochs
 
 
 @pytest.mark.rule("CM-11a", "CM-12", "CM-19")

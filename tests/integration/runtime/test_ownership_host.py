@@ -190,7 +190,7 @@ async def test_replays_are_bounded_and_those_asked_for_come_first(world: World) 
     await world.until(lambda: len(world.script.requests) == len(SHARDS) and len(world.loading) == 2)
     await world.until(lambda: len(world.ownership.core.queued()) == 6)
     world.owners[ShardId(ShardKind.GROUP, "3")].demand = 9
-    waiting = [tenure.shard.name for tenure in world.ownership.core.queued()]
+    waiting = [claim.shard.name for claim in world.ownership.core.queued()]
     await asyncio.sleep(0.05)  # a few ticks: the order of replays is made once per tick
     for owner in world.owners.values():
         owner.gate.set()

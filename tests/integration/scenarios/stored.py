@@ -8,7 +8,7 @@ from kip932.ids import SharePartitionKey
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord
-from share_persister.routing import shard_of
+from share_persister.routing import state_shard
 from tests.integration.cluster import QUICK, Cluster
 
 SHARDS = int(QUICK["share.coordinator.state.topic.num.partitions"])
@@ -17,7 +17,7 @@ SHARDS = int(QUICK["share.coordinator.state.topic.num.partitions"])
 def share_records(cluster: Cluster, group: str, topic_id: bytes, partition: int = 0) -> list[ShareRecord]:
     """Snapshots and updates of the key, oldest first."""
     key = SharePartitionKey(group, topic_id, partition)
-    (stream,) = ShardId(ShardKind.SHARE_STATE, str(shard_of(key, SHARDS))).streams
+    (stream,) = ShardId(ShardKind.SHARE_STATE, str(state_shard(key, SHARDS))).streams
     with redis.Redis(unix_socket_path=cluster.store_socket) as store:
         entries = store.xrange(stream)
     decoded = [ShareStateCodec().decode(fields[b"t"].decode(), fields[b"r"]) for _, fields in entries]

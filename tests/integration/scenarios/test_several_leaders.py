@@ -8,7 +8,7 @@ import pytest
 
 from kip932 import errors
 from kip932.ids import TopicIdPartition
-from partition_leader.led_partitions import shard_of
+from partition_leader.led_partitions import topic_shard
 from shard_runtime.ownership.placement import target
 from tests.integration.cluster import QUICK, Cluster
 from tests.integration.scenarios.sessions import ACCEPT, Session, acquired, part
@@ -30,7 +30,7 @@ async def _until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) ->
         leaders = await wire.leaders(topic, PARTITIONS)
         nodes = {leader.node_id for leader in leaders.values()}
         if len(nodes) == count and all(
-            leader.node_id == target(shard_of(TopicIdPartition(topic_id, partition)), nodes)
+            leader.node_id == target(topic_shard(TopicIdPartition(topic_id, partition)), nodes)
             for partition, leader in leaders.items()
         ):
             return leaders
@@ -92,7 +92,7 @@ async def test_one_share_session_per_leader(growing: Cluster) -> None:
     async with Wire(growing.bootstrap, growing.internal) as wire:
         for number in range(20):  # one of forty topics leaves a node out, by the chance of its id
             topic_id = await wire.create_topic(f"spread{number}", PARTITIONS)
-            shards = [shard_of(TopicIdPartition(topic_id, partition)) for partition in range(PARTITIONS)]
+            shards = [topic_shard(TopicIdPartition(topic_id, partition)) for partition in range(PARTITIONS)]
             if len({target(shard, {1, 2, 3}) for shard in shards}) == 3:
                 break
         topic = f"spread{number}"

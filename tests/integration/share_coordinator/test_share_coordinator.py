@@ -15,6 +15,7 @@ from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.state_batches import StateBatch
 from shard_runtime.clock import SystemClock
+from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.hosting.compaction_plan import CompactionLimits
 from shard_runtime.hosting.host_options import HostOptions
 from shard_runtime.ownership.lease import Lease
@@ -26,10 +27,9 @@ from shard_runtime.rpc.server import RpcServer
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpdate
-from share_coordinator.dispatch import Endpoint
 from share_coordinator.role import ShareCoordinator
 from share_persister import PersisterClient, PersisterError, StateInit, StateWrite, StoredState
-from share_persister.routing import shard_of
+from share_persister.routing import state_shard
 from tests.unit.share_coordinator.worlds import TOPIC, Metadata
 
 pytestmark = pytest.mark.asyncio
@@ -102,7 +102,7 @@ class Node:
 
     async def records(self, key: SharePartitionKey = KEY) -> list[ShareRecord]:
         """What the store holds of the key's shard, claims left out."""
-        stream = ShardId(ShardKind.SHARE_STATE, str(shard_of(key, SHARDS))).streams[0]
+        stream = ShardId(ShardKind.SHARE_STATE, str(state_shard(key, SHARDS))).streams[0]
         entries = await self.log.read(stream, STREAM_START, None, 100)
         decoded = [ShareStateCodec().decode(entry.kind, entry.record) for entry in entries]
         return [record for record in decoded if record is not None]
@@ -121,9 +121,9 @@ class Cluster:
             self.transport, SystemClock(), Random(3), lambda: (), shards=SHARDS, resolve=lambda shard: self.believed
         )
 
-    def owner(self, shard_index: int) -> Endpoint | None:
+    def owner(self, shard_index: int) -> OwnerAddress | None:
         host, _, port = self.nodes[-1].server.address.rpartition(":")
-        return Endpoint(self.nodes[-1].number, host, int(port))
+        return OwnerAddress(self.nodes[-1].number, host, int(port))
 
     async def add(self) -> Node:
         self.nodes.append(await Node(self, len(self.nodes) + 1).start())
@@ -218,7 +218,7 @@ async def test_another_node_takes_over_and_the_persister_follows(cluster: Cluste
 @pytest.mark.rule("SC-71", "SC-73", "CM-18", "SR-13")
 async def test_the_log_stays_short_and_a_take_over_loses_nothing_to_trimming(cluster: Cluster) -> None:
     idle = SharePartitionKey("idle", TOPIC, 0)
-    while shard_of(idle, SHARDS) != shard_of(KEY, SHARDS):
+    while state_shard(idle, SHARDS) != state_shard(KEY, SHARDS):
         idle = idle._replace(group_id=idle.group_id + "x")
     for key in (KEY, idle):
         assert await cluster.persister.initialize(key.group_id, {NAME: StateInit(1, 0)}) == {NAME: None}

@@ -184,7 +184,7 @@ class Owner:
 
     @property
     def replayed_from(self) -> int:
-        holding = self.host._holding
+        holding = self.host._tenure
         assert holding is not None
         return holding.positions._start
 

@@ -20,8 +20,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "shard_runtime.hosting.shard_host",
-                "        holding.pending.append(operation)\n",
-                "        operation.settle(True)\n        holding.pending.append(operation)\n",
+                "        tenure.pending.append(pending)\n",
+                "        pending.settle(True)\n        tenure.pending.append(pending)\n",
             ),
         ),
     ),
@@ -96,9 +96,9 @@ MUTANTS: Final = (
         (
             Edit(
                 "shard_runtime.record_log.redis.flush",
-                "        self._phase = Phase.NEW\n        return None\n",
+                "        self._phase = FlushPhase.NEW\n        return None\n",
                 "        self._noops.append(self._next_noop())\n"
-                "        self._phase = Phase.NOOP\n        return None\n",
+                "        self._phase = FlushPhase.NOOP\n        return None\n",
             ),
         ),
     ),
@@ -109,8 +109,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "shard_runtime.record_log.redis.flush",
-                "        if turn.acked < self.wait:\n",
-                "        if turn.acked < 0:\n",
+                "        if pipeline.acked < self.wait:\n",
+                "        if pipeline.acked < 0:\n",
             ),
         ),
     ),
@@ -160,8 +160,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "shard_runtime.record_log.redis.writer",
-                "        self._queue.append(job)\n        self._wake.set()\n",
-                "        self._queue.append(job)\n",
+                "        self._queue.append(call)\n        self._wake.set()\n",
+                "        self._queue.append(call)\n",
             ),
         ),
     ),

@@ -9,7 +9,7 @@ import pytest
 from shard_runtime.ownership.core import OwnershipCore
 from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
 from shard_runtime.record_log.memory import FaultPoint, Stage
-from shard_runtime.record_log.protocol import STREAM_START, Held, OwnerRecord, ShardId, ShardKind
+from shard_runtime.record_log.protocol import STREAM_START, OwnedElsewhere, OwnerRecord, ShardId, ShardKind
 from shard_runtime.record_log.redis import scripts
 from tests.unit.adversarial.world import World
 from tests.unit.virtual_time import run
@@ -29,9 +29,9 @@ def test_a_release_that_overtakes_the_answer_to_a_claim_is_not_missed() -> None:
 
     assert claims(0) == 1
     core.woken()  # the owner released; the claim was refused just before, and its answer is still on the way
-    core.claim_answered(SHARD, Held(OWNER, 3_000), 10)
+    core.claim_answered(SHARD, OwnedElsewhere(OWNER, 3_000), 10)
     assert claims(10) == 1
-    core.claim_answered(SHARD, Held(OWNER, 3_000), 20)  # nobody woke it since: wait for the lease
+    core.claim_answered(SHARD, OwnedElsewhere(OWNER, 3_000), 20)  # nobody woke it since: wait for the lease
     assert claims(20) == 0
 
 
@@ -48,7 +48,7 @@ def test_shards_whose_claim_is_answered_while_the_node_leaves_are_handed_over(he
         held = asyncio.Event()
 
         async def hook(point: FaultPoint) -> None:
-            released = any(tenure.phase == "free" for tenure in a.core.tenures())
+            released = any(claim.phase == "free" for claim in a.core.shard_claims())
             if released and point.client == "b" and point.stage is Stage.REPLY and point.has(scripts.CLAIM.digest):
                 held.set()
                 await asyncio.sleep(held_s)
@@ -70,8 +70,8 @@ def test_shards_whose_claim_is_answered_while_the_node_leaves_are_handed_over(he
 async def _settled(ownership: object) -> None:
     while True:
         await asyncio.sleep(0.01)
-        tenures = ownership.core.tenures()  # type: ignore[attr-defined]
-        if tenures and all(tenure.phase == "serving" for tenure in tenures):
+        claims = ownership.core.shard_claims()  # type: ignore[attr-defined]
+        if claims and all(claim.phase == "serving" for claim in claims):
             return
 
 

@@ -252,7 +252,7 @@ class World:
             state = node.state
             for index in state.directory.served() if state else ():
                 host = state.hosts[index]
-                if host.waiting == 0 and host._holding.lease.valid():
+                if host.waiting == 0 and host._tenure.lease.valid():
                     found.update(host.shard._states)
         return found
 

@@ -12,10 +12,10 @@ from group_coordinator.core.group import Group
 from group_coordinator.core.lifecycle import Initializing, Lifecycle
 from group_coordinator.core.records import Record, StateMetadata, TargetMetadata
 from group_coordinator.core.shard import GroupShard
-from group_coordinator.core.views import GroupConfigs, Settings, Topic
+from group_coordinator.core.views import CoordinatorSettings, GroupConfigs, Topic
 
 WALL_MS = 1_700_000_000_000
-KAFKA = Settings(fast_first_assignment=False)
+KAFKA = CoordinatorSettings(fast_first_assignment=False)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def topic_id(name: str, generation: int = 0) -> bytes:
 class Driver:
     """A shard, its log, its image and its clock."""
 
-    settings: Settings = KAFKA
+    settings: CoordinatorSettings = KAFKA
     configs: GroupConfigs = field(default_factory=lambda: GroupConfigs(assignment_interval_ms=0))
     assignor: Assignor = field(default_factory=SimpleAssignor)
     image: Image = field(default_factory=Image)

@@ -10,7 +10,7 @@ from group_coordinator.core import commands as c
 from group_coordinator.core import records as r
 from group_coordinator.core.assignor import GroupSpec
 from group_coordinator.core.group import Group
-from group_coordinator.core.views import Assignment, GroupConfigs, Settings
+from group_coordinator.core.views import Assignment, CoordinatorSettings, GroupConfigs
 from kip932 import errors
 from tests.unit.group_coordinator.shard_driver import KAFKA, Driver, topic_id
 
@@ -137,7 +137,7 @@ def test_a_failing_assignor_writes_nothing() -> None:
 
 @pytest.mark.rule("GC-24f")
 def test_a_time_stamp_of_a_node_whose_clock_is_ahead_is_not_waited_for() -> None:
-    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=60_000), settings=Settings())
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=60_000), settings=CoordinatorSettings())
     driver.now_ms -= 5_000
     driver.create("u", 1)
     assert driver.beat("A", epoch, ["t", "u"]).member_epoch == epoch + 1
@@ -225,7 +225,7 @@ def test_while_the_image_is_incomplete_nobody_is_served_and_nobody_expires() -> 
 
 @pytest.mark.rule("OP-19")
 def test_the_first_assignment_is_fast_and_the_next_one_keeps_the_interval() -> None:
-    driver = Driver(settings=Settings(), configs=GroupConfigs(assignment_interval_ms=10_000))
+    driver = Driver(settings=CoordinatorSettings(), configs=GroupConfigs(assignment_interval_ms=10_000))
     driver.create("t", 1)
     reply = driver.beat("A", 0, ["t"])
     assert reply[1:4] == (2, 250, {})
@@ -237,7 +237,7 @@ def test_the_first_assignment_is_fast_and_the_next_one_keeps_the_interval() -> N
 
 @pytest.mark.rule("OP-19", "GC-26")
 def test_a_second_member_comes_back_as_soon_as_it_may_be_assigned() -> None:
-    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=Settings())
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=CoordinatorSettings())
     driver.advance(400)
     began_ms = driver.now_ms
     reply = driver.beat("B", 0, ["t"])
@@ -254,7 +254,7 @@ def test_a_second_member_comes_back_as_soon_as_it_may_be_assigned() -> None:
 
 @pytest.mark.rule("OP-19", "GC-27")
 def test_only_members_without_partitions_come_back_early_and_only_when_not_as_kafka() -> None:
-    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=Settings())
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=CoordinatorSettings())
     driver.beat("B", 0, ["t"])
     assert driver.beat("A", epoch).heartbeat_interval_ms == 5_000
     driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=KAFKA)
@@ -264,7 +264,7 @@ def test_only_members_without_partitions_come_back_early_and_only_when_not_as_ka
 
 @pytest.mark.rule("OP-19")
 def test_a_member_that_waits_for_a_topic_to_exist_is_in_no_hurry() -> None:
-    driver = Driver(settings=Settings())
+    driver = Driver(settings=CoordinatorSettings())
     assert driver.beat("A", 0, ["nowhere"]).heartbeat_interval_ms == 5_000
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from group_coordinator import service
-from group_coordinator.ports import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPIC, Endpoint
+from group_coordinator.ports import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPIC
 from group_coordinator.service import NO_OPERATIONS
 from kip932 import errors
 from kip932.api.v1.common_pb2 import StringList
@@ -16,6 +16,7 @@ from kip932.api.v1.list_groups_pb2 import ListGroupsRequest, ListGroupsResponse
 from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from kip932.ids import REQUEST_GROUPS_MAX, shard_index
 from kip932.rpc.transport import TransportError, TransportStatus
+from shard_runtime.cluster.owners import OwnerAddress
 from tests.scenarios.group_world import World, assigned
 from tests.unit.group_coordinator.shard_driver import topic_id
 from tests.unit.virtual_time import run
@@ -83,7 +84,7 @@ def test_access_is_checked_in_order_and_one_hidden_topic_refuses_all() -> None:
 @pytest.mark.rule("GC-6", "CM-14")
 def test_a_shard_that_is_elsewhere_answers_with_its_owner() -> None:
     async def body(world: World) -> None:
-        world.owner = Endpoint(7, "10.0.0.9", 9092)
+        world.owner = OwnerAddress(7, "10.0.0.9", 9092)
         world.role.hosts[shard_index("grp", 3)].lost("moved")
         response = await world.heartbeat("m", 0, ["foo"])
         assert (response.error_code, response.coordinator.node_id, response.coordinator.port) == (16, 7, 9092)

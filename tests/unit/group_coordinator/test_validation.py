@@ -6,7 +6,7 @@ import pytest
 
 from group_coordinator.core.commands import Heartbeat
 from group_coordinator.core.validation import check_heartbeat, check_member_id
-from group_coordinator.core.views import Settings
+from group_coordinator.core.views import CoordinatorSettings
 from kip932 import errors
 from tests.unit.group_coordinator.shard_driver import Driver
 
@@ -64,7 +64,7 @@ def test_an_unknown_group_is_not_made_by_anything_but_a_join(epoch: int, text: s
 
 @pytest.mark.rule("GC-21", "GC-22", "OP-15")
 def test_a_full_group_refuses_newcomers_but_tells_strangers_to_rejoin() -> None:
-    driver = Driver(settings=Settings(max_size=1, fast_first_assignment=False))
+    driver = Driver(settings=CoordinatorSettings(max_size=1, fast_first_assignment=False))
     driver.beat("m1", 0, ["t"])
     with pytest.raises(errors.GroupMaxSizeReachedError, match="maximum capacity of 1 members"):
         driver.beat("m2", 0, ["t"])

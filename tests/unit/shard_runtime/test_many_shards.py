@@ -9,7 +9,7 @@ import pytest
 from shard_runtime.ownership.core import OwnershipCore, Plan
 from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
 from shard_runtime.ownership.placement import target
-from shard_runtime.ownership.tenures import Phase
+from shard_runtime.ownership.shard_claims import ClaimPhase
 from shard_runtime.record_log.protocol import STREAM_START, Claimed, ClaimRequest, ShardId, ShardKind
 
 ME, OTHER = 1, 2
@@ -67,7 +67,7 @@ class Node:
 
 
 def served(node: Node) -> int:
-    return sum(tenure.phase is Phase.SERVING for tenure in node.core.tenures())
+    return sum(claim.phase is ClaimPhase.SERVING for claim in node.core.shard_claims())
 
 
 @pytest.mark.rule("CM-88")

@@ -9,14 +9,14 @@ import pytest
 from shard_runtime.ownership.core import OwnershipCore, Plan
 from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
 from shard_runtime.ownership.placement import target
-from shard_runtime.ownership.tenures import Phase
+from shard_runtime.ownership.shard_claims import ClaimPhase
 from shard_runtime.record_log.protocol import (
     STREAM_START,
     Claimed,
     ClaimRefused,
     ClaimRequest,
-    Held,
     HistoryChanged,
+    OwnedElsewhere,
     OwnerRecord,
     Renewed,
     ShardId,
@@ -130,12 +130,12 @@ def test_the_first_claim_may_be_what_learns_the_history() -> None:
 def test_a_shard_that_another_holds_is_asked_for_when_its_lease_ends_or_at_a_wake() -> None:
     claims = Claims()
     claims.request(0)
-    claims.core.claim_answered(ONE, Held(OWNER, 2_000), 10)
+    claims.core.claim_answered(ONE, OwnedElsewhere(OWNER, 2_000), 10)
     assert claims.plan(2_009).claims == []
     assert claims.core.next_try_ms(10) == 2_010
     claims.core.woken()
     claims.request(20)
-    claims.core.claim_answered(ONE, Held(OWNER, 2_000), 30)
+    claims.core.claim_answered(ONE, OwnedElsewhere(OWNER, 2_000), 30)
     assert claims.request(2_030)
 
 
@@ -143,9 +143,9 @@ def test_a_shard_that_another_holds_is_asked_for_when_its_lease_ends_or_at_a_wak
 def test_the_deadline_counts_from_the_sending() -> None:
     claims = Claims()
     claims.gain(1_000)
-    assert claims.core.tenure(ONE).deadline_ms == 4_000  # type: ignore[union-attr]
+    assert claims.core.claim_of(ONE).deadline_ms == 4_000  # type: ignore[union-attr]
     assert claims.renew(2_500, sent_ms=2_000) == ""
-    assert claims.core.tenure(ONE).deadline_ms == 5_000  # type: ignore[union-attr]
+    assert claims.core.claim_of(ONE).deadline_ms == 5_000  # type: ignore[union-attr]
 
 
 @pytest.mark.rule("CM-3")
@@ -253,7 +253,7 @@ def test_a_shard_that_targets_another_live_node_is_released_once_and_not_renewed
     assert claims.plan(11).releases == []
     claims.core.released(ONE)
     assert claims.core.renewals(lambda _: "") == []
-    assert claims.core.tenure(ONE).phase is Phase.FREE  # type: ignore[union-attr]
+    assert claims.core.claim_of(ONE).phase is ClaimPhase.FREE  # type: ignore[union-attr]
 
 
 @pytest.mark.rule("CM-12")
@@ -284,7 +284,7 @@ def test_a_shard_whose_topic_is_gone_is_released_and_forgotten() -> None:
     assert claims.plan(10, frozenset()).releases == [ONE]
     claims.core.released(ONE)
     assert claims.plan(20, frozenset()).forgotten == [ONE]
-    assert claims.core.tenure(ONE) is None
+    assert claims.core.claim_of(ONE) is None
     assert claims.plan(30, frozenset()).forgotten == []
 
 
@@ -316,10 +316,10 @@ def test_replays_that_fail_follow_each_other_ever_later_however_long_each_takes(
         now_ms += 60_000  # as a long stream whose last entry cannot be read
         claims.core.load_failed(ONE, ill=True)
         claims.core.dropped(ONE, now_ms, continued=False)
-        tenure = claims.core.tenure(ONE)
-        assert tenure is not None
-        pauses.append(tenure.next_try_ms - now_ms)
-        now_ms = tenure.next_try_ms
+        claim = claims.core.claim_of(ONE)
+        assert claim is not None
+        pauses.append(claim.next_try_ms - now_ms)
+        now_ms = claim.next_try_ms
     assert pauses == [0, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000, 30_000, 30_000]
 
 

@@ -20,9 +20,9 @@ from kip932.state_batches import StateBatch
 from shard_runtime.rpc.bounds import Turns, check_state_batches
 from share_coordinator.service import BATCHES_SLICE, KEYS_SLICE
 from share_persister.messages import METHODS
-from share_persister.node_queue import Entry, Lane
+from share_persister.node_queue import Lane, QueuedCall
 from share_persister.settings import PersisterSettings
-from share_persister.values import Operation, StateWrite
+from share_persister.values import StateOperation, StateWrite
 from tests.unit.share_coordinator.hosts import World
 from tests.unit.share_coordinator.test_service import Client
 from tests.unit.share_coordinator.worlds import TOPIC
@@ -98,14 +98,15 @@ def test_the_persister_sends_no_more_state_batches_than_one_request_may_have() -
     async def body() -> None:
         sent: list[int] = []
 
-        async def send(_operation: Operation, request: Any) -> Any:
+        async def send(_operation: StateOperation, request: Any) -> Any:
             sent.append(sum(len(part.state_batches) for topic in request.topics for part in topic.partitions))
-            return METHODS[Operation.WRITE.value].response_type()
+            return METHODS[StateOperation.WRITE.value].response_type()
 
-        lane = Lane(Operation.WRITE, send, PersisterSettings())
+        lane = Lane(StateOperation.WRITE, send, PersisterSettings())
         batches = tuple(StateBatch(2 * number, 2 * number, 2, 1) for number in range(SHARE_PARTITION_BATCHES_MAX))
         entries = [
-            Entry(SharePartitionKey("g", TOPIC, number), StateWrite(1, 1, 0, 0, -1, batches)) for number in range(7)
+            QueuedCall(SharePartitionKey("g", TOPIC, number), StateWrite(1, 1, 0, 0, -1, batches))
+            for number in range(7)
         ]
         for entry in entries:
             lane.add(entry)

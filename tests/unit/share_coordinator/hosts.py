@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Collection
 
 from kip932.errors import KafkaError, NotCoordinatorError
+from shard_runtime.cluster.owners import OwnerAddress
 from share_coordinator.core.commands import ShareCommand
 from share_coordinator.core.shard import ShareStateShard
-from share_coordinator.dispatch import Dispatcher, Endpoint
+from share_coordinator.dispatch import Dispatcher
 from share_coordinator.service import ShareCoordinatorService
 from tests.unit.share_coordinator.worlds import COLD_MS, Metadata
 
@@ -60,7 +61,7 @@ class Directory:
         self.metadata = Metadata()
         self.hosts = [Host(self.metadata) for _ in range(shards)]
         self.active = True
-        self.elsewhere: dict[int, Endpoint] = {}
+        self.elsewhere: dict[int, OwnerAddress] = {}
 
     @property
     def shards(self) -> int:
@@ -77,7 +78,7 @@ class Directory:
     def served(self) -> Collection[int]:
         return [index for index in range(len(self.hosts)) if index not in self.elsewhere]
 
-    def owner(self, shard_index: int) -> Endpoint | None:
+    def owner(self, shard_index: int) -> OwnerAddress | None:
         return self.elsewhere.get(shard_index)
 
 

@@ -9,7 +9,7 @@ import pytest
 from kip932 import errors
 from kip932.ids import SharePartitionKey
 from share_coordinator.core.commands import (
-    Batch,
+    CommandBatch,
     DeleteState,
     KeyCommand,
     ReadState,
@@ -183,7 +183,7 @@ def test_in_a_batch_one_refused_key_does_not_fail_the_others() -> None:
     missing = SharePartitionKey("G1", OTHER_TOPIC, 2)
     driver.run(initialize(1, 0, key=other))
     commands = (write((10, 11, 2, 1)), ReadState(missing, 1), write((0, 4, 0, 1), key=other), ReadSummary(other))
-    replies = driver.run(Batch(commands))
+    replies = driver.run(CommandBatch(commands))
     assert isinstance(replies, tuple)
     assert replies[0] is None
     assert isinstance(replies[1], errors.InvalidRequestError)

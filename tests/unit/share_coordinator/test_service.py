@@ -12,11 +12,11 @@ from kip932.ids import REQUEST_PARTITIONS_MAX, SharePartitionKey
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
+from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
-from share_coordinator.core.commands import Batch, InitializeState, ReadState, StateView, WriteState
-from share_coordinator.dispatch import Endpoint
+from share_coordinator.core.commands import CommandBatch, InitializeState, ReadState, StateView, WriteState
 from share_coordinator.service import KEYS_SLICE
-from share_persister.routing import shard_of
+from share_persister.routing import state_shard
 from tests.unit.share_coordinator.hosts import SHARDS, World
 from tests.unit.share_coordinator.worlds import OTHER_TOPIC, TOPIC
 from tests.unit.virtual_time import run
@@ -62,7 +62,7 @@ class Client:
 
 
 def _shard(topic_id: bytes, partition: int) -> int:
-    return shard_of(SharePartitionKey("g", topic_id, partition), SHARDS)
+    return state_shard(SharePartitionKey("g", topic_id, partition), SHARDS)
 
 
 @pytest.mark.rule("SC-12", "SC-37", "SC-50", "SC-99a")
@@ -134,7 +134,7 @@ def test_all_keys_of_one_shard_reach_its_host_as_one_command() -> None:
         await client.call("InitializeShareGroupState", *names)
         for host in world.directory.hosts:
             (command,) = host.commands
-            assert isinstance(command, Batch)
+            assert isinstance(command, CommandBatch)
             assert len(command.commands) == 2
 
     run(main())
@@ -172,7 +172,7 @@ def test_refusals_carry_the_owner_and_the_stored_leader_epoch() -> None:
         write = (await client.call("WriteShareGroupState", name, leader_epoch=6)).results[0].partitions[0]
         assert (write.error_code, write.leader_epoch) == (74, 7)
         assert (world.meter.fences, world.meter.raises, world.meter.written) == (2, 1, 1)
-        world.directory.elsewhere[_shard(*name)] = Endpoint(3, "other", 9092)
+        world.directory.elsewhere[_shard(*name)] = OwnerAddress(3, "other", 9092)
         moved = (await client.call("ReadShareGroupState", name)).results[0].partitions[0]
         assert (moved.error_code, moved.coordinator.host, moved.coordinator.port) == (16, "other", 9092)
 
@@ -315,7 +315,7 @@ def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_shard_
         world.directory.metadata.topics[TOPIC] = len(names)
         await client.call("InitializeShareGroupState", *names)
         last = names[-1]
-        shard = shard_of(SharePartitionKey("g", *last), SHARDS)
+        shard = state_shard(SharePartitionKey("g", *last), SHARDS)
         for index, host in enumerate(world.directory.hosts):
             host.held = index != shard
         loop = asyncio.get_running_loop()

@@ -12,7 +12,7 @@ from typing import Final
 
 from kip932.ids import ACQUIRE_RECORD_LIMIT, BATCH_RECORDS_MAX, STATE_ACQUIRED, STATE_AVAILABLE
 from partition_leader.share.core.advance import advance
-from partition_leader.share.core.bad_record_isolation import Pass, acquire_subset, is_throttled
+from partition_leader.share.core.bad_record_isolation import AcquisitionPass, acquire_subset, is_throttled
 from partition_leader.share.core.batch import InFlightBatch
 from partition_leader.share.core.effects import AcquiredRange
 from partition_leader.share.core.events import Acquire, BatchHeader
@@ -52,7 +52,7 @@ class AcquirePass:
         self.ranges: list[AcquiredRange] = []
         first_read = event.batches[0].base_offset if event.batches else 0
         settings = event.settings
-        self.pass_ = Pass(
+        self.pass_ = AcquisitionPass(
             event.member_id,
             now_ms + settings.lock_ms,
             first_read,

@@ -17,7 +17,7 @@ from partition_leader.share.core.spans import Span
 from partition_leader.share.core.transitions import ACQUIRE
 
 
-class Pass(NamedTuple):
+class AcquisitionPass(NamedTuple):
     """What holds for the whole acquire pass: the member, its lock end (ms), the read range, the delivery limit."""
 
     member: str
@@ -32,7 +32,7 @@ class Pass(NamedTuple):
         return max(2, (self.limit + 1) // 2)
 
 
-def is_throttled(batch: InFlightBatch, now: Pass) -> bool:
+def is_throttled(batch: InFlightBatch, now: AcquisitionPass) -> bool:
     """Whether some Available record of the batch inside the read has failed often (PL-241)."""
     throttle_at = now.throttle_at
     if batch.max_count < throttle_at or not batch.available:
@@ -41,7 +41,7 @@ def is_throttled(batch: InFlightBatch, now: Pass) -> bool:
     return any(code == STATE_AVAILABLE and count >= throttle_at for _, _, code, count in batch.runs(low, high))
 
 
-def acquire_subset(window: Window, batch: InFlightBatch, now: Pass, cap: int | None) -> list[AcquiredRange]:
+def acquire_subset(window: Window, batch: InFlightBatch, now: AcquisitionPass, cap: int | None) -> list[AcquiredRange]:
     """PL-240: acquire Available records of the batch that lie in the read, at most `cap` of them (None: as many as
     isolation allows; record-limit mode gives its remaining cap)."""
     low, high = max(batch.first, now.first_read), min(batch.last, now.last_acquirable)
@@ -83,7 +83,7 @@ def _first_available(batch: InFlightBatch, cap: int, bounds: Span) -> list[Acqui
 
 
 def _acquire_isolated(
-    window: Window, batch: InFlightBatch, now: Pass, cap: int | None, bounds: tuple[int, int]
+    window: Window, batch: InFlightBatch, now: AcquisitionPass, cap: int | None, bounds: tuple[int, int]
 ) -> list[AcquiredRange]:
     """Record by record: the last delivery alone, the ones before in halving parts (PL-240 a…d)."""
     result: list[AcquiredRange] = []
@@ -109,7 +109,7 @@ def _acquire_isolated(
     return result
 
 
-def _take(window: Window, batch: InFlightBatch, now: Pass, ranges: list[AcquiredRange]) -> None:
+def _take(window: Window, batch: InFlightBatch, now: AcquisitionPass, ranges: list[AcquiredRange]) -> None:
     """T3 for each range: Acquired, counted, owned; one lock entry per range (PL-302)."""
     codes, counts, members, deadlines = batch.track(), batch.counts, batch.members, batch.deadlines
     member, deadline = now.member, now.deadline

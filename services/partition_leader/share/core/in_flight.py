@@ -20,7 +20,7 @@ from kip932.state_batches import StateBatch
 from partition_leader.share.core.batch import InFlightBatch
 from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.share.core.events import GroupSettings
-from partition_leader.share.core.locks import Entry, LockHeap
+from partition_leader.share.core.locks import LockEntry, LockHeap
 from partition_leader.share.core.spans import Span, append_merged
 from partition_leader.share.core.transitions import STATE_MASK
 
@@ -276,7 +276,7 @@ class Window:
         """Arm one lock entry for an acquired or renewed stretch."""
         self.locks.push(deadline, first, last, self.is_live)
 
-    def first_live(self, entry: Entry) -> int | None:
+    def first_live(self, entry: LockEntry) -> int | None:
         """The first cached offset of the entry that still has this very lock end (PL-303); None when there is none."""
         deadline, first, last = entry
         batches, size = self._batches, len(self._batches)
@@ -288,7 +288,7 @@ class Window:
             at += 1
         return None
 
-    def is_live(self, entry: Entry) -> bool:
+    def is_live(self, entry: LockEntry) -> bool:
         """Whether some record of the entry still has this very lock end (PL-303)."""
         return self.first_live(entry) is not None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-Entry = tuple[int, int, int]
+LockEntry = tuple[int, int, int]
 
 
 class LockHeap:
@@ -18,13 +18,13 @@ class LockHeap:
     __slots__ = ("_entries", "_sweep_at")
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[LockEntry] = []
         self._sweep_at = 256
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def push(self, deadline: int, first: int, last: int, is_live: Callable[[Entry], bool]) -> None:
+    def push(self, deadline: int, first: int, last: int, is_live: Callable[[LockEntry], bool]) -> None:
         """Note that the lock of `first`…`last` ends at `deadline` (ms)."""
         heapq.heappush(self._entries, (deadline, first, last))
         if len(self._entries) >= self._sweep_at:
@@ -36,15 +36,15 @@ class LockHeap:
         """Whether `due` would find anything."""
         return bool(self._entries) and self._entries[0][0] <= now_ms
 
-    def due(self, now_ms: int) -> list[Entry]:
+    def due(self, now_ms: int) -> list[LockEntry]:
         """Take out every entry whose deadline has come."""
         entries = self._entries
-        result: list[Entry] = []
+        result: list[LockEntry] = []
         while entries and entries[0][0] <= now_ms:
             result.append(heapq.heappop(entries))
         return result
 
-    def next_deadline(self, first_live: Callable[[Entry], int | None]) -> int | None:
+    def next_deadline(self, first_live: Callable[[LockEntry], int | None]) -> int | None:
         """The earliest deadline that still matters; None when nothing is locked. `first_live` gives the first offset
         of an entry with this very lock end. What lies below it is over for good (a new lock has an entry of its own),
         so the entry is narrowed, and no offset is looked at twice."""

@@ -9,11 +9,11 @@ from shard_runtime.record_log.protocol import STREAM_START, Entry, ShardId, Shar
 from shard_runtime.record_log.redis.connection import StoreConnection
 
 if TYPE_CHECKING:
-    from shard_runtime.record_log.redis.flush import FlushJob
+    from shard_runtime.record_log.redis.flush import FlushCall
 
 
 @dataclass(slots=True, eq=False)
-class HeldShard:
+class ClaimedShard:
     """A claimed shard. `last` holds, per stream, the newest entry seen confirmed: the claim, then flushes."""
 
     shard: ShardId
@@ -27,7 +27,7 @@ class HeldShard:
     checked_on: StoreConnection | None
     """The connection the tail was looked at on; on any other it must be looked at before a write."""
     trimmed: dict[str, StreamId] = field(default_factory=dict)
-    flush: FlushJob | None = None
+    flush: FlushCall | None = None
     lost: ShardLostError | None = None
 
     def trimmed_below(self, stream: str) -> StreamId:

@@ -37,7 +37,7 @@ from shard_runtime.record_log.redis.keys import (
     WAKE_CHANNEL,
     owners_key,
 )
-from shard_runtime.record_log.redis.query_connection import Answered, Lines
+from shard_runtime.record_log.redis.query_connection import Answered, QueryConnections
 from shard_runtime.record_log.redis.skipped_entries import read_skips, write_skip
 
 _METADATA_TYPE: Final = "V"
@@ -54,7 +54,7 @@ class StoreClusterStore:
         self._store = store
         self._settings = settings
         self._damage = damage or DamageNotes()
-        self._lines = Lines(store, settings, None)
+        self._lines = QueryConnections(store, settings, None)
         self._closing = asyncio.Event()
 
     @property

@@ -10,7 +10,7 @@ from typing import Final
 
 from shard_runtime.record_log.protocol import ShardLostError, StreamDeletedError, TailLostError
 from shard_runtime.record_log.redis import lease_commands, scripts
-from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.claimed_shard import ClaimedShard
 from shard_runtime.record_log.redis.codec import entries, stream_id
 from shard_runtime.record_log.redis.connection import (
     INFO_REPLICATION,
@@ -74,7 +74,9 @@ def require_cluster(node: str, found: Reply, expected: str) -> None:
         raise NotCheckedError(f"the store node {node} belongs to cluster {found.decode()}, expected {expected}")
 
 
-async def check_shards(connection: StoreConnection, held: Sequence[HeldShard], history: str, timeout_ms: int) -> None:
+async def check_shards(
+    connection: StoreConnection, held: Sequence[ClaimedShard], history: str, timeout_ms: int
+) -> None:
     """Look at the owner record and the own tail of each shard; resolve flushes of unknown outcome by reading back.
 
     Raises NotCheckedError when the history changed while looking: then nothing seen counts.
@@ -99,7 +101,7 @@ async def check_shards(connection: StoreConnection, held: Sequence[HeldShard], h
             shard.checked_on, shard.whole_under = connection, history
 
 
-def _questions(held: HeldShard) -> list[Command]:
+def _questions(held: ClaimedShard) -> list[Command]:
     asked = [lease_commands.owner_query(held.shard)]
     for stream in held.shard.streams:
         last = held.last[stream].id
@@ -112,7 +114,7 @@ def _questions(held: HeldShard) -> list[Command]:
     return asked
 
 
-def _judge(held: HeldShard, replies: Sequence[Reply]) -> ShardLostError | None:
+def _judge(held: ClaimedShard, replies: Sequence[Reply]) -> ShardLostError | None:
     where = f"shard {held.shard.tag}, epoch {held.epoch}"
     if not lease_commands.is_owner(replies[0], held.incarnation, held.epoch):
         return ShardLostError(f"{where}: its owner record is no longer ours")

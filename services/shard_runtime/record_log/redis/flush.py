@@ -27,15 +27,15 @@ from shard_runtime.record_log.protocol import (
     StreamDeletedError,
     StreamId,
 )
-from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.claimed_shard import ClaimedShard
 from shard_runtime.record_log.redis.codec import entries, noop_record, xadd
 from shard_runtime.record_log.redis.connection import REROUTE_CODES, TOO_SMALL, Command, ErrorReply, Reply
-from shard_runtime.record_log.redis.store_calls import Next, Turn, seen
+from shard_runtime.record_log.redis.store_calls import PipelineResult, Verdict, seen
 
 _ENTRY_OVERHEAD: Final = 64
 
 
-class Phase(Enum):
+class FlushPhase(Enum):
     """Where a flush stands; see the drawing above."""
 
     NEW = auto()
@@ -44,11 +44,11 @@ class Phase(Enum):
     STANDS = auto()
 
 
-class FlushJob:
-    """A flush as a writer's job."""
+class FlushCall:
+    """A flush, as a writer sends it."""
 
     def __init__(
-        self, held: HeldShard, appends: Sequence[StreamAppend], replicas: int, wall_ms: Callable[[], int]
+        self, held: ClaimedShard, appends: Sequence[StreamAppend], replicas: int, wall_ms: Callable[[], int]
     ) -> None:
         self.key = held.shard.owner_key
         self.wait = replicas
@@ -58,7 +58,7 @@ class FlushJob:
         self._held = held
         self._appends = [append for append in appends if append.entries]
         self._wall_ms = wall_ms
-        self._phase = Phase.NEW
+        self._phase = FlushPhase.NEW
         self._ever_unknown = False
         self._refused_as_old = False
         self._short = False
@@ -79,19 +79,19 @@ class FlushJob:
     @property
     def needs_read_back(self) -> bool:
         """Nothing may be sent for it before its ids were looked at."""
-        return self._phase is Phase.UNKNOWN
+        return self._phase is FlushPhase.UNKNOWN
 
     @property
-    def shards(self) -> Sequence[HeldShard]:
+    def shards(self) -> Sequence[ClaimedShard]:
         """The shard it belongs to."""
         return (self._held,)
 
     def commands(self) -> Sequence[Command]:
         """The whole flush, the no-op that proves a read-back one, or nothing while only the WAIT is short."""
-        if self._phase is Phase.STANDS:
+        if self._phase is FlushPhase.STANDS:
             return ()
         noop_stream = self._held.shard.streams[-1]
-        if self._phase is Phase.NOOP:
+        if self._phase is FlushPhase.NOOP:
             return (xadd(noop_stream, self._noops[-1]),)
         sent: list[Command] = [("MULTI",)]
         for append in self._appends:
@@ -101,7 +101,7 @@ class FlushJob:
         sent.append(("EXEC",))
         return sent
 
-    def behind(self) -> Sequence[Command]:
+    def after(self) -> Sequence[Command]:
         """Nothing."""
         return ()
 
@@ -114,32 +114,32 @@ class FlushJob:
 
     def lost(self) -> None:
         """The connection broke: whatever stood or was sent must be read back before anything else is written."""
-        self._phase, self._ever_unknown = Phase.UNKNOWN, True
+        self._phase, self._ever_unknown = FlushPhase.UNKNOWN, True
         self._held.checked_on = None
 
-    def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
+    def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
         """Judge the replies by what the flush had been through before (CM-13)."""
         if self.done:
-            return Next.DONE
-        if self._phase is Phase.STANDS:
-            return self._settle_wait(turn)
-        results = replies if self._phase is Phase.NOOP else replies[-1]
+            return Verdict.DONE
+        if self._phase is FlushPhase.STANDS:
+            return self._settle_wait(pipeline)
+        results = replies if self._phase is FlushPhase.NOOP else replies[-1]
         if isinstance(results, ErrorReply):  # of EXEC: nothing of the MULTI was executed
             return self._refused(_cause(replies), results)
         error = next((result for result in results if isinstance(result, ErrorReply)), None)
         if error is not None:
             return self._settle_error(error)
-        return self._settle_executed(results, turn)
+        return self._settle_executed(results, pipeline)
 
-    def _settle_executed(self, results: Sequence[Reply], turn: Turn) -> Next:
-        """Everything was executed, on whatever store this is: the history read behind it tells."""
-        if not turn.intact:
+    def _settle_executed(self, results: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
+        """Everything was executed, on whatever store this is: the history read after it tells."""
+        if not pipeline.intact:
             self.lost()
-            return Next.RECHECK
+            return Verdict.RECHECK
         if any(result is None for result in results):
             return self._lose(StreamDeletedError(f"{self._where}: the stream was deleted"))
-        self._phase = Phase.STANDS
-        return self._settle_wait(turn)
+        self._phase = FlushPhase.STANDS
+        return self._settle_wait(pipeline)
 
     # -- judgements ---------------------------------------------------------------------------------------------------
 
@@ -147,15 +147,15 @@ class FlushJob:
     def _where(self) -> str:
         return f"shard {self._held.shard.tag}, epoch {self._held.epoch}"
 
-    def _settle_wait(self, turn: Turn) -> Next:
-        if not turn.intact:
+    def _settle_wait(self, pipeline: PipelineResult) -> Verdict:
+        if not pipeline.intact:
             self.lost()
-            return Next.RECHECK
-        if turn.acked < self.wait:
+            return Verdict.RECHECK
+        if pipeline.acked < self.wait:
             self._short = True
-            return Next.AGAIN
-        self._commit(turn.history)
-        return Next.DONE
+            return Verdict.AGAIN
+        self._commit(pipeline.history)
+        return Verdict.DONE
 
     def _commit(self, history: str) -> None:
         held = self._held
@@ -169,34 +169,34 @@ class FlushJob:
         if not self.answer.done():
             self.answer.set_result(Appended(held.last[noop_stream].id, len(self._noops)))
 
-    def _refused(self, cause: ErrorReply, outcome: ErrorReply) -> Next:
+    def _refused(self, cause: ErrorReply, outcome: ErrorReply) -> Verdict:
         """A refused MULTI. On the first sending the ids are free again; later the first may still arrive."""
         if cause.code in REROUTE_CODES:
-            return Next.RECHECK
+            return Verdict.RECHECK
         if self._ever_unknown:
-            return Next.RECHECK if cause.code == "READONLY" else Next.LATER
+            return Verdict.RECHECK if cause.code == "READONLY" else Verdict.LATER
         self.fail(AppendRefusedError(f"{self._where}: the store refused the append: {cause}"))
-        return Next.RECHECK if cause.code == "READONLY" or outcome.code != "EXECABORT" else Next.DONE
+        return Verdict.RECHECK if cause.code == "READONLY" or outcome.code != "EXECABORT" else Verdict.DONE
 
-    def _settle_error(self, error: ErrorReply) -> Next:
+    def _settle_error(self, error: ErrorReply) -> Verdict:
         """An error from inside the EXEC, or of a no-op."""
-        if self._phase is Phase.NOOP and (error.code in REROUTE_CODES or error.code == "READONLY"):
-            return Next.RECHECK
+        if self._phase is FlushPhase.NOOP and (error.code in REROUTE_CODES or error.code == "READONLY"):
+            return Verdict.RECHECK
         if TOO_SMALL in error.message:
             if self._ever_unknown and not self._refused_as_old:
                 self._refused_as_old = True  # the first sending may have arrived meanwhile: look (SR-9)
-                self._phase = Phase.UNKNOWN
-                return Next.RECHECK
+                self._phase = FlushPhase.UNKNOWN
+                return Verdict.RECHECK
             return self._lose(ShardLostError(f"{self._where}: another owner has claimed it: {error}"))
-        if self._phase is Phase.NOOP:
+        if self._phase is FlushPhase.NOOP:
             return (
-                Next.LATER
+                Verdict.LATER
             )  # refused for a while (OOM, NOREPLICAS…): the flush itself stands, so the no-op must follow
         return self._lose(ShardLostError(f"{self._where}: the append was answered {error}, which no owner expects"))
 
-    def _lose(self, error: ShardLostError) -> Next:
+    def _lose(self, error: ShardLostError) -> Verdict:
         self._held.lose(error)
-        return Next.DONE
+        return Verdict.DONE
 
     # -- read back (SR-9) ---------------------------------------------------------------------------------------------
 
@@ -222,13 +222,13 @@ class FlushJob:
                 self._noops.append(self._next_noop())
             elif self._refused_as_old:
                 return ShardLostError(f"{self._where}: another owner has claimed it")
-            self._phase, self._refused_as_old = Phase.NOOP, False
+            self._phase, self._refused_as_old = FlushPhase.NOOP, False
             return None
         if any(found) or noops:
             return ShardLostError(f"{self._where}: other bytes stand at ids of this owner's flush")
         if self._refused_as_old:
             return ShardLostError(f"{self._where}: another owner has claimed it, and the flush had not landed")
-        self._phase = Phase.NEW
+        self._phase = FlushPhase.NEW
         return None
 
     def _next_noop(self) -> Entry:

@@ -24,7 +24,7 @@ def owners_key(kind: ShardKind) -> str:
     return "{owners}:" + kind.value
 
 
-def shard_of(stream: str) -> ShardId:
+def shard_of_stream(stream: str) -> ShardId:
     """The shard that a stream belongs to, by its hash tag. Raises ValueError for a key of no shard."""
     kind, _, name = stream[1 : stream.index("}")].partition(":")
     return ShardId(ShardKind(kind), name)

@@ -15,8 +15,8 @@ from shard_runtime.record_log.protocol import (
     Claimed,
     ClaimRefused,
     ClaimRequest,
-    Held,
     HistoryChanged,
+    OwnedElsewhere,
     OwnerRecord,
     Renewal,
     ShardId,
@@ -57,14 +57,14 @@ def claim_command(request: ClaimRequest, record: bytes) -> Command:
     )
 
 
-def claim_answer(reply: Reply, sent_ms: int) -> Claimed | Held | HistoryChanged | WaitHistory | ClaimRefused:
+def claim_answer(reply: Reply, sent_ms: int) -> Claimed | OwnedElsewhere | HistoryChanged | WaitHistory | ClaimRefused:
     """What `claim_v2` answered. A Claimed does not count yet."""
     status, history = reply[0], reply[1].decode()
     if status == b"OK":
         previous = owner_record(reply[6:]) if len(reply) > 6 else None
         return Claimed(int(reply[3]), reply[4] == b"1", stream_id(reply[5]), previous, history, sent_ms)
     if status == b"HELD":
-        return Held(owner_record(reply[4:]), int(reply[3]))
+        return OwnedElsewhere(owner_record(reply[4:]), int(reply[3]))
     if status == b"CHANGED":
         return HistoryChanged(history)
     if status == b"WAIT_HISTORY":

@@ -32,22 +32,22 @@ from shard_runtime.record_log.protocol import (
     StreamTip,
 )
 from shard_runtime.record_log.redis import scripts
-from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.claimed_shard import ClaimedShard
 from shard_runtime.record_log.redis.codec import claim_record, entries, index_entries, stream_id
 from shard_runtime.record_log.redis.connection import Command, ErrorReply, Reply, Store, StoreConnection, StoreSettings
-from shard_runtime.record_log.redis.flush import FlushJob
-from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, shard_of
-from shard_runtime.record_log.redis.query_connection import Lines
+from shard_runtime.record_log.redis.flush import FlushCall
+from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, shard_of_stream
+from shard_runtime.record_log.redis.query_connection import QueryConnections
 from shard_runtime.record_log.redis.skipped_entries import read_skips, write_skip
 from shard_runtime.record_log.redis.store_calls import (
+    AnsweredCall,
     AnswerT,
-    Call,
-    ClaimJob,
-    CompactJob,
-    Job,
-    PlainJob,
-    ReleaseJob,
-    RenewJob,
+    ClaimCall,
+    CompactCall,
+    PlainCall,
+    ReleaseCall,
+    RenewCall,
+    StoreCall,
 )
 from shard_runtime.record_log.redis.writer import Writer
 
@@ -73,14 +73,14 @@ class StoreRecordLog:
         self._clock = clock
         self._rng = rng or Random()
         self._damage = damage or DamageNotes()
-        self._held: dict[ShardId, HeldShard] = {}
+        self._held: dict[ShardId, ClaimedShard] = {}
         self._writers: dict[str, Writer] = {}
-        self._lines = Lines(store, settings, settings.cluster_id)
+        self._lines = QueryConnections(store, settings, settings.cluster_id)
         self._closed = False
 
     async def open(self) -> None:
         """Connect to the store's (first) node. Raises StoreUnavailableError, with the cause, when it cannot in time."""
-        await self._call(PlainJob(META_CLUSTER_ID, ()), "opening the log")
+        await self._call(PlainCall(META_CLUSTER_ID, ()), "opening the log")
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -123,8 +123,8 @@ class StoreRecordLog:
         record = claim_record(
             request.node_id, request.incarnation, request.address, request.nonce, self._clock.wall_ms()
         )
-        job = ClaimJob(request, record, self._settings.claim_replicas, self._clock, self._hold)
-        return await self._call(job, f"claiming {request.shard.tag}")
+        call = ClaimCall(request, record, self._settings.claim_replicas, self._clock, self._hold)
+        return await self._call(call, f"claiming {request.shard.tag}")
 
     def _hold(self, request: ClaimRequest, claimed: Claimed, record: bytes, connection: StoreConnection) -> None:
         shard = request.shard
@@ -132,7 +132,7 @@ class StoreRecordLog:
         if before is not None:
             before.lose(ShardLostError(f"shard {shard.tag} was claimed again by this process"))
         entry = Entry(StreamId(claimed.epoch, 0), CLAIM_TYPE, record)
-        self._held[shard] = HeldShard(
+        self._held[shard] = ClaimedShard(
             shard=shard,
             incarnation=request.incarnation,
             epoch=claimed.epoch,
@@ -145,20 +145,20 @@ class StoreRecordLog:
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed | None]:
         """Renew leases, many per call, one per call in cluster mode (CM-3)."""
         size = 1 if self._store.clustered else _RENEWALS_PER_CALL
-        jobs: list[RenewJob] = []
+        calls: list[RenewCall] = []
         for start in range(0, len(renewals), size):
             group = renewals[start : start + size]
             held = [held for renewal in group if (held := self._held.get(renewal.shard)) is not None]
-            jobs.append(
-                RenewJob(group, held, self._settings.claim_replicas, self._clock, self._cluster_id_for(group[0].shard))
+            calls.append(
+                RenewCall(group, held, self._settings.claim_replicas, self._clock, self._cluster_id_for(group[0].shard))
             )
-        for job in jobs:
-            self._submit(job)
-        if jobs:
-            await asyncio.wait([job.answer for job in jobs], timeout=self._settings.call_ms / 1000)
+        for call in calls:
+            self._submit(call)
+        if calls:
+            await asyncio.wait([call.answer for call in calls], timeout=self._settings.call_ms / 1000)
         answers: list[Renewed | None] = []
-        for start, job in zip(range(0, len(renewals), size), jobs, strict=True):
-            answers += self._renewed(job, renewals[start : start + size])
+        for start, call in zip(range(0, len(renewals), size), calls, strict=True):
+            answers += self._renewed(call, renewals[start : start + size])
         return answers
 
     def _cluster_id_for(self, shard: ShardId) -> str | None:
@@ -167,8 +167,8 @@ class StoreRecordLog:
         same = node is not None and node == self._store.node_of(shard.owner_key)
         return self._settings.cluster_id if same else None
 
-    def _renewed(self, job: RenewJob, renewals: Sequence[Renewal]) -> list[Renewed | None]:
-        answer = job.answer
+    def _renewed(self, call: RenewCall, renewals: Sequence[Renewal]) -> list[Renewed | None]:
+        answer = call.answer
         if not answer.done():
             answer.cancel()
         if answer.cancelled() or answer.exception() is not None:
@@ -191,7 +191,7 @@ class StoreRecordLog:
     async def release(self, shard: ShardId, incarnation: int, epoch: int) -> bool:
         """Give a shard up; whatever the answer, this process never serves under that epoch again."""
         await self.drop(shard)
-        return await self._call(ReleaseJob(shard, incarnation, epoch), f"releasing {shard.tag}")
+        return await self._call(ReleaseCall(shard, incarnation, epoch), f"releasing {shard.tag}")
 
     async def drop(self, shard: ShardId) -> None:
         """Forget a shard."""
@@ -211,10 +211,10 @@ class StoreRecordLog:
             return Appended(held.last[shard.streams[-1]].id, 0)
         for append in filled:
             _require_order(held, append)
-        job = FlushJob(held, filled, self._settings.append_replicas, self._clock.wall_ms)
-        held.flush = job
-        self._submit(job)
-        return await asyncio.shield(job.answer)
+        call = FlushCall(held, filled, self._settings.append_replicas, self._clock.wall_ms)
+        held.flush = call
+        self._submit(call)
+        return await asyncio.shield(call.answer)
 
     async def compact(
         self,
@@ -231,16 +231,16 @@ class StoreRecordLog:
         if held is None or held.epoch != epoch or held.incarnation != incarnation or held.lost is not None:
             return False
         trim_to = before if keep_from is None else min(before, keep_from)
-        job = CompactJob(held, stream, before, trim_to, self._settings.claim_replicas)
-        return await self._call(job, f"compacting {stream}")
+        call = CompactCall(held, stream, before, trim_to, self._settings.claim_replicas)
+        return await self._call(call, f"compacting {stream}")
 
     async def delete_streams(self, shard: ShardId) -> None:
         """Remove a deleted topic's streams and owner record."""
         await self.drop(shard)
-        job = PlainJob(shard.owner_key, [("DEL", *shard.streams, shard.owner_key)])
-        await self._call(job, f"deleting the streams of {shard.tag}")
+        call = PlainCall(shard.owner_key, [("DEL", *shard.streams, shard.owner_key)])
+        await self._call(call, f"deleting the streams of {shard.tag}")
 
-    def _usable(self, shard: ShardId, epoch: int) -> HeldShard:
+    def _usable(self, shard: ShardId, epoch: int) -> ClaimedShard:
         held = self._held.get(shard)
         if held is None or held.epoch != epoch:
             found = "no claim" if held is None else f"epoch {held.epoch}"
@@ -307,8 +307,8 @@ class StoreRecordLog:
             answered = await self._lines.repeat(stream, (command,))
             if self._checked(stream, answered.history):
                 break
-            held = self._held.get(shard_of(stream))
-            await self._call(PlainJob(stream, (), () if held is None else (held,)), f"reading {stream}")
+            held = self._held.get(shard_of_stream(stream))
+            await self._call(PlainCall(stream, (), () if held is None else (held,)), f"reading {stream}")
         else:
             raise StoreUnavailableError(f"the store's history kept changing while {stream} was read; read again")
         reply = answered.replies[0]
@@ -321,7 +321,7 @@ class StoreRecordLog:
 
         The tail's own word counts, for after a fail-over of a Redis Cluster no writer of the new master may exist yet.
         """
-        held = self._held.get(shard_of(stream))
+        held = self._held.get(shard_of_stream(stream))
         if held is not None and held.lost is None:
             return held.whole_under == history
         writer = self._writer_of(stream)
@@ -337,32 +337,32 @@ class StoreRecordLog:
             await writer.close()
         await self._lines.close()
 
-    async def _call(self, job: Call[AnswerT], what: str) -> AnswerT:
-        self._submit(job)  # type: ignore[arg-type]  # every subclass of Call is a Job
+    async def _call(self, call: AnsweredCall[AnswerT], what: str) -> AnswerT:
+        self._submit(call)  # type: ignore[arg-type]  # every subclass of AnsweredCall is a StoreCall
         try:
             async with asyncio.timeout(self._settings.call_ms / 1000):
-                return await job.answer
+                return await call.answer
         except TimeoutError:
-            writer = self._writer_of(job.key)
+            writer = self._writer_of(call.key)
             cause = writer.trouble if writer is not None and writer.trouble else "it did not answer"
             raise StoreUnavailableError(f"{what}: no durable answer of the store in time: {cause}") from None
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, call: StoreCall) -> None:
         if self._closed:
-            job.fail(StoreUnavailableError("the log is closed"))
+            call.fail(StoreUnavailableError("the log is closed"))
             return
-        node = self._store.node_of(job.key) or _UNROUTED
+        node = self._store.node_of(call.key) or _UNROUTED
         writer = self._writers.get(node)
         if writer is None:
             writer = self._writers[node] = Writer(
                 node, self._store, self._settings, rng=self._rng, route=self._submit, held_on=self._held_on
             )
-        writer.submit(job)
+        writer.submit(call)
 
     def _writer_of(self, key: str) -> Writer | None:
         return self._writers.get(self._store.node_of(key) or _UNROUTED)
 
-    def _held_on(self, node: str) -> list[HeldShard]:
+    def _held_on(self, node: str) -> list[ClaimedShard]:
         return [held for held in self._held.values() if self._store.node_of(held.shard.owner_key) == node]
 
 
@@ -370,7 +370,7 @@ def _end(through: StreamId | None) -> str:
     return "+" if through is None else str(through)
 
 
-def _require_order(held: HeldShard, append: StreamAppend) -> None:
+def _require_order(held: ClaimedShard, append: StreamAppend) -> None:
     """A flush whose ids cannot be this owner's next ones would be taken for a lost shard: say so at once."""
     first, last = append.entries[0].id, held.last[append.stream].id
     if first.epoch != held.epoch or first <= last:

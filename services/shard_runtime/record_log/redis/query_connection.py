@@ -47,7 +47,7 @@ class _Call(NamedTuple):
     answer: asyncio.Future[Answered]
 
 
-class Line:
+class QueryConnection:
     """One connection to one store node. `cluster_id` None: the node's cluster id is not looked at."""
 
     def __init__(self, node: str, store: Store, settings: StoreSettings, cluster_id: str | None) -> None:
@@ -145,14 +145,14 @@ class Line:
                 call.answer.set_exception(StoreUnavailableError(why))
 
 
-class Lines:
+class QueryConnections:
     """Lines to the nodes of a store, found by key; repeats calls that may be repeated, for a bounded time."""
 
     def __init__(self, store: Store, settings: StoreSettings, cluster_id: str | None) -> None:
         self._store = store
         self._settings = settings
         self._cluster_id = cluster_id
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, QueryConnection] = {}
         self._closed = False
 
     async def once(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
@@ -170,7 +170,7 @@ class Lines:
             raise StoreUnavailableError(f"no store node holds {key}")
         line = self._lines.get(node)
         if line is None:
-            line = self._lines[node] = Line(node, self._store, self._settings, self._cluster_id)
+            line = self._lines[node] = QueryConnection(node, self._store, self._settings, self._cluster_id)
         return await line.call(commands, wait)
 
     async def repeat(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:

@@ -139,7 +139,7 @@ class _NamedSSLConnection(SSLConnection):
         return {**arguments, "server_hostname": self._server_hostname} if self._server_hostname else arguments
 
 
-class Endpoint:
+class StoreAddress:
     """How to reach one server: redis-py's connection arguments and class."""
 
     def __init__(self, kind: type[AbstractConnection], options: Mapping[str, Any], connect_ms: int) -> None:
@@ -154,11 +154,11 @@ class Endpoint:
             return str(self._options["path"])
         return f"{self._options.get('host', 'localhost')}:{self._options.get('port', 6379)}"
 
-    def at(self, host: str, port: int) -> Endpoint:
+    def at(self, host: str, port: int) -> StoreAddress:
         """Another server reached with the same credentials and TLS."""
         options = {key: value for key, value in self._options.items() if key != "path"}
         kind = SSLConnection if issubclass(self._kind, SSLConnection) else Connection
-        return Endpoint(kind, {**options, "host": host, "port": port}, self._connect_ms)
+        return StoreAddress(kind, {**options, "host": host, "port": port}, self._connect_ms)
 
     async def connect(self) -> RespConnection:
         """Open a connection, handshake included.

@@ -7,12 +7,12 @@ from typing import Final
 from shard_runtime.record_log.protocol import LogError, StoreUnavailableError, StreamId
 from shard_runtime.record_log.redis.codec import stream_id
 from shard_runtime.record_log.redis.connection import ErrorReply
-from shard_runtime.record_log.redis.query_connection import Lines
+from shard_runtime.record_log.redis.query_connection import QueryConnections
 
 _SKIPS_MAX: Final = 1_000
 
 
-async def read_skips(lines: Lines, key: str) -> frozenset[StreamId]:
+async def read_skips(lines: QueryConnections, key: str) -> frozenset[StreamId]:
     """The ids noted in a hash; a page of it bounds what is read. Raises LogError."""
     reply = (await lines.repeat(key, (("HSCAN", key, 0, "COUNT", _SKIPS_MAX),))).replies[0]
     if isinstance(reply, ErrorReply):
@@ -20,7 +20,7 @@ async def read_skips(lines: Lines, key: str) -> frozenset[StreamId]:
     return frozenset(stream_id(word) for word in reply[1][::2])
 
 
-async def write_skip(lines: Lines, key: str, entry: StreamId, replicas: int) -> None:
+async def write_skip(lines: QueryConnections, key: str, entry: StreamId, replicas: int) -> None:
     """Note an id, with the store's time; on so many replicas when this returns. Raises LogError."""
     now = (await lines.repeat(key, (("TIME",),))).replies[0]
     answered = await lines.repeat(key, (("HSET", key, str(entry), now[0]),), replicas)

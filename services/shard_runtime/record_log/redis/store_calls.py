@@ -1,6 +1,6 @@
 """Work for a writer: what a call sends, what the replies mean, and when an answer counts (CM-12, CM-18).
 
-A job lives across reconnects: every call here is safe to repeat. Flushes, which have more to judge, are in `flush.py`.
+A call lives across reconnects: every call here is safe to repeat. Flushes, which have more to judge, are in `flush.py`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from shard_runtime.record_log.protocol import (
     StreamId,
 )
 from shard_runtime.record_log.redis import lease_commands
-from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.claimed_shard import ClaimedShard
 from shard_runtime.record_log.redis.connection import REROUTE_CODES, Command, ErrorReply, Reply, StoreConnection
 from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, WAKE_CHANNEL
 
 AnswerT = TypeVar("AnswerT")
 
 
-class Next(Enum):
-    """What a writer does with a job after a turn."""
+class Verdict(Enum):
+    """What a writer does with a call once its pipeline is answered."""
 
     DONE = auto()
     AGAIN = auto()
@@ -43,8 +43,8 @@ class Next(Enum):
     """Keep it, and let the connection be checked anew before anything else is written (CM-19)."""
 
 
-class Turn(NamedTuple):
-    """What a pipeline showed as a whole. `intact`: the history behind it is the one its connection was checked with."""
+class PipelineResult(NamedTuple):
+    """What a pipeline showed as a whole. `intact`: the history read after it is that of its connection's check."""
 
     connection: StoreConnection
     acked: int
@@ -52,8 +52,8 @@ class Turn(NamedTuple):
     intact: bool
 
 
-class Job(Protocol):
-    """One job. `settle` and `lost` are told about the commands last given out; a done job is left out of pipelines."""
+class StoreCall(Protocol):
+    """One call. `settle` and `lost` tell it of the commands it gave out last; no pipeline takes a done call."""
 
     key: str
     wait: int
@@ -70,19 +70,19 @@ class Job(Protocol):
         ...
 
     @property
-    def shards(self) -> Sequence[HeldShard]:
-        """Shards whose tail must have been found whole on this connection before the job is sent."""
+    def shards(self) -> Sequence[ClaimedShard]:
+        """Shards whose tail must have been found whole on this connection before the call is sent."""
         ...
 
     def commands(self) -> Sequence[Command]:
         """What to send now; nothing when only a WAIT is missing."""
         ...
 
-    def behind(self) -> Sequence[Command]:
-        """What to send behind the WAIT."""
+    def after(self) -> Sequence[Command]:
+        """What to send after the WAIT."""
         ...
 
-    def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
+    def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
         """Judge the replies."""
         ...
 
@@ -95,8 +95,8 @@ class Job(Protocol):
         ...
 
 
-class Call(Generic[AnswerT]):
-    """What all jobs but flushes share: a caller who waits for a bounded time, and a call that may be repeated."""
+class AnsweredCall(Generic[AnswerT]):
+    """What all calls but flushes share: a caller who waits for a bounded time, and a call that may be repeated."""
 
     wait = 0
     size = 0
@@ -113,11 +113,11 @@ class Call(Generic[AnswerT]):
         return self.answer.done()
 
     @property
-    def shards(self) -> Sequence[HeldShard]:
+    def shards(self) -> Sequence[ClaimedShard]:
         """None: claims and reads of owner records rest on no tail."""
         return ()
 
-    def behind(self) -> Sequence[Command]:
+    def after(self) -> Sequence[Command]:
         """Nothing."""
         return ()
 
@@ -129,18 +129,18 @@ class Call(Generic[AnswerT]):
         if not self.answer.done():
             self.answer.set_exception(error)
 
-    def succeed(self, answer: AnswerT) -> Next:
+    def succeed(self, answer: AnswerT) -> Verdict:
         """Answer the caller."""
         if not self.answer.done():
             self.answer.set_result(answer)
-        return Next.DONE
+        return Verdict.DONE
 
-    def refused(self, error: ErrorReply) -> Next:
+    def refused(self, error: ErrorReply) -> Verdict:
         """An error reply: another place or time is looked for; anything else is told to the caller."""
         if error.code in REROUTE_CODES or error.code == "READONLY":
-            return Next.RECHECK
+            return Verdict.RECHECK
         self.fail(StoreUnavailableError(f"the store refused a call on {self.key}: {error}"))
-        return Next.DONE
+        return Verdict.DONE
 
 
 def seen(future: asyncio.Future[AnswerT]) -> None:
@@ -149,8 +149,8 @@ def seen(future: asyncio.Future[AnswerT]) -> None:
         future.exception()
 
 
-class ClaimJob(Call[ClaimAnswer]):
-    """`claim_v2`, its WAIT, and the look behind it whether the record is still this claim's (CM-12)."""
+class ClaimCall(AnsweredCall[ClaimAnswer]):
+    """`claim_v2`, its WAIT, and a look after it whether the record is still this claim's (CM-12)."""
 
     def __init__(
         self,
@@ -173,40 +173,40 @@ class ClaimJob(Call[ClaimAnswer]):
         self._sent_ms = self._clock.now_ms()
         return (lease_commands.claim_command(self._request, self._record),)
 
-    def behind(self) -> Sequence[Command]:
+    def after(self) -> Sequence[Command]:
         """The owner record once more."""
         return (lease_commands.owner_query(self._request.shard),)
 
-    def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
+    def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
         """Count a claim only when it is durable, under one history, and still ours."""
         reply = replies[0]
         if isinstance(reply, ErrorReply):
             if reply.code in REROUTE_CODES or reply.code == "READONLY":
-                return Next.RECHECK
+                return Verdict.RECHECK
             return self.succeed(ClaimRefused(str(reply)))
         answer = lease_commands.claim_answer(reply, self._sent_ms)
-        return self._settle_claimed(answer, behind[0], turn) if isinstance(answer, Claimed) else self.succeed(answer)
+        return self._settle_claimed(answer, after[0], pipeline) if isinstance(answer, Claimed) else self.succeed(answer)
 
-    def _settle_claimed(self, answer: Claimed, owner: Reply, turn: Turn) -> Next:
-        if not turn.intact or answer.history != turn.history:
-            return Next.RECHECK
-        if turn.acked < self.wait:
-            return Next.AGAIN  # the repetition is a write, so the next WAIT means something
+    def _settle_claimed(self, answer: Claimed, owner: Reply, pipeline: PipelineResult) -> Verdict:
+        if not pipeline.intact or answer.history != pipeline.history:
+            return Verdict.RECHECK
+        if pipeline.acked < self.wait:
+            return Verdict.AGAIN  # the repetition is a write, so the next WAIT means something
         request = self._request
         if not lease_commands.is_owner(owner, request.incarnation, answer.epoch, request.nonce):
             return self.succeed(ClaimRefused("another claim came before this one was durable"))
         if not self.done:
-            self._hold(request, answer, self._record, turn.connection)
+            self._hold(request, answer, self._record, pipeline.connection)
         return self.succeed(answer)
 
 
-class RenewJob(Call[list[Renewed]]):
+class RenewCall(AnsweredCall[list[Renewed]]):
     """`renew_v1` for leases of one node, and the look at the cluster id that goes with it (CM-3, CM-19)."""
 
     def __init__(
         self,
         renewals: Sequence[Renewal],
-        held: Sequence[HeldShard],
+        held: Sequence[ClaimedShard],
         replicas: int,
         clock: Clock,
         cluster_id: str | None,
@@ -220,7 +220,7 @@ class RenewJob(Call[list[Renewed]]):
         self._sent_ms = 0
 
     @property
-    def shards(self) -> Sequence[HeldShard]:
+    def shards(self) -> Sequence[ClaimedShard]:
         """A renewal keeps serving what is held, so the tails must have been looked at (CM-19)."""
         return self._held
 
@@ -230,21 +230,21 @@ class RenewJob(Call[list[Renewed]]):
         renewal = lease_commands.renew_command(self._renewals)
         return (renewal,) if self._cluster_id is None else (renewal, ("GET", META_CLUSTER_ID))
 
-    def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
+    def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
         """Count renewals only when durable under one history."""
         reply = replies[0]
         if isinstance(reply, ErrorReply):
             return self.refused(reply)
         history = reply[0].decode()
         other_cluster = self._cluster_id is not None and replies[1] != self._cluster_id.encode()
-        if other_cluster or not turn.intact or history != turn.history:
-            return Next.RECHECK
-        if turn.acked < self.wait:
-            return Next.AGAIN
+        if other_cluster or not pipeline.intact or history != pipeline.history:
+            return Verdict.RECHECK
+        if pipeline.acked < self.wait:
+            return Verdict.AGAIN
         return self.succeed([Renewed(word == b"1", history, self._sent_ms) for word in reply[2:]])
 
 
-class ReleaseJob(Call[bool]):
+class ReleaseCall(AnsweredCall[bool]):
     """`release_v1` and the wake-up for the others (CM-4)."""
 
     def __init__(self, shard: ShardId, incarnation: int, epoch: int) -> None:
@@ -256,17 +256,17 @@ class ReleaseJob(Call[bool]):
         """Release, then publish."""
         return (self._command, ("PUBLISH", WAKE_CHANNEL, f"released {self._shard.tag}"))
 
-    def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
+    def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
         """Whether it was ours. Not waited for: the owner never serves under that epoch again, whatever the reply."""
         if isinstance(replies[0], ErrorReply):
             return self.refused(replies[0])
         return self.succeed(replies[0] == b"1")
 
 
-class CompactJob(Call[bool]):
+class CompactCall(AnsweredCall[bool]):
     """`replay_from_v1`, and XTRIM only once that is durable and the record was found ours (CM-18, SR-15)."""
 
-    def __init__(self, held: HeldShard, stream: str, before: StreamId, trim_to: StreamId, replicas: int) -> None:
+    def __init__(self, held: ClaimedShard, stream: str, before: StreamId, trim_to: StreamId, replicas: int) -> None:
         super().__init__(stream)
         self.wait = replicas
         self._held = held
@@ -276,7 +276,7 @@ class CompactJob(Call[bool]):
         self._trimming = False
 
     @property
-    def shards(self) -> Sequence[HeldShard]:
+    def shards(self) -> Sequence[ClaimedShard]:
         """Trimming rests on appends this owner saw confirmed."""
         return (self._held,)
 
@@ -288,37 +288,37 @@ class CompactJob(Call[bool]):
         before = self._before if self._stream == main else None
         return (lease_commands.replay_from_command(held.shard, held.incarnation, held.epoch, before),)
 
-    def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
+    def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
         """On to the trim, or done."""
         if isinstance(replies[0], ErrorReply):
             return self.refused(replies[0])
         if self._trimming:
             return self.succeed(True)
-        if not turn.intact:
-            return Next.RECHECK
+        if not pipeline.intact:
+            return Verdict.RECHECK
         if replies[0] != b"1":
             return self.succeed(False)
-        if turn.acked < self.wait:
-            return Next.AGAIN
+        if pipeline.acked < self.wait:
+            return Verdict.AGAIN
         self._trimming = True
         self._held.trimmed[self._stream] = max(self._trim_to, self._held.trimmed_below(self._stream))
-        return Next.AGAIN
+        return Verdict.AGAIN
 
     def lost(self) -> None:
         """Begin again: after a reconnect the record may no longer be ours."""
         self._trimming = False
 
 
-class PlainJob(Call[list[Reply]]):
+class PlainCall(AnsweredCall[list[Reply]]):
     """Commands that may be repeated as they are. Without any, it waits for a checked connection, and for `held`."""
 
-    def __init__(self, key: str, commands: Sequence[Command], held: Sequence[HeldShard] = ()) -> None:
+    def __init__(self, key: str, commands: Sequence[Command], held: Sequence[ClaimedShard] = ()) -> None:
         super().__init__(key)
         self._commands = commands
         self._held = held
 
     @property
-    def shards(self) -> Sequence[HeldShard]:
+    def shards(self) -> Sequence[ClaimedShard]:
         """Shards that must have been looked at on the connection."""
         return self._held
 
@@ -326,13 +326,13 @@ class PlainJob(Call[list[Reply]]):
         """As given."""
         return self._commands
 
-    def settle(self, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
+    def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
         """Hand the replies over."""
         for reply in replies:
             if isinstance(reply, ErrorReply):
                 return self.refused(reply)
-        if not turn.intact:
-            return Next.RECHECK
+        if not pipeline.intact:
+            return Verdict.RECHECK
         return self.succeed(list(replies))
 
 

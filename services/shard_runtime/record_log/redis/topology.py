@@ -26,7 +26,7 @@ from shard_runtime.record_log.redis.connection import (
     StoreConnection,
 )
 from shard_runtime.record_log.redis.keys import slot_of
-from shard_runtime.record_log.redis.resp import Endpoint, RespConnection
+from shard_runtime.record_log.redis.resp import RespConnection, StoreAddress
 from shard_runtime.record_log.store_url import masked_url
 
 _CONNECT_MS: Final = 2_000
@@ -87,7 +87,7 @@ def _addresses(netloc: str) -> list[tuple[str, int]]:
     return found
 
 
-def _endpoint(scheme: str, netloc: str, path: str, query: Mapping[str, str], connect_ms: int) -> Endpoint:
+def _endpoint(scheme: str, netloc: str, path: str, query: Mapping[str, str], connect_ms: int) -> StoreAddress:
     """The first server a URL names."""
     secret, at, addresses = netloc.rpartition("@")
     first = f"{secret}{at}{addresses.split(',')[0]}"
@@ -95,7 +95,7 @@ def _endpoint(scheme: str, netloc: str, path: str, query: Mapping[str, str], con
     kind = options.pop("connection_class", Connection)
     for bounded in ("socket_timeout", "socket_connect_timeout", "retry_on_timeout", "max_connections"):
         options.pop(bounded, None)  # ours to set: this package bounds its own waits
-    return Endpoint(kind, options, connect_ms)
+    return StoreAddress(kind, options, connect_ms)
 
 
 class SingleStore:
@@ -103,7 +103,7 @@ class SingleStore:
 
     clustered = False
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: StoreAddress) -> None:
         self._endpoint = endpoint
 
     def node_of(self, key: str) -> str | None:
@@ -127,7 +127,7 @@ class SentinelStore:
 
     clustered = False
 
-    def __init__(self, base: Endpoint, sentinels: Sequence[tuple[str, int]], service: str) -> None:
+    def __init__(self, base: StoreAddress, sentinels: Sequence[tuple[str, int]], service: str) -> None:
         self._base = base
         self._sentinels = list(sentinels)
         self._service = service
@@ -147,7 +147,7 @@ class SentinelStore:
         self._connections.add(connection)
         return connection
 
-    async def _master(self) -> Endpoint:
+    async def _master(self) -> StoreAddress:
         """Ask Sentinels in turn, the one that answered last first."""
         causes: list[str] = []
         kind = ConnectionLostError
@@ -183,7 +183,7 @@ class ClusterStoreMap:
 
     clustered = True
 
-    def __init__(self, base: Endpoint, seeds: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, base: StoreAddress, seeds: Sequence[tuple[str, int]]) -> None:
         self._base = base
         self._seeds = list(seeds)
         self._slots: list[str | None] = []

@@ -1,7 +1,7 @@
 """The one connection that writes to a store node: its checks, its pipelines, its reconnects (CM-15, CM-19, P-9).
 
-One pipeline is in flight; all that arrives meanwhile forms the next. A pipeline is the commands of all its jobs, one
-WAIT, the history behind it, and what jobs want to look at behind that. It never decides what a reply means: jobs do.
+One pipeline is in flight; all that arrives meanwhile forms the next. A pipeline is the commands of all its calls, one
+WAIT, the history after it, and after that what calls want to look at. It never decides what a reply means: calls do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random import Random
 import structlog
 
 from shard_runtime.record_log.protocol import ShardLostError, StoreUnavailableError
-from shard_runtime.record_log.redis.claimed_shard import HeldShard
+from shard_runtime.record_log.redis.claimed_shard import ClaimedShard
 from shard_runtime.record_log.redis.connection import (
     INFO_REPLICATION,
     Command,
@@ -27,13 +27,13 @@ from shard_runtime.record_log.redis.connection import (
     parse_replication,
 )
 from shard_runtime.record_log.redis.connection_check import NotCheckedError, check_connection, check_shards
-from shard_runtime.record_log.redis.store_calls import Job, Next, Turn
+from shard_runtime.record_log.redis.store_calls import PipelineResult, StoreCall, Verdict
 
 _log = structlog.get_logger(__name__)
 
 
 class Writer:
-    """Writes to one store node. `route` hands over jobs whose key lives elsewhere now; `held_on` lists its shards."""
+    """Writes to one store node. `route` hands over calls whose key lives elsewhere now; `held_on` lists its shards."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class Writer:
         settings: StoreSettings,
         *,
         rng: Random,
-        route: Callable[[Job], None],
-        held_on: Callable[[str], Sequence[HeldShard]],
+        route: Callable[[StoreCall], None],
+        held_on: Callable[[str], Sequence[ClaimedShard]],
     ) -> None:
         self.node = node
         self.history = ""
@@ -54,10 +54,10 @@ class Writer:
         self._route = route
         self._held_on = held_on
         self._connection: StoreConnection | None = None
-        self._queue: deque[Job] = deque()
-        self._waiting: list[Job] = []
+        self._queue: deque[StoreCall] = deque()
+        self._waiting: list[StoreCall] = []
         self._parked: set[asyncio.TimerHandle] = set()
-        self._parked_jobs: set[Job] = set()
+        self._parked_calls: set[StoreCall] = set()
         self._attempt = 0
         self._short = False  # the last WAIT heard of too few replicas: the master may have been replaced (CM-19)
         self._wake = asyncio.Event()
@@ -71,27 +71,27 @@ class Writer:
     @property
     def available(self) -> bool:
         """Connected, and no flush is unresolved (CM-15)."""
-        return self.connected and not any(job.unresolved for job in (*self._waiting, *self._parked_jobs))
+        return self.connected and not any(call.unresolved for call in (*self._waiting, *self._parked_calls))
 
     @property
     def idle(self) -> bool:
         """Nothing to do and nothing held: a node in this state need not be reachable."""
-        return not (self._waiting or self._queue or self._parked_jobs or self._held_on(self.node))
+        return not (self._waiting or self._queue or self._parked_calls or self._held_on(self.node))
 
-    def submit(self, job: Job) -> None:
-        """Take a job; it leaves with the next pipeline."""
-        self._queue.append(job)
+    def submit(self, call: StoreCall) -> None:
+        """Take a call; it leaves with the next pipeline."""
+        self._queue.append(call)
         self._wake.set()
 
     async def close(self) -> None:
-        """End the task and the connection; unanswered jobs fail."""
+        """End the task and the connection; unanswered calls fail."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         for handle in self._parked:
             handle.cancel()
-        for job in (*self._waiting, *self._queue, *self._parked_jobs):
-            job.fail(StoreUnavailableError("this process closed its store connection before an answer came"))
-        self._waiting, self._parked_jobs = [], set()
+        for call in (*self._waiting, *self._queue, *self._parked_calls):
+            call.fail(StoreUnavailableError("this process closed its store connection before an answer came"))
+        self._waiting, self._parked_calls = [], set()
         self._queue.clear()
         await self._disconnect()
 
@@ -108,7 +108,7 @@ class Writer:
                 if self._attempt == 0 or str(error) != self.trouble:
                     _log.warning("store_connection_in_trouble", node=self.node, cause=str(error))
                 self.trouble = str(error)
-            except Exception:  # a fault of ours must not end the only writer: its jobs would wait for ever
+            except Exception:  # a fault of ours must not end the only writer: its calls would wait for ever
                 _log.exception("store_writer_failed", node=self.node)
             await self._disconnect()
             await asyncio.sleep(self._back_off())
@@ -140,20 +140,20 @@ class Writer:
             _log.info("store_history", node=self.node, history=history, before=self.history)
         self._connection, self.history = connection, history
 
-    def _usable(self) -> list[HeldShard]:
+    def _usable(self) -> list[ClaimedShard]:
         return [held for held in self._held_on(self.node) if held.lost is None]
 
     async def _disconnect(self) -> None:
         """Close the connection; what had been read back on it, or stood on it without its WAIT, is unknown again."""
         connection, self._connection = self._connection, None
-        for job in (*self._waiting, *self._queue, *self._parked_jobs):
-            if job.unresolved:
-                job.lost()
+        for call in (*self._waiting, *self._queue, *self._parked_calls):
+            if call.unresolved:
+                call.lost()
         if connection is not None:
             await connection.close()
 
     async def _reroute(self) -> None:
-        """Ask where keys live now, and hand over the jobs that belong elsewhere."""
+        """Ask where keys live now, and hand over the calls that belong elsewhere."""
         if not self._store.clustered:
             return
         try:
@@ -161,14 +161,14 @@ class Writer:
         except ConnectionLostError as error:
             self.trouble = str(error)
             return
-        jobs = [*self._waiting, *self._queue]
+        calls = [*self._waiting, *self._queue]
         self._waiting = []
         self._queue.clear()
-        for job in jobs:
-            if self._store.node_of(job.key) in (self.node, None):
-                self._queue.append(job)
+        for call in calls:
+            if self._store.node_of(call.key) in (self.node, None):
+                self._queue.append(call)
             else:
-                self._route(job)
+                self._route(call)
 
     async def _serve(self) -> None:
         while True:
@@ -177,45 +177,45 @@ class Writer:
                 await self._woken()
                 continue
             await self._look_first(batch)
-            await self._turn([job for job in batch if not job.done])
+            await self._turn([call for call in batch if not call.done])
             if self._short and not self._store.clustered:  # a cluster's master that was replaced answers CLUSTERDOWN
                 with contextlib.suppress(ConnectionLostError):
                     await self._store.refresh()
 
-    def _take(self) -> list[Job]:
+    def _take(self) -> list[StoreCall]:
         """Jobs for the next pipeline: those that wait for replicas, then what is queued, up to the bounds."""
-        self._waiting = [job for job in self._waiting if not job.done]
-        size = sum(job.size for job in self._waiting)
+        self._waiting = [call for call in self._waiting if not call.done]
+        size = sum(call.size for call in self._waiting)
         while self._queue and size <= self._settings.turn_bytes and len(self._waiting) < self._settings.turn_jobs:
-            job = self._queue.popleft()
-            if not job.done:
-                self._waiting.append(job)
-                size += job.size
+            call = self._queue.popleft()
+            if not call.done:
+                self._waiting.append(call)
+                size += call.size
         return self._waiting
 
-    async def _look_first(self, batch: Sequence[Job]) -> None:
+    async def _look_first(self, batch: Sequence[StoreCall]) -> None:
         """Shards that came to this connection later (a slot that moved) are looked at before their first write here."""
         connection = self._connection
         if connection is None:
             raise ConnectionLostError("the connection was closed")
         unseen = {
             id(held): held
-            for job in batch
-            for held in job.shards
+            for call in batch
+            for held in call.shards
             if held.checked_on is not connection and held.lost is None
         }
         if unseen:
             await check_shards(connection, list(unseen.values()), self.history, self._settings.reply_ms)
 
-    async def _turn(self, batch: Sequence[Job]) -> None:
-        """One pipeline, and the judgement of each of its jobs."""
+    async def _turn(self, batch: Sequence[StoreCall]) -> None:
+        """One pipeline, and the judgement of each of its calls."""
         connection = self._connection
         if connection is None:
             raise ConnectionLostError("the connection was closed")
-        parts = [job.commands() for job in batch]
-        looks = [job.behind() for job in batch]
+        parts = [call.commands() for call in batch]
+        looks = [call.after() for call in batch]
         commands: list[Command] = [command for part in parts for command in part]
-        wait = max((job.wait for job in batch), default=0)
+        wait = max((call.wait for call in batch), default=0)
         timeout_ms = self._settings.reply_ms
         if wait:
             commands.append(("WAIT", wait, self._settings.wait_ms))
@@ -225,15 +225,15 @@ class Writer:
         try:
             replies = await connection.run(commands, timeout_ms)
         except BaseException:
-            for job, part in zip(batch, parts, strict=True):
+            for call, part in zip(batch, parts, strict=True):
                 if part:
-                    job.lost()
+                    call.lost()
             raise
         self._settle(batch, parts, looks, replies=replies, wait=wait, connection=connection)
 
     def _settle(
         self,
-        batch: Sequence[Job],
+        batch: Sequence[StoreCall],
         parts: Sequence[Sequence[Command]],
         looks: Sequence[Sequence[Command]],
         *,
@@ -246,45 +246,45 @@ class Writer:
         self._short = acked < wait
         at += 1 if wait else 0
         intact = parse_replication(replies[at]) == ("master", self.history)
-        turn = Turn(connection, acked, self.history, intact)
+        pipeline = PipelineResult(connection, acked, self.history, intact)
         look_at, at = at + 1, 0
         recheck = not intact
-        kept: list[Job] = []
-        for job, part, look in zip(batch, parts, looks, strict=True):
-            ours, behind = replies[at : at + len(part)], replies[look_at : look_at + len(look)]
+        kept: list[StoreCall] = []
+        for call, part, look in zip(batch, parts, looks, strict=True):
+            ours, after = replies[at : at + len(part)], replies[look_at : look_at + len(look)]
             at, look_at = at + len(part), look_at + len(look)
-            verdict = _judged(job, ours, behind, turn)
-            recheck = recheck or verdict is Next.RECHECK
-            if verdict is Next.LATER:
-                self._park(job)
-            elif not job.done:
-                kept.append(job)
+            verdict = _judged(call, ours, after, pipeline)
+            recheck = recheck or verdict is Verdict.RECHECK
+            if verdict is Verdict.LATER:
+                self._park(call)
+            elif not call.done:
+                kept.append(call)
         self._waiting = kept
         if recheck:
             raise NotCheckedError(f"the store node {self.node} must be checked again")
         self._attempt = 0
         self.trouble = ""
 
-    def _park(self, job: Job) -> None:
-        """Put a job aside for a back-off."""
+    def _park(self, call: StoreCall) -> None:
+        """Put a call aside for a back-off."""
 
         def due() -> None:
             self._parked.discard(handle)
-            self._parked_jobs.discard(job)
-            self.submit(job)
+            self._parked_calls.discard(call)
+            self.submit(call)
 
         handle = asyncio.get_running_loop().call_later(self._settings.backoff_ms * 4 / 1000, due)
         self._parked.add(handle)
-        self._parked_jobs.add(job)
+        self._parked_calls.add(call)
 
 
-def _judged(job: Job, replies: Sequence[Reply], behind: Sequence[Reply], turn: Turn) -> Next:
-    """A job's judgement; a reply it cannot take apart loses its shard, never the writer (CM-13)."""
+def _judged(call: StoreCall, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
+    """A call's judgement; a reply it cannot take apart loses its shard, never the writer (CM-13)."""
     try:
-        return job.settle(replies, behind, turn)
+        return call.settle(replies, after, pipeline)
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, UnicodeDecodeError) as error:
-        lost = ShardLostError(f"{job.key}: the store answered {list(replies)!r:.200}, which cannot be read: {error}")
-        job.fail(lost)
-        for held in job.shards:
+        lost = ShardLostError(f"{call.key}: the store answered {list(replies)!r:.200}, which cannot be read: {error}")
+        call.fail(lost)
+        for held in call.shards:
             held.lose(lost)
-        return Next.DONE
+        return Verdict.DONE

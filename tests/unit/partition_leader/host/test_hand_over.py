@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from partition_leader.led_partitions import shard_of
+from partition_leader.led_partitions import topic_shard
 
 from .persister import Fault
 from .worlds import Member, World, code, key, part, run, settle
@@ -28,7 +28,7 @@ def test_a_hand_over_finishes_the_state_writes_under_way_and_refuses_what_is_new
         acknowledged = member.accept(0, 3)
         parked = world.member("n").fetch(0, max_wait_ms=60_000)
         await settle()
-        handing = asyncio.get_running_loop().create_task(world.leader.owner(shard_of(part())).releasing())
+        handing = asyncio.get_running_loop().create_task(world.leader.owner(topic_shard(part())).releasing())
         await settle()
         assert code(await parked.error()) == "NOT_LEADER_OR_FOLLOWER"
         assert code(await member.accept(0, 3).ack_error()) == "NOT_LEADER_OR_FOLLOWER"
@@ -47,7 +47,7 @@ def test_a_hand_over_does_not_wait_for_ever_and_leaves_no_call_behind() -> None:
         world.persister.hold("write")
         acknowledged = member.accept(0, 3)
         await settle()
-        await world.leader.owner(shard_of(part())).releasing()
+        await world.leader.owner(topic_shard(part())).releasing()
         await settle()
         assert asyncio.get_running_loop().time() <= 5
         assert code(await acknowledged.ack_error()) == "NOT_LEADER_OR_FOLLOWER"
@@ -65,7 +65,7 @@ def test_a_hand_over_cut_short_still_ends_the_log() -> None:
         member.accept(0, 3)
         await settle()
         topic_log = world.log()
-        handing = asyncio.get_running_loop().create_task(world.leader.owner(shard_of(part())).releasing())
+        handing = asyncio.get_running_loop().create_task(world.leader.owner(topic_shard(part())).releasing())
         await settle()
         handing.cancel()
         await settle()
@@ -89,7 +89,7 @@ def test_a_deleted_topic_is_led_no_more_at_once_and_its_log_ends_with_its_shard(
         assert code(await parked.error()) == "UNKNOWN_TOPIC_ID"
         assert len(world.leader.share_partitions) == 0
         for number in range(4):
-            await world.leader.owner(shard_of(part(number))).releasing()
+            await world.leader.owner(topic_shard(part(number))).releasing()
         assert topic_log.closed
         assert world.leader.led._owners == {}
 

@@ -13,7 +13,7 @@ from kip932.api.v1 import share_fetch_pb2 as pb
 from kip932.api.v1.produce_pb2 import ProduceResponse
 from kip932.errors import NotLeaderOrFollowerError
 from partition_leader.share import deferred_work, requests
-from partition_leader.share.deferred_work import SLICE, Later
+from partition_leader.share.deferred_work import SLICE, DeferredWork
 from partition_leader.share.wide_fetch import LOOK_SLICE, WIDE
 from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_rpc.produce import PendingProduce
@@ -189,7 +189,7 @@ def test_work_for_later_is_done_in_turns_and_first_where_somebody_reaches() -> N
     async def body(_: World) -> None:
         gone: list[Any] = []
         done: list[tuple[Any, str]] = []
-        due = Later(lambda host: host not in gone)
+        due = DeferredWork(lambda host: host not in gone)
         hosts: list[Any] = list(range(10 * SLICE))
         due.add(hosts, lambda host: done.append((host, "released")))
         due.add(hosts, lambda host: done.append((host, "retired")))

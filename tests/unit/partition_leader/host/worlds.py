@@ -14,7 +14,7 @@ from kip932.errors import (
     KafkaError,
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
-from partition_leader.led_partitions import TailCaches, shard_of
+from partition_leader.led_partitions import TailCaches, topic_shard
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.role import PartitionLeader, Surroundings
 from partition_leader.share.core.events import AckBatch
@@ -234,7 +234,7 @@ class World:
     async def lead(self, *partitions: int) -> None:
         """Claim partitions and load their logs."""
         for number in partitions or (0,):
-            shard = shard_of(part(number))
+            shard = topic_shard(part(number))
             claimed = await self._claim(number)
             lease = self.leases[number] = Lease(
                 shard,
@@ -250,7 +250,7 @@ class World:
         seen = ""
         while True:
             request = ClaimRequest(
-                shard=shard_of(part(number)),
+                shard=topic_shard(part(number)),
                 node_id=1,
                 incarnation=1,
                 address="node1:9092",
@@ -271,7 +271,7 @@ class World:
     def lose(self, number: int = 0) -> None:
         """Leadership is lost, as ownership tells it."""
         self.leases[number].revoke()
-        self.leader.owner(shard_of(part(number))).lost("test")
+        self.leader.owner(topic_shard(part(number))).lost("test")
 
     def lapse(self) -> None:
         """The leases lapse: nothing was renewed in time."""

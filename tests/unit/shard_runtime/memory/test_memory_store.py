@@ -157,7 +157,7 @@ async def test_a_lease_ends_by_the_stores_clock(store: MemoryStore) -> None:
     a, b = memory_log(store, "a"), memory_log(store, "b")
     first = await claim(a, 1)
     store.clock.ms += 2_999  # type: ignore[attr-defined]
-    with pytest.raises(AssertionError, match="Held"):
+    with pytest.raises(AssertionError, match="OwnedElsewhere"):
         await claim(b, 2)
     store.clock.ms += 1  # type: ignore[attr-defined]
     assert (await claim(b, 2, "again")).epoch > first.epoch

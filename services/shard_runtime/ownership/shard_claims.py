@@ -12,7 +12,7 @@ from typing import Final
 from shard_runtime.record_log.protocol import ClaimRequest, ShardId
 
 
-class Phase(StrEnum):
+class ClaimPhase(StrEnum):
     """Where this process stands with one shard."""
 
     FREE = "free"
@@ -23,17 +23,17 @@ class Phase(StrEnum):
     RELEASING = "releasing"
 
 
-HELD_PHASES: Final = frozenset({Phase.QUEUED, Phase.LOADING, Phase.SERVING, Phase.RELEASING})
+HELD_PHASES: Final = frozenset({ClaimPhase.QUEUED, ClaimPhase.LOADING, ClaimPhase.SERVING, ClaimPhase.RELEASING})
 #: Claimed, or being claimed, and not served yet.
-UNSERVED_PHASES: Final = (Phase.CLAIMING, Phase.QUEUED, Phase.LOADING)
+UNSERVED_PHASES: Final = (ClaimPhase.CLAIMING, ClaimPhase.QUEUED, ClaimPhase.LOADING)
 
 
 @dataclass(slots=True)
-class Tenure:
+class ShardClaim:
     """This process's dealings with one shard. `mine`: it targets this node, as of the last look."""
 
     shard: ShardId
-    phase: Phase = Phase.FREE
+    phase: ClaimPhase = ClaimPhase.FREE
     mine: bool = False
     epoch: int = 0
     deadline_ms: int = 0
@@ -55,27 +55,27 @@ class Tenure:
     served_ms: int | None = None
 
 
-class Tenures:
+class ShardClaims:
     """All of them, by shard and by phase. Only `enter` changes a phase."""
 
     def __init__(self) -> None:
-        self._all: dict[ShardId, Tenure] = {}
-        self._in: dict[Phase, dict[ShardId, Tenure]] = {phase: {} for phase in Phase}
+        self._all: dict[ShardId, ShardClaim] = {}
+        self._in: dict[ClaimPhase, dict[ShardId, ShardClaim]] = {phase: {} for phase in ClaimPhase}
         #: Free ones that target this node, those that have waited longest first.
-        self.open: dict[ShardId, Tenure] = {}
+        self.open: dict[ShardId, ShardClaim] = {}
 
-    def get(self, shard: ShardId) -> Tenure | None:
+    def get(self, shard: ShardId) -> ShardClaim | None:
         """One shard's, if there are any dealings with it."""
         return self._all.get(shard)
 
-    def __getitem__(self, shard: ShardId) -> Tenure:
+    def __getitem__(self, shard: ShardId) -> ShardClaim:
         return self._all[shard]
 
-    def all(self) -> Collection[Tenure]:
+    def all(self) -> Collection[ShardClaim]:
         """Every one."""
         return self._all.values()
 
-    def within(self, phase: Phase) -> Collection[Tenure]:
+    def within(self, phase: ClaimPhase) -> Collection[ShardClaim]:
         """Those in a phase."""
         return self._in[phase].values()
 
@@ -83,43 +83,43 @@ class Tenures:
         """How many are claimed, or being claimed, and not served yet."""
         return sum(len(self._in[phase]) for phase in UNSERVED_PHASES)
 
-    def waiting(self) -> Iterator[Tenure]:
+    def waiting(self) -> Iterator[ShardClaim]:
         """Those that target this node and are not served yet."""
         yield from self.open.values()
         for phase in UNSERVED_PHASES:
             yield from self._in[phase].values()
 
-    def held(self) -> list[Tenure]:
+    def held(self) -> list[ShardClaim]:
         """Those whose owner record was last known to be ours."""
-        return [tenure for phase in Phase if phase in HELD_PHASES for tenure in self._in[phase].values()]
+        return [claim for phase in ClaimPhase if phase in HELD_PHASES for claim in self._in[phase].values()]
 
-    def targets_here(self, shard: ShardId) -> Tenure:
-        """The shard targets this node: its tenure, a new one if there is none."""
-        tenure = self._all.get(shard)
-        if tenure is None:
-            tenure = self._all[shard] = self._in[Phase.FREE][shard] = Tenure(shard)
-        tenure.mine = True
-        if tenure.phase is Phase.FREE:
-            self.open.setdefault(shard, tenure)
-        return tenure
+    def targets_here(self, shard: ShardId) -> ShardClaim:
+        """The shard targets this node: its claim, a new one if there is none."""
+        claim = self._all.get(shard)
+        if claim is None:
+            claim = self._all[shard] = self._in[ClaimPhase.FREE][shard] = ShardClaim(shard)
+        claim.mine = True
+        if claim.phase is ClaimPhase.FREE:
+            self.open.setdefault(shard, claim)
+        return claim
 
-    def targets_elsewhere(self, tenure: Tenure) -> None:
+    def targets_elsewhere(self, claim: ShardClaim) -> None:
         """The shard targets another node, or nobody wants it any more."""
-        tenure.mine = False
-        self.open.pop(tenure.shard, None)
+        claim.mine = False
+        self.open.pop(claim.shard, None)
 
-    def enter(self, tenure: Tenure, phase: Phase) -> None:
+    def enter(self, claim: ShardClaim, phase: ClaimPhase) -> None:
         """Begin another phase."""
-        shard = tenure.shard
-        del self._in[tenure.phase][shard]
-        tenure.phase = phase
-        self._in[phase][shard] = tenure
-        if phase is Phase.FREE and tenure.mine:
-            self.open[shard] = tenure
+        shard = claim.shard
+        del self._in[claim.phase][shard]
+        claim.phase = phase
+        self._in[phase][shard] = claim
+        if phase is ClaimPhase.FREE and claim.mine:
+            self.open[shard] = claim
         else:
             self.open.pop(shard, None)
 
-    def forget(self, tenure: Tenure) -> None:
+    def forget(self, claim: ShardClaim) -> None:
         """No more dealings with the shard."""
-        del self._all[tenure.shard], self._in[tenure.phase][tenure.shard]
-        self.open.pop(tenure.shard, None)
+        del self._all[claim.shard], self._in[claim.phase][claim.shard]
+        self.open.pop(claim.shard, None)
