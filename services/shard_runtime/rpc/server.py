@@ -109,7 +109,6 @@ class RpcServer:
         self._names: list[str] = []
         self._listening = False
         self._started = False
-        self._on_drain: list[Callable[[], None]] = []
         self._health = health.aio.HealthServicer()
         self._failed = failed
         self._watchers: list[asyncio.Task[None]] = []
@@ -135,10 +134,6 @@ class RpcServer:
         self._server.serve(descriptor.full_name, handlers, only_while)
         if only_while is None:
             self._names.append(descriptor.full_name)
-
-    def on_drain(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the server stops accepting: services finish or fail their parked requests then."""
-        self._on_drain.append(callback)
 
     async def start(self) -> int:
         """Listen; the port in force. Raises ListenError. Readiness stays off until `ready(True)`."""
@@ -171,7 +166,7 @@ class RpcServer:
             await self._set(STARTUP, True)
 
     async def drain(self, grace_s: float, streams_s: float | None = None) -> None:
-        """Readiness off, accept no more calls, tell the services, then wait for open calls for `grace_s` at most.
+        """Readiness off, accept no more calls, then wait for open calls for `grace_s` at most.
 
         `streams_s`: once no other call is open, streams get so long for their last answers; without it they too
         have all of `grace_s`, and most clients use it.
@@ -180,8 +175,6 @@ class RpcServer:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         await self._health.enter_graceful_shutdown()
-        for callback in self._on_drain:
-            callback()
         if self._listening and not self._started:
             await self._server.start()  # gRPC gives a port back only by stopping, and stops only what has started
         stopping = asyncio.ensure_future(self._server.stop(grace_s))

@@ -80,10 +80,6 @@ class BatchRun:
         self._drop_to(head)
         self.start = min(max(self.start, log_start), self.end)
 
-    def covers(self, offset: int) -> bool:
-        """Whether the batch that holds `offset`, or the first one after it below `end`, is here if it exists."""
-        return self.start <= offset <= self.end
-
     def read(self, offset: int, max_bytes: int, max_offsets: int) -> tuple[LogBatch, ...]:
         """Batches from the one holding `offset` (or the first after it) on: at least one, then while they fit.
 

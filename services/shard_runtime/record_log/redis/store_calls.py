@@ -16,7 +16,6 @@ from shard_runtime.record_log.protocol import (
     Claimed,
     ClaimRefused,
     ClaimRequest,
-    LogError,
     Renewal,
     Renewed,
     ShardId,
@@ -334,8 +333,3 @@ class PlainCall(AnsweredCall[list[Reply]]):
         if not pipeline.intact:
             return Verdict.RECHECK
         return self.succeed(list(replies))
-
-
-def unavailable(what: str) -> LogError:
-    """The error for a call that found no answer in time."""
-    return StoreUnavailableError(f"{what}: the store gave no durable answer in time; try again once it is reachable")
