@@ -80,7 +80,7 @@ class Story:
         meaning = self.meanings[max(len(self.meanings) - 1 - behind, 0)]
         gone, _ = self.buffer.outlived(lambda _: meaning)
         for group in gone:
-            doubts = [batch.doubt for batch in group.batches if batch.doubt is not None]
+            doubts = [batch.unconfirmed for batch in group.batches if batch.unconfirmed is not None]
             assert len(doubts) == len(group.batches), "only what is in doubt fails"
             assert self.meanings[-1].topic_id not in {doubt.topic_id for doubt in doubts}, "the topic is still there"
             self.fail(group)
@@ -116,7 +116,7 @@ class Story:
                 if batch.base_sequence != self.expected.get((topic_id, identity), 0):
                     assert self.some_expired, "OUT_OF_ORDER_SEQUENCE_NUMBER"
                     assert batch is batches[0], "nothing of the group is appended"
-                    assert batch.doubt is not None, "it could have been numbered anew"
+                    assert batch.unconfirmed is not None, "it could have been numbered anew"
                     return False
                 self.stored[key] = list(batch.records)
                 self.expected[topic_id, identity] = batch.base_sequence + len(batch.records)

@@ -297,8 +297,8 @@ class Sender:
         if failed:
             delay_ms = self._backoff.next_ms()  # one for all: they failed together
             for group, problem in failed:
-                doubt = None if nothing_written(problem) else meanings[group.partition.topic]
-                self._failed(group, problem, delay_ms if isinstance(problem, RetriableError) else None, doubt)
+                unconfirmed = None if nothing_written(problem) else meanings[group.partition.topic]
+                self._failed(group, problem, delay_ms if isinstance(problem, RetriableError) else None, unconfirmed)
 
     def _delivered(self, group: _Group, result: _Result) -> None:
         offset = result.base_offset
@@ -312,14 +312,17 @@ class Sender:
         with self.lock:
             self.buffer.delivered(group)
 
-    def _failed(self, group: _Group, error: KafkaError, delay_ms: int | None, doubt: Meaning | None) -> None:
-        """Send it again after `delay_ms`, while there is time; None: trying again cannot help. `doubt`: see `retry`."""
+    def _failed(self, group: _Group, error: KafkaError, delay_ms: int | None, unconfirmed: Meaning | None) -> None:
+        """Retry after `delay_ms`, or fail: when the time is over, or at once with None, when a retry cannot help.
+
+        `unconfirmed`: see `ProduceBuffer.retry`.
+        """
         if delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
             if not_before_ms - group.created_ms < timeout_ms:
                 self.health.repeated(group.partition, error)
                 with self.lock:
-                    self.buffer.retry(group, not_before_ms, doubt)
+                    self.buffer.retry(group, not_before_ms, unconfirmed)
                 return
             error = RequestTimedOutError(f"not delivered within {timeout_ms} ms; the last answer was: {error}")
         with self.lock:
@@ -334,13 +337,13 @@ class Sender:
             topic, number = group.partition
             known = self._cluster.errors.get(topic)
             why = f": {known or self._cluster.trouble}" if known or self._cluster.trouble else ""
-            what = "not sent" if group.batches[0].doubt is None else "sent, but not known to be stored or not"
+            what = "not sent" if group.batches[0].unconfirmed is None else "sent, but not known to be stored or not"
             self._report_failure(group, RequestTimedOutError(f"{topic}-{number}: {what} within {timeout_ms} ms{why}"))
         if groups:
             self._changed()
 
     def _fail_outlived(self) -> None:
-        """What is in doubt under a topic id that is no more fails: it may lie in the deleted topic (CM-43)."""
+        """Fail the batches that are unconfirmed under a deleted topic's id: that topic may hold them (CM-43)."""
         with self.lock:
             groups, waits = self.buffer.outlived(self._meaning)
         if waits:

@@ -1,7 +1,7 @@
-"""The acknowledgements of one delivery: what the user said about each record, cut into batches for the wire.
+"""The acknowledgements of one delivery: the type that the user gave each record, cut into batches for the wire.
 
-Rules CL-23, CL-27 and CL-35. A delivery that nobody touched record by record (implicit mode) keeps no state per record:
-its acquired ranges are accepted whole (P-1, P-14). It never sends anything and never looks at a clock.
+Rules CL-23, CL-27 and CL-35. A delivery whose records were not acknowledged one by one (implicit mode) keeps no state
+per record: its acquired ranges are accepted whole (P-1, P-14). This module never sends and never reads a clock.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_RENEW
 
 _UNSET: Final = 0xFF
 _SENT: Final = 0xFE
-#: As _SENT, as a renewal: the record comes back.
+#: As _SENT, but the acknowledgement was a renewal: a later poll returns the record again.
 _RENEWED: Final = 0xFD
 _CLOSED: Final = (_RENEWED, _SENT, ACK_GAP)
-#: A uniform stretch at least this long travels as a batch of its own, so that a long hole costs one number, not many.
+#: A run of one type at least this long becomes a batch of its own, so that a long gap costs one type, not many.
 _LONG_RUN: Final = 64
 
 
@@ -37,9 +37,10 @@ class _Run(NamedTuple):
 
 
 class Delivery:
-    """Records handed out together, of one partition and one fetch, and their acknowledgements so far.
+    """Records of one partition and one fetch, and their acknowledgements so far.
 
-    `ranges` are the acquired offsets and `gaps` those of them without a record; both ascending, inclusive, joined.
+    `ranges` are the acquired offsets, `gaps` those of them without a record. Both are ascending, with inclusive ends,
+    and ranges that touch are joined.
     """
 
     __slots__ = ("_gap_count", "_gaps", "_positions", "_ranges", "_size", "_taken", "_types", "_unacknowledged")
@@ -70,13 +71,13 @@ class Delivery:
 
     @property
     def finished(self) -> bool:
-        """Whether every offset has been taken for sending."""
+        """Whether `take` has returned every offset."""
         if self._types is None:
             return self._taken
         return self._types.count(_SENT) + self._types.count(_RENEWED) == self._size
 
     def held(self) -> tuple[int, int] | None:
-        """Of the records whose acknowledgement has not been taken for sending, the first and how many; None without.
+        """The first record whose acknowledgement `take` has not returned, and how many there are; None without any.
 
         It changes nothing, so another thread may acknowledge meanwhile.
         """
@@ -95,19 +96,19 @@ class Delivery:
         return self._ranges[index][0] + position - self._positions[index], count
 
     def is_renewed(self, offset: int) -> bool:
-        """Whether a renewal has been taken for sending for this record, which comes back with a later poll."""
+        """Whether `take` has returned a renewal of this record, so that a later poll returns the record again."""
         position = self._position(offset)
         return position is not None and self._types is not None and self._types[position] == _RENEWED
 
     def in_flight(self, offset: int) -> bool:
-        """Whether `offset` is a record of this delivery whose acknowledgement has not been taken for sending."""
+        """Whether `offset` is a record of this delivery whose acknowledgement `take` has not returned."""
         position = self._position(offset)
         if position is None or self._taken:
             return False
         return self._state()[position] not in _CLOSED
 
     def acknowledge(self, offset: int, ack_type: int) -> bool:
-        """Note the type for one record, over an earlier one if need be; False when it is not in flight (CL-23)."""
+        """Set the type of one record; it replaces an earlier one. False when the record is not in flight (CL-23)."""
         position = self._position(offset)
         if position is None or self._taken:
             return False
@@ -121,7 +122,7 @@ class Delivery:
         return True
 
     def acknowledge_rest(self, ack_type: int = ACK_ACCEPT) -> None:
-        """Give every record that has no acknowledgement yet the same type (implicit mode, CL-21; RELEASE on drop)."""
+        """Give this type to all unacknowledged records: ACCEPT in implicit mode (CL-21), RELEASE when dropped."""
         if self._types is None:
             if ack_type != ACK_ACCEPT:
                 self._types = self._state().replace(bytes((_UNSET,)), bytes((ack_type,)))
@@ -130,7 +131,10 @@ class Delivery:
         self._unacknowledged = 0
 
     def take(self) -> list[AckBatch]:
-        """The acknowledgements that wait to be sent, ascending; afterwards those offsets are no longer in flight."""
+        """Return the acknowledgements that are not sent yet, ascending. Afterwards their offsets are not in flight.
+
+        The caller must send them: no later call returns them again.
+        """
         if self._taken:
             return []
         if self._types is None and self._unacknowledged == 0:
@@ -150,7 +154,7 @@ class Delivery:
         return _batches(runs)
 
     def _state(self) -> bytearray:
-        """One byte per offset: a type, or unset, or sent; made when somebody first speaks of a single record."""
+        """One byte per offset: a type, or unset, or sent. Created when a single record is first asked about."""
         if self._types is None:
             self._types = bytearray((_UNSET,)) * self._size
             for first, last in self._gaps:
@@ -167,7 +171,7 @@ class Delivery:
 
 
 def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, int]]:
-    """The offsets that `batches` give one type, as joined ranges: which records are being renewed (CL-27)."""
+    """The offsets to which `batches` give this type, as joined ranges; with RENEW, the renewed records (CL-27)."""
     found: list[tuple[int, int]] = []
     for first, last, types in batches:
         if len(types) == 1:
@@ -183,7 +187,7 @@ def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, 
 
 
 def record_ranges(batches: Iterable[AckBatch]) -> list[tuple[int, int]]:
-    """The offsets of records that `batches` speak of, as ranges: all but those without a record (CL-26)."""
+    """The offsets in `batches` that hold a record, as ranges: all but the gaps (CL-26)."""
     found: list[tuple[int, int]] = []
     for first, last, types in batches:
         if ACK_GAP not in types:
@@ -209,8 +213,8 @@ def has_renewal(batches: Iterable[AckBatch]) -> bool:
 def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int]]:
     """Join several deliveries' batches of one partition into one ascending list without overlap (CL-35).
 
-    Returns the list and the numbers of the parts that must wait for the next request, because they speak of offsets
-    that an earlier part speaks of too (a record delivered again after its lock had expired).
+    Returns the list, and the indexes of the parts that must wait for the next request. Such a part has an offset in
+    common with an earlier part: the record was delivered again after its lock had expired.
     """
     merged: list[AckBatch] = []
     deferred: list[int] = []
@@ -231,7 +235,7 @@ def _first(span: tuple[int, int]) -> int:
 
 
 def _overlay(ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]]) -> list[_Run]:
-    """ACCEPT over `ranges` and GAP over `gaps`, without a step per record."""
+    """Runs of ACCEPT for `ranges` and of GAP for `gaps`, without a step per record."""
     runs: list[_Run] = []
     index = 0
     for first, last in ranges:

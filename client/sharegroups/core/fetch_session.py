@@ -1,8 +1,8 @@
 """The share session with one leader as the client keeps it: its epoch, its id, and the partitions the leader knows.
 
-Rules CL-30 to CL-32 and PL-502a. Epochs are given in the order of sending, which the host keeps.
-Every loss of the session starts a new *generation*: what was delivered before can no longer be acknowledged (CL-33),
-and late errors of an older generation do not disturb the present one.
+Rules CL-30 to CL-32 and PL-502a. Each step takes the next epoch, so the host must send requests in the order in which
+it made their steps. Every loss of the session starts a new *generation*: records delivered before it can no longer be
+acknowledged (CL-33), and late errors of an older generation do not disturb the present one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from kip932.ids import EPOCH_LEAVE, REQUEST_PARTITIONS_MAX, TopicIdPartition
 
-#: Partitions that one request adds and forgets; the rest of what a leader takes is left to acknowledgements (CM-62).
+#: How many partitions one request adds and forgets at most. A leader takes twice as many; the other half is for
+#: acknowledgements (CM-62).
 CHANGES_MAX: Final = REQUEST_PARTITIONS_MAX // 2
 
 _OPEN: Final = 0
@@ -20,7 +21,7 @@ _EPOCH_MAX: Final = 2**31 - 1
 
 
 class SessionStep(NamedTuple):
-    """What one request says about the session."""
+    """The part of one request that is about the session."""
 
     epoch: int
     session_id: int | None
@@ -30,7 +31,7 @@ class SessionStep(NamedTuple):
 
 
 class FetchSession:
-    """Epochs and membership of one share session. `wanted` maps partitions to topic names, in fetch order."""
+    """Epochs and partitions of one share session. `wanted` maps partitions to topic names, in fetch order."""
 
     __slots__ = ("_before_close", "_epoch", "_established", "_known", "_last_known", "_session_id", "generation")
 
@@ -55,15 +56,17 @@ class FetchSession:
 
     @property
     def known(self) -> tuple[TopicIdPartition, ...]:
-        """The partitions that the leader holds in the session, as of the last request; behind the session's end what it
-        held, for requests under way concern them still."""
+        """The partitions in the leader's session as of the last request.
+
+        After the session has ended: those it last held, because requests in flight still concern them.
+        """
         return tuple(self._known or self._last_known)
 
     def fetch_step(self, wanted: Mapping[TopicIdPartition, str]) -> SessionStep:
-        """The next ShareFetch: all partitions when it opens the session, otherwise only what changed (CL-30); of very
-        many, the rest goes with the fetches that follow (CM-62).
+        """The next ShareFetch: all partitions when it opens the session, otherwise only what changed (CL-30).
 
-        A topic created again has another id, so its old partitions are forgotten and its new ones added.
+        Changes beyond CHANGES_MAX go with the fetches that follow (CM-62). A topic created again has another id, so its
+        old partitions are forgotten and its new ones added.
         """
         if wanted.keys() == self._known.keys():
             step = SessionStep(self._epoch, self._session_id, self.generation, [], [])
@@ -79,21 +82,23 @@ class FetchSession:
         return step
 
     def acknowledge_step(self) -> SessionStep:
-        """The next ShareAcknowledge; only while the session is established."""
+        """The next ShareAcknowledge. Call it only while the session is established."""
         step = SessionStep(self._epoch, self._session_id, self.generation, [], [])
         self._advance()
         return step
 
     def close_step(self) -> SessionStep:
-        """The request that closes the session with epoch −1 (CL-28, CL-37); the next one would open a new one."""
+        """The request that closes the session with epoch −1 (CL-28, CL-37). The next `fetch_step` opens a new one."""
         step = SessionStep(EPOCH_LEAVE, self._session_id, self.generation, [], [])
         self._before_close = (self._epoch, self._known)
         self._reset()
         return step
 
     def refused(self, step: SessionStep) -> None:
-        """The leader had no room to look at this request (CL-87): what it said of the session is said again, under the
-        same epoch unless another one was given behind it."""
+        """The leader was too busy to process this request (CL-87), so its session is unchanged: take the step back.
+
+        The next request repeats the step's changes. It has the same epoch too, unless a later step took the next one.
+        """
         if step.epoch == EPOCH_LEAVE:
             if self.generation == step.generation + 1 and not self.is_open:
                 self._epoch, self._known = self._before_close
@@ -106,13 +111,19 @@ class FetchSession:
             self._known.update(dict.fromkeys(step.forgotten))
 
     def opened(self, generation: int, session_id: int | None) -> None:
-        """The leader answered epoch 0. A leader without the session id extension is taken as established too."""
+        """The leader answered epoch 0, so the session is established; does nothing when `generation` is out of date.
+
+        `session_id` is None when the leader lacks the session id extension.
+        """
         if generation == self.generation and self.is_open:
             self._session_id = session_id
             self._established = True
 
     def lost(self, generation: int) -> bool:
-        """The session of `generation` is gone (CL-31, PL-524): the next request opens a new one. False when stale."""
+        """The session of `generation` is gone (CL-31, PL-524): the next request opens a new one.
+
+        Returns False, and does nothing, when `generation` is out of date.
+        """
         if generation != self.generation:
             return False
         self._reset()

@@ -1,7 +1,7 @@
 """Partitions that cannot be written to at present, so that records without a key go to the others (CL-80).
 
-A partition is ill while its leader is unknown, or while a batch of it is being repeated. A pure fold: what was seen
-goes in with its time, lines to log come out, once for each illness that lasts. At most one entry for each partition.
+A partition is *ill* while its leader is unknown, or while the sender retries a batch of it. Pure: events are passed in
+with their times, and lines to log come out, one for each illness that lasts. At most one entry for each partition.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from kip932.ids import TopicPartition
 
-#: An illness is told once it has lasted so long: a take-over is over before.
+#: An illness is logged when it has lasted this long, ms. A fail-over takes less.
 TOLD_AFTER_MS: Final = 5_000
 
 _Place = tuple[str, int]
@@ -27,7 +27,7 @@ class _Illness:
 
 
 class IllPartitions:
-    """Who is ill, and since when. Changed in the sender's loop alone; `choose` may run in any thread."""
+    """Which partitions are ill, and since when. Only the sender's loop changes it; `choose` may run in any thread."""
 
     def __init__(self) -> None:
         self._ill: dict[_Place, _Illness] = {}
@@ -37,16 +37,16 @@ class IllPartitions:
         return bool(self._ill)
 
     def failed(self, partition: TopicPartition, cause: str, now_ms: int) -> None:
-        """A batch was not taken, and will be sent again."""
+        """The leader did not take a batch; the sender will retry it."""
         self._note(partition, cause, now_ms)
 
     def over(self, partition: TopicPartition) -> None:
-        """A batch was taken, or given up: then the partition is tried with another one."""
+        """A batch was taken or given up. Either way the partition is used again if its leader is known."""
         if self._ill and partition not in self._leaderless:
             self._ill.pop(partition, None)
 
     def follow(self, leaderless: frozenset[_Place], now_ms: int) -> None:
-        """These are the partitions without a known leader now."""
+        """Take over which partitions have no known leader now."""
         for place in self._leaderless - leaderless:
             self._ill.pop(place, None)
         for place in leaderless:
@@ -54,7 +54,7 @@ class IllPartitions:
         self._leaderless = leaderless
 
     def choose(self, topic: str, first: int, count: int) -> int:
-        """The first partition that is not ill of `first`, `first` + 1, …; `first` itself when all are."""
+        """The first of `first`, `first` + 1, … that is not ill, counted modulo `count`; `first` when all are ill."""
         ill = self._ill
         for step in range(count):
             number = (first + step) % count
@@ -63,7 +63,7 @@ class IllPartitions:
         return first % count
 
     def lines(self, now_ms: int, partitions: Mapping[str, int]) -> list[str]:
-        """What is to be told now; `partitions`: how many each topic has."""
+        """The lines to log now, each returned once. `partitions`: how many each topic has."""
         told: list[str] = []
         for (topic, number), illness in self._ill.items():
             if illness.told or now_ms - illness.since_ms < TOLD_AFTER_MS:

@@ -1,6 +1,6 @@
-"""What a share consumer says of locks that ran out, or are about to: one line for each cause, the rest counted (CL-81).
+"""The warnings of a share consumer about locks that expired or soon will: one line for each cause, the rest is counted.
 
-A pure fold: what happened goes in with its time in ms, lines to log come out.
+Rule CL-81. Pure: events are passed in with their times in ms, lines to log come out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError
 
-#: One cause is told again after so long, with what happened meanwhile.
+#: After this long, ms, a cause is logged again, with the number of records it has met since.
 QUIET_MS: Final = 300_000
 _TEXT_MAX: Final = 300
 
@@ -18,7 +18,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class Hold(NamedTuple):
-    """Records of one topic-partition: for how long they have been locked, and for how long they are."""
+    """Records of one topic-partition: how long they have been locked so far, and how long the lock lasts, ms."""
 
     place: str
     held_ms: int
@@ -26,11 +26,14 @@ class Hold(NamedTuple):
 
 
 class LockWarnings:
-    """Not thread-safe: it belongs to the client's loop. `advice` says what the application can change."""
+    """Each method returns the line to log, or None when its cause was logged lately and the event is only counted.
+
+    `advice` tells what the application can change. Not thread-safe: only the client's loop may use it.
+    """
 
     def __init__(self, advice: str) -> None:
         self._advice = advice
-        #: By cause: when it was last told, and how many records it has met since then.
+        #: By cause: when it was last logged, and how many records it has met since then.
         self._told: dict[str, list[int]] = {}
 
     def held(self, hold: Hold, offset: int, records: int, now_ms: int) -> str | None:
@@ -45,7 +48,7 @@ class LockWarnings:
         )
 
     def refused(self, hold: Hold, ranges: Ranges, now_ms: int) -> str | None:
-        """An acknowledgement was refused and its records' lock was over."""
+        """The leader refused an acknowledgement because the records' lock had expired."""
         return self._line(
             "refused",
             _count(ranges),
@@ -55,7 +58,7 @@ class LockWarnings:
         )
 
     def failed(self, place: str, ranges: Ranges, error: KafkaError, now_ms: int) -> str | None:
-        """An acknowledgement failed for another reason, and nobody waits for its outcome."""
+        """An acknowledgement failed for another reason, and the application does not wait for its outcome."""
         text = error.message if len(error.message) <= _TEXT_MAX else error.message[: _TEXT_MAX - 1] + "…"
         return self._line(
             error.name,
@@ -67,7 +70,7 @@ class LockWarnings:
         )
 
     def expired(self, hold: Hold, ranges: Ranges, now_ms: int) -> str | None:
-        """Records lay in the client until their lock was over, or nearly so; they are not handed out."""
+        """Records waited in the client until their lock had expired, or nearly so. They are not handed out."""
         return self._line(
             "expired",
             _count(ranges),
@@ -78,7 +81,7 @@ class LockWarnings:
         )
 
     def rest(self) -> list[str]:
-        """What was counted and not told; for the end of the consumer."""
+        """The lines for what was counted and not logged; call it when the consumer closes."""
         return [
             f"{records} more records since the last warning of their kind: {_KINDS.get(cause, cause)}"
             for cause, (_, records) in self._told.items()

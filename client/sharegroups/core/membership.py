@@ -1,8 +1,8 @@
 """The membership of one consumer in a share group: a state machine that says which heartbeat is due and when.
 
-Rules CL-1 to CL-18. The host calls `heartbeat` when `next_deadline` has come, sends what it returns, and reports the
-outcome with `succeeded`, `refused` or `unanswered`. At most one heartbeat is in flight; a leave waits for it, a join
-waits for the end of a leave (CL-11). Nothing here waits, sends or reads a clock: every door takes `now_ms`.
+Rules CL-1 to CL-18. The host must call `heartbeat` when `next_deadline` has come, send what it returns, and report the
+outcome with `succeeded`, `refused` or `unanswered`. At most one heartbeat is in flight: a leave waits for its outcome,
+and a join waits for the end of a leave (CL-11). Pure: it never waits or sends; times are passed in, in ms.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _REJOIN: Final = frozenset({errors.FencedMemberEpochError.code, errors.UnknownMe
 
 
 class Lookup(StrEnum):
-    """What the host does about the coordinator before the next heartbeat."""
+    """What the host must do about the coordinator's address before the next heartbeat."""
 
     KEEP = "keep"
     AGAIN = "look it up again"
@@ -68,7 +68,7 @@ class Heartbeat:
 
 
 class Membership:
-    """State of one member. `random` feeds the jitter of the back-off."""
+    """State of one member. `random` returns numbers in [0, 1), for the jitter of the back-off."""
 
     def __init__(
         self, rack_id: str, max_poll_interval_ms: int, backoff_ms: int, backoff_max_ms: int, random: Callable[[], float]
@@ -103,28 +103,28 @@ class Membership:
 
     @property
     def has_left(self) -> bool:
-        """Whether no heartbeat is needed any more: never joined, left, or beyond help."""
+        """Whether no heartbeat is needed: the member never joined, has left, or met a fatal error."""
         return self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the member is about to say that it leaves, or has said so."""
+        """Whether a leave is to be sent, or was sent and has no outcome yet."""
         return self.state in _LEAVES
 
     @property
     def unresolved(self) -> frozenset[bytes]:
-        """Topic ids of the target assignment that `reconcile` has not been able to name yet (CL-3)."""
+        """Topic ids of the target assignment whose names `reconcile` was not given yet (CL-3)."""
         if self._target is None:
             return frozenset()
         return frozenset(partition.topic_id for partition in self._target - self.assignment)
 
     def take_error(self) -> KafkaError | None:
-        """The error that the next poll() raises: the fatal one every time, others once (CL-9, CL-17)."""
+        """The error that poll() must raise now: a fatal one on every call, another one once (CL-9, CL-17)."""
         raised, self._raised = self._raised, None
         return self.fatal or raised
 
     def hurry(self) -> None:
-        """The cluster can be reached again: a heartbeat that waits for a back-off is due now, and delays start over."""
+        """The cluster can be reached again: a heartbeat that waits for a back-off is due now; the back-off restarts."""
         self._backoff.reset()
         if self._retry_at_ms is not None:
             self._retry_at_ms = 0
@@ -136,9 +136,9 @@ class Membership:
         self._subscription = tuple(sorted(set(topics)))
 
     def poll(self, now_ms: int) -> bool:
-        """The application polls: the poll timer restarts (CL-18); an inactive member begins to join (CL-1, CL-7).
+        """The application polls: the poll timer restarts (CL-18), and an inactive member begins to join (CL-1, CL-7).
 
-        Returns whether the host must look for a heartbeat now; otherwise the poll moves nothing closer.
+        Returns whether the host must call `heartbeat` now; if not, `next_deadline` has not come closer.
         """
         self._poll_deadline_ms = now_ms + self._max_poll_interval_ms
         if not self._subscription:
@@ -152,7 +152,7 @@ class Membership:
         return True
 
     def leave(self, deadline_ms: int | None = None) -> None:
-        """Unsubscribe or close (CL-8). Past `deadline_ms` the leave overtakes a heartbeat still in flight (CL-11)."""
+        """Unsubscribe or close (CL-8). At `deadline_ms` the leave stops waiting for a heartbeat in flight (CL-11)."""
         self._subscription = ()
         self._wants_join = False
         self._leave_deadline_ms = deadline_ms
@@ -166,7 +166,7 @@ class Membership:
     # What the host asks.
 
     def heartbeat(self, now_ms: int) -> Heartbeat | None:
-        """The heartbeat to send now, or None. After it, report the outcome exactly once."""
+        """The heartbeat to send now, or None. After sending it, report its outcome exactly once."""
         self._expire_poll_timer(now_ms)
         due = self._due_ms()
         if due is None or now_ms < due:
@@ -190,7 +190,10 @@ class Membership:
         return min(deadlines, default=None)
 
     def reconcile(self, names: Mapping[bytes, str]) -> bool:
-        """Swap the local assignment for what can be named of the target (CL-3). True when it changed state."""
+        """Assign the partitions of the target whose topics `names` contains (CL-3).
+
+        Returns whether the assignment or the state changed; then call `heartbeat`, which acknowledges the assignment.
+        """
         if self.state is not MemberState.RECONCILING or self._target is None:
             return False
         resolved = frozenset(partition for partition in self._target if partition.topic_id in names)
@@ -213,7 +216,7 @@ class Membership:
         interval_ms: int,
         assignment: frozenset[TopicIdPartition] | None,
     ) -> None:
-        """The coordinator answered NONE."""
+        """The coordinator answered without an error (NONE)."""
         if not self._ended(request):
             return
         if request.member_epoch == EPOCH_LEAVE:
@@ -338,7 +341,7 @@ class Membership:
         return None
 
     def _ended(self, request: Heartbeat) -> bool:
-        """Whether this was the heartbeat in flight; one overtaken by a leave no longer counts."""
+        """Whether this was the heartbeat in flight. One that a leave has overtaken no longer counts."""
         if self._in_flight is not request:
             return False
         self._in_flight = None

@@ -1,7 +1,7 @@
-"""How many records to ask for, so that the application holds them for a small part of the time they are locked (CL-85).
+"""How many records to fetch, so that the application is done with them long before their locks expire (CL-85).
 
-It begins with one record, doubles while the application is quick, and follows the slowest of the last polls, since jobs
-differ. Pure: times are passed in, in ms.
+The limit begins at one record and doubles while the application is quick. Jobs differ in length, so the slowest of the
+last polls decides. Pure: times are passed in, in ms.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-#: What one poll returns should be worked through in about this time, or in an eighth of the lock where that is less.
+#: The application should need about this long for what one poll returns, ms, or an eighth of the lock if that is less.
 HOLD_MS: Final = 2_000
 _OF_LOCK: Final = 8
-#: Who works through so many in that time may be given whole batches of the producers, which hold up to 1,000 records
-#: by default: the leader then has less to do for each record.
+#: An application that processes this many records in that time may get the producers' whole batches, which hold up to
+#: 1,000 records by default. The leader then has less work for each record.
 WHOLE: Final = 1_000
-#: max.poll.records below this is meant.
+#: A max.poll.records below this is taken as a limit that the user wants, so it is not exceeded by whole batches.
 _MANY: Final = 500
-#: Polls that are remembered.
+#: How many of the last polls are remembered.
 _MEMORY: Final = 50
 
 
 class Pace:
-    """`limit`: how many records the next fetch may ask for, 1 to `most`. Not `paced`, it is always `most`.
+    """`limit` is how many records the next fetch may ask for: 1 to `most`, or always `most` when not `paced`.
 
-    `whole`: whether that may be exceeded by whole batches, and be asked of several leaders at once.
+    `whole` is whether whole batches may exceed the limit, and whether several leaders may be asked at once.
     """
 
     __slots__ = ("_most", "_paced", "_slowest", "limit", "whole")
@@ -37,7 +37,7 @@ class Pace:
         self.whole = False
 
     def held(self, records: int, held_ms: int, lock_ms: int) -> None:
-        """The application has held so many records for so long; `lock_ms` is their lock, 0 while it is unknown."""
+        """The application held `records` for `held_ms`. `lock_ms`: their lock's duration, 0 while it is unknown."""
         if not self._paced or records <= 0:
             return
         self._slowest.append(held_ms / records)

@@ -1,9 +1,9 @@
-"""What a producer has accepted and not yet delivered: per partition, in order, bounded in bytes.
+"""The records that a producer has accepted and not yet delivered: per partition, in order, bounded in bytes.
 
-Rules P-1 (send what piled up), CM-42 and CM-43 (sequences per partition). A *group* of up to five batches of one
-partition is in flight at a time; it is sent again with the same sequences until it is answered. Sequences belong to a
-topic id: a topic that was created again under its name begins at 0, and batches in doubt do not go there
-(`unconfirmed_batches`). Records stay opaque; times, identities and what names mean are passed in. Not thread-safe: the
+Rules P-1 (send what piled up), CM-42 and CM-43 (sequences per partition). Each partition has one *group* in flight: up
+to five batches, which the sender retries with the same sequences until the leader answers. Sequences belong to a topic
+id. When a topic is created again under its name, its sequences begin at 0, and unconfirmed batches are not sent to it
+(see `unconfirmed_batches`). Records are opaque; times, identities and topic ids are passed in. Not thread-safe: the
 host holds a lock.
 """
 
@@ -21,7 +21,7 @@ from sharegroups.core.unconfirmed_batches import Course, Meaning, course
 RecordT = TypeVar("RecordT")
 WatcherT = TypeVar("WatcherT")
 
-#: The leader remembers five batches per producer (CM-43), so no more may be without an answer.
+#: The leader remembers the last five batches of a producer (CM-43), so no more may be in flight.
 BATCHES_IN_FLIGHT: Final = 5
 _SEQUENCE_LIMIT: Final = 2**31
 
@@ -29,9 +29,9 @@ _SEQUENCE_LIMIT: Final = 2**31
 class Appended(NamedTuple):
     """What accepting a record changed."""
 
-    #: The partition had nothing waiting or in flight, so the sender must be woken.
+    #: The partition had nothing waiting and nothing in flight. The caller must wake the sender.
     was_idle: bool
-    #: The record began a batch; a keyless producer moves on to the next partition then.
+    #: The record began a batch. Records without a key then go to the next partition.
     began_batch: bool
 
 
@@ -42,18 +42,18 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
-#: The identity of those that have none.
+#: The identity of a batch that was sent without one.
 NOBODY: Final = ProducerIdentity(-1, -1)
 
 
 @dataclass(slots=True, eq=False)
 class Batch(Generic[RecordT, WatcherT]):
-    """Records of one partition that travel and are stored together.
+    """Records of one partition that are sent and stored together.
 
-    `watchers` are those who want to know the fate of a record, with its place in the batch; most records have none.
-    `identity` and `base_sequence` are its number under the topic id that its partition was last sent under; it keeps
-    them while it goes there again. `doubt`: what its topic's name meant at the first attempt of which it is not known
-    that it appended nothing; None while there is none.
+    `watchers` are told the outcome of a record; each comes with the record's place in the batch, and most records have
+    none. `identity` and `base_sequence` number the batch under the topic id that its partition was last sent under; a
+    retry under that id keeps them. `unconfirmed` is the topic at the first attempt that may have appended the batch;
+    None while no attempt may have.
     """
 
     records: list[RecordT] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Batch(Generic[RecordT, WatcherT]):
     created_ms: int = 0
     identity: ProducerIdentity | None = None
     base_sequence: int = -1
-    doubt: Meaning | None = None
+    unconfirmed: Meaning | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -79,10 +79,10 @@ class Group(Generic[RecordT, WatcherT]):
 
 
 class _Lane(Generic[RecordT, WatcherT]):
-    """One partition: batches that wait, the group in flight, and the next sequence by identity and topic id.
+    """One partition: waiting batches, the group in flight, and the next sequence by identity and topic id.
 
-    Of those that wait, the ones in doubt stand in front, all under `topic_id`, and behind them those with a number,
-    since nothing overtakes anything.
+    Waiting batches keep their order: first the unconfirmed ones, all under `topic_id`, then other numbered ones, then
+    those without a number.
     """
 
     __slots__ = ("in_flight", "next_sequence", "not_before_ms", "partition", "topic_id", "waiting")
@@ -95,16 +95,19 @@ class _Lane(Generic[RecordT, WatcherT]):
         self.not_before_ms = 0
         self.topic_id = b""
 
-    def take_doubtful(self) -> list[Batch[RecordT, WatcherT]]:
-        """Take out the batches in doubt."""
+    def take_unconfirmed(self) -> list[Batch[RecordT, WatcherT]]:
+        """Remove and return the unconfirmed batches."""
         taken: list[Batch[RecordT, WatcherT]] = []
-        while self.waiting and self.waiting[0].doubt is not None:
+        while self.waiting and self.waiting[0].unconfirmed is not None:
             taken.append(self.waiting.popleft())
         return taken
 
     def go_to(self, topic_id: bytes) -> None:
-        """Send under this id from now on. Nothing is in doubt; numbers that were refused under the former id are free
-        again, should its turn come once more."""
+        """Send under this id from now on; call it only while no batch is unconfirmed under another id.
+
+        The waiting numbered batches were refused under the former id. Their sequences are given back, for the case
+        that the former id is used again, and the batches get new numbers.
+        """
         if topic_id == self.topic_id:
             return
         for batch in reversed(self._numbered()):
@@ -115,10 +118,12 @@ class _Lane(Generic[RecordT, WatcherT]):
         self.topic_id = topic_id
 
     def forget_numbers(self, but_of: ProducerIdentity | None = None) -> None:
-        """Have the waiting batches numbered anew, but for those in doubt, and those that this identity has numbered:
-        the others were certainly not appended."""
+        """Take the numbers off the waiting batches, so that they get new ones; they were certainly not appended.
+
+        Unconfirmed batches keep theirs, and so do the batches that the identity `but_of` has numbered.
+        """
         for batch in self._numbered():
-            if batch.doubt is None and (but_of is None or batch.identity != but_of):
+            if batch.unconfirmed is None and (but_of is None or batch.identity != but_of):
                 batch.identity, batch.base_sequence = None, -1
 
     def number(self, batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None) -> None:
@@ -136,7 +141,7 @@ class _Lane(Generic[RecordT, WatcherT]):
 class ProduceBuffer(Generic[RecordT, WatcherT]):
     """All partitions of one producer. Sizes are bytes as the caller counts them.
 
-    Only `extend` runs for every record, so it makes nothing and asks for no time; everything else runs once per batch.
+    Only `extend` runs for every record, so it creates no object and needs no time. Everything else runs once per batch.
     """
 
     def __init__(self, memory_bytes: int, batch_bytes: int, batch_records: int) -> None:
@@ -145,19 +150,22 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self._batch_records = batch_records
         #: By (topic, partition).
         self._lanes: dict[tuple[str, int], _Lane[RecordT, WatcherT]] = {}
-        #: Those whose first batches are, or lately were, in doubt.
-        self._doubtful: dict[tuple[str, int], _Lane[RecordT, WatcherT]] = {}
+        #: Those whose first batches are, or lately were, unconfirmed.
+        self._unconfirmed: dict[tuple[str, int], _Lane[RecordT, WatcherT]] = {}
         self.used_bytes = 0
         self.records = 0
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether a record of this size fits now; the only one in the buffer always does."""
+        """Whether a record of this size fits now. An empty buffer has room for a record of any size."""
         return self.used_bytes == 0 or self.used_bytes + size_bytes <= self._memory_bytes
 
     def extend(
         self, partition: tuple[str, int], record: RecordT, size_bytes: int, watcher: WatcherT | None = None
     ) -> bool:
-        """Accept a record into the open batch of its partition; False without one, or when it or the buffer is full."""
+        """Accept a record into its partition's open batch. False when none is open, or when it or the buffer is full.
+
+        After False, make room if need be, then call `append`.
+        """
         lane = self._lanes.get(partition)
         if lane is None or not lane.waiting:
             return False
@@ -183,7 +191,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def append(
         self, partition: tuple[str, int], record: RecordT, size_bytes: int, now_ms: int, watcher: WatcherT | None = None
     ) -> Appended:
-        """Accept a record at the end of its partition, room or not; it may begin a batch, of age `now_ms`."""
+        """Accept a record at the end of its partition, even without room. If it begins a batch, `now_ms` dates that."""
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane(TopicPartition(*partition))
@@ -216,10 +224,11 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         budget_bytes: int,
         meanings: Mapping[str, Meaning],
     ) -> list[Group[RecordT, WatcherT]]:
-        """Groups for one request of at most about `budget_bytes`, with their sequences; at least one batch of each
-        partition that is reached before the budget is used up. `meanings`: what the topics' names mean now.
+        """Take the groups of one request, with their sequences, and have them in flight.
 
-        Partitions whose first batches are in doubt under another topic id are left out.
+        They hold about `budget_bytes` at most, and at least one batch of each partition that is reached before the
+        budget is used up. `meanings`: what the topics' names mean now. Partitions whose first batches are unconfirmed
+        under another topic id are left out. Report each group with `delivered` or `retry`, once.
         """
         groups: list[Group[RecordT, WatcherT]] = []
         for partition in partitions:
@@ -229,10 +238,10 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             if lane.in_flight is not None or not lane.waiting:
                 continue
             meaning = meanings[partition.topic]
-            if course(lane.waiting[0].doubt, meaning) is not Course.SEND:
+            if course(lane.waiting[0].unconfirmed, meaning) is not Course.SEND:
                 continue
             lane.go_to(meaning.topic_id)
-            if identity is not None:  # what was refused was in flight, it may be, when the former one was forgotten
+            if identity is not None:  # a refused batch may have been in flight when the former identity was forgotten
                 lane.forget_numbers(but_of=identity)
             owner = lane.waiting[0].identity or identity or NOBODY
             batches: list[Batch[RecordT, WatcherT]] = []
@@ -248,39 +257,42 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return groups
 
     def in_flight(self) -> list[Group[RecordT, WatcherT]]:
-        """What `take` gave out and nobody has answered for yet."""
+        """The groups that `take` gave out and that no leader has answered yet."""
         return [lane.in_flight for lane in self._lanes.values() if lane.in_flight is not None]
 
     def delivered(self, group: Group[RecordT, WatcherT]) -> None:
-        """The leader answered for every batch of the group, or it was given up: its memory is free again."""
+        """The leader answered for every batch of the group, or the sender gave it up: its memory is free again."""
         lane = self._lanes[group.partition]
         lane.in_flight = None
         lane.not_before_ms = 0
         self._free(group.batches)
 
-    def retry(self, group: Group[RecordT, WatcherT], not_before_ms: int, doubt: Meaning | None) -> None:
+    def retry(self, group: Group[RecordT, WatcherT], not_before_ms: int, unconfirmed: Meaning | None) -> None:
         """Put the group back in front, sequences unchanged, to be sent again from `not_before_ms` on.
 
-        `doubt`: what the topic's name meant at the attempt, unless it is known that this attempt appended nothing. A
-        batch once in doubt stays so, and takes no more records.
+        `unconfirmed`: what the topic's name meant at the attempt; None when this attempt certainly appended nothing. An
+        unconfirmed batch remains so, and takes no more records.
         """
         lane = self._lanes[group.partition]
-        if doubt is not None:
-            self._doubtful[group.partition] = lane
+        if unconfirmed is not None:
+            self._unconfirmed[group.partition] = lane
             for batch in group.batches:
-                batch.doubt = batch.doubt or doubt
+                batch.unconfirmed = batch.unconfirmed or unconfirmed
                 batch.identity = batch.identity or NOBODY
         lane.in_flight = None
         lane.not_before_ms = not_before_ms
         lane.waiting.extendleft(reversed(group.batches))
 
     def hurry(self) -> None:
-        """The cluster can be reached again: what waits for a back-off may be sent now."""
+        """The cluster can be reached again: groups that wait for a back-off may be sent now."""
         for lane in self._lanes.values():
             lane.not_before_ms = 0
 
     def expired(self, older_than_ms: int) -> list[Group[RecordT, WatcherT]]:
-        """Take out, as finished groups, the waiting batches accepted before `older_than_ms` (delivery.timeout.ms)."""
+        """Remove and return the waiting batches accepted before `older_than_ms` (delivery.timeout.ms).
+
+        They are finished: do not report them with `delivered` or `retry`.
+        """
         groups: list[Group[RecordT, WatcherT]] = []
         for lane in self._lanes.values():
             old: list[Batch[RecordT, WatcherT]] = []
@@ -292,29 +304,32 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return groups
 
     def outlived(self, meaning_of: Callable[[str], Meaning | None]) -> tuple[list[Group[RecordT, WatcherT]], bool]:
-        """Take out, as finished groups, the batches in doubt under a topic id that is no more; they are the first of
-        their partitions, and all in doubt under one id. Also, whether some wait for metadata as new as those that
-        they were sent by. `meaning_of` tells what a topic's name means now, None while that is unknown."""
+        """Remove and return the batches that are unconfirmed under a topic id that exists no more.
+
+        They are finished, as with `expired`. The second value is whether other unconfirmed batches wait for newer
+        metadata. `meaning_of` returns what a topic's name means now, None while that is unknown.
+        """
+        # Unconfirmed batches are the first of their partition, and all of them were sent under one id.
         groups: list[Group[RecordT, WatcherT]] = []
         waits = False
-        for key, lane in list(self._doubtful.items()):
+        for key, lane in list(self._unconfirmed.items()):
             if lane.in_flight is not None:
                 continue
-            if not lane.waiting or lane.waiting[0].doubt is None:
-                del self._doubtful[key]
+            if not lane.waiting or lane.waiting[0].unconfirmed is None:
+                del self._unconfirmed[key]
                 continue
             meaning = meaning_of(lane.partition.topic)
-            verdict = Course.SEND if meaning is None else course(lane.waiting[0].doubt, meaning)
+            verdict = Course.SEND if meaning is None else course(lane.waiting[0].unconfirmed, meaning)
             waits = waits or verdict is Course.WAIT
             if verdict is Course.FAIL:
-                gone = lane.take_doubtful()
+                gone = lane.take_unconfirmed()
                 lane.not_before_ms = 0
                 groups.append(Group(lane.partition, gone))
                 self._free(gone)
         return groups, waits
 
     def forget_sequences(self) -> None:
-        """A new identity follows: numbers of the old one stay only with batches that are in flight or in doubt."""
+        """The producer gets a new identity: only batches in flight and unconfirmed ones keep their numbers."""
         for lane in self._lanes.values():
             lane.next_sequence.clear()
             lane.forget_numbers()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Extent(NamedTuple):
-    """Where a fetched batch lies: `size` offsets from `base_offset` on; a control batch holds none for users."""
+    """The offsets of a fetched batch: `size` of them from `base_offset` on. A control batch has no user records."""
 
     base_offset: int
     size: int
@@ -27,7 +27,7 @@ class Acquired(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Records `start`…`stop` − 1 of batch number `batch` were delivered for the `delivery_count`th time."""
+    """Records `start` to `stop` − 1 of batch number `batch`, with their delivery count."""
 
     batch: int
     start: int
@@ -36,7 +36,10 @@ class Slice(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What an answer holds for the user, in offset order (CL-22), and the acquired offsets without a record."""
+    """What an answer holds for the user: `slices` of records in offset order (CL-22), and how many `records` these are.
+
+    `gaps` are the acquired offsets without a record, `ranges` all acquired offsets; both are inclusive, joined ranges.
+    """
 
     slices: list[Slice]
     gaps: list[tuple[int, int]]
@@ -77,8 +80,11 @@ def select(acquired: Sequence[Acquired], extents: Sequence[Extent]) -> Selection
 
 
 def clip(acquired: Sequence[Acquired], offsets_max: int) -> Sequence[Acquired]:
-    """The first `offsets_max` offsets of the acquired ranges (CL-110): all of them, but of a leader that believed a
-    batch which says that it is enormous. Nobody speaks of the others: their locks run out."""
+    """The first `offsets_max` offsets of the acquired ranges (CL-110).
+
+    A leader acquires more only if it believed a batch that claims an enormous size. The client ignores the offsets
+    that are cut off; their locks expire.
+    """
     if sum([last - first + 1 for first, last, _ in acquired]) <= offsets_max:
         return acquired
     kept: list[Acquired] = []
@@ -91,7 +97,7 @@ def clip(acquired: Sequence[Acquired], offsets_max: int) -> Sequence[Acquired]:
 
 
 def restrict(slices: Sequence[Slice], extents: Sequence[Extent], ranges: Sequence[tuple[int, int]]) -> list[Slice]:
-    """The parts of `slices` that lie in `ranges`: the records that come back after a renewal (CL-27)."""
+    """The parts of `slices` within `ranges`: the records that poll returns again after a renewal (CL-27)."""
     kept: list[Slice] = []
     for batch, start, stop, delivery_count in slices:
         base = extents[batch].base_offset
@@ -103,7 +109,7 @@ def restrict(slices: Sequence[Slice], extents: Sequence[Extent], ranges: Sequenc
 
 
 def _extend(ranges: list[tuple[int, int]], first: int, last: int) -> None:
-    """Append a range, joined to the one before when they touch."""
+    """Append a range; join it to the last one when they touch."""
     if ranges and ranges[-1][1] + 1 == first:
         ranges[-1] = (ranges[-1][0], last)
     else:

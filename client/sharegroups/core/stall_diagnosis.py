@@ -1,6 +1,7 @@
-"""Why no record comes, in words, and when a person is told: a pure judgement without clock, cluster or log.
+"""Why no records come or go, in words, and when to log it. Pure: it has no clock, no cluster and no logger.
 
-After a while of silence the host looks; what it finds is told once, and again when the cause changes or comes back.
+After some seconds of silence the host examines the cluster. It logs what it found once, and again when the cause
+changes or returns.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: Silence after which the cluster is looked at; each further silence is twice as long, up to the last number.
+#: Seconds of silence before the host examines the cluster. Each further silence is twice as long, up to the second
+#: number.
 LOOK_AFTER_S: Final = 2.0
 LOOK_AFTER_MAX_S: Final = 30.0
 
@@ -20,10 +22,10 @@ _NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What keeps records from going or coming.
+    """What keeps records from being sent or fetched.
 
-    `kind` is UNREACHABLE, UNKNOWN, LEADERLESS or the name of the topic's error; `where` the servers asked; `topics`
-    those concerned; `detail` the cause's own words, or the partitions without a leader.
+    `kind` is UNREACHABLE, UNKNOWN, LEADERLESS or the name of the topic's error. `where` lists the servers that were
+    asked, `topics` the topics concerned. `detail` is the error's text, or the partitions without a leader.
     """
 
     kind: str
@@ -33,11 +35,11 @@ class Trouble:
 
     @property
     def cause(self) -> tuple[str, tuple[str, ...]]:
-        """The same for the same trouble, whatever its details."""
+        """Kind and topics: two findings with the same cause are one trouble, even if their details differ."""
         return self.kind, self.topics
 
     def text(self, servers: str = "bootstrap.servers", name: str = "the name given to subscribe()") -> str:
-        """What was found and what to try; `servers` and `name` are where the reader has said them."""
+        """What was found and what to try. `servers` and `name` name the settings that the reader can correct."""
         if self.kind == UNREACHABLE:
             return (
                 f"no cluster answers at {self.where} ({self.detail}). "
@@ -60,7 +62,7 @@ class Trouble:
 
 
 class Lookout:
-    """When to look, and what to tell. Times are seconds of one clock."""
+    """Decides when the host examines the cluster, and what it logs. Times are seconds of one monotonic clock."""
 
     def __init__(self, now_s: float) -> None:
         self._silence_s = LOOK_AFTER_S
@@ -69,15 +71,15 @@ class Lookout:
 
     @property
     def due_s(self) -> float:
-        """When to look, should it stay silent."""
+        """When the host must examine the cluster, unless `heard` is called before."""
         return self._since_s + self._silence_s
 
     def heard(self, now_s: float) -> None:
-        """Records came, or none are wanted."""
+        """Records came, or none are wanted: the silence starts anew."""
         self._silence_s, self._since_s, self._told = LOOK_AFTER_S, now_s, None
 
     def looked(self, found: Trouble | None, now_s: float) -> Trouble | None:
-        """What to tell now of what was found."""
+        """The host examined the cluster and found this. Returns what it must log now, None when nothing is new."""
         self._silence_s, self._since_s = min(self._silence_s * 2, LOOK_AFTER_MAX_S), now_s
         before, self._told = self._told, found
         if found is None or (before is not None and before.cause == found.cause):

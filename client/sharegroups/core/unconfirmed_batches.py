@@ -1,7 +1,8 @@
-"""Batches in doubt: those that were sent and of which it is not known that they were not appended (CM-43).
+"""Unconfirmed batches: the producer has sent them and does not know whether the leader appended them (CM-43).
 
-Such a batch goes again under the topic id it was sent under, or nowhere: under the id of a topic that was created again
-under the same name (CM-21) it could lie, and be delivered, twice. Pure: errors and what metadata said go in.
+The producer retries such a batch only under the topic id that it was first sent under. When a topic is deleted and
+created again under the same name (CM-21), it has another id, and a retry under that id could store and deliver the
+records twice. Pure: errors and the topic ids from the metadata are passed in.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from kip932.errors import (
     UnknownTopicIdError,
 )
 
-#: What a leader answers only when it has written nothing of the batches. Every other answer leaves that open:
-#: - NOT_LEADER_OR_FOLLOWER is also the answer when leadership ends while a flush is under way, or behind one that was
-#:   confirmed after the lease had lapsed (CM-3, CM-13);
-#: - UNKNOWN_TOPIC_OR_PARTITION also when a flush of unknown outcome finds the topic's streams deleted: another leader
-#:   may have served its records before;
-#: - REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND say so themselves (CM-15, CM-42);
-#: - an answer that leaves a partition out, a broken connection and a code of another build say nothing.
+#: A leader answers with these errors only when it has appended none of the batches. Every other outcome leaves open
+#: whether it did:
+#: - NOT_LEADER_OR_FOLLOWER is also the answer when leadership ends during a flush, and when a flush was confirmed only
+#:   after the lease had lapsed (CM-3, CM-13);
+#: - UNKNOWN_TOPIC_OR_PARTITION is also the answer when a flush of unknown outcome finds the topic's streams deleted:
+#:   another leader may have served the records before that;
+#: - REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND mean that the outcome is unknown (CM-15, CM-42);
+#: - an answer without the partition, a broken connection and a code that this build does not know carry no outcome.
 _NOTHING_WRITTEN: Final = frozenset(
     {
-        UnknownTopicIdError.code,  # asked before a log is looked up
-        NotEnoughReplicasError.code,  # refused before the write, or by the store in place of it
-        KafkaStorageError.code,  # the queue is full, or the store refused the write, which it never saw before
+        UnknownTopicIdError.code,  # the leader checks the id before it looks up the log
+        NotEnoughReplicasError.code,  # the leader refused before the write, or the store refused the write
+        KafkaStorageError.code,  # the queue is full, or the store refused the write and had not seen it before
         OutOfOrderSequenceNumberError.code,
         DuplicateSequenceNumberError.code,
         InvalidRequiredAcksError.code,
@@ -51,14 +53,14 @@ _NOTHING_WRITTEN: Final = frozenset(
 
 
 class Meaning(NamedTuple):
-    """What a topic's name meant in metadata of a version. Versions grow (CM-20), and an id never comes back."""
+    """The id that a topic's name had in one metadata version. Versions only grow (CM-20), and ids are never reused."""
 
     topic_id: bytes
     version: int
 
 
 class Course(Enum):
-    """What is to be done with a batch whose turn it is."""
+    """What the producer does with a partition's first waiting batch."""
 
     SEND = "send"
     WAIT = "wait"
@@ -66,22 +68,24 @@ class Course(Enum):
 
 
 def nothing_written(answer: KafkaError) -> bool:
-    """Whether this answer says that this attempt appended nothing; it says nothing of attempts before it."""
+    """Whether this answer means that this attempt appended nothing. It does not speak for earlier attempts."""
     return answer.code in _NOTHING_WRITTEN
 
 
-def course(doubt: Meaning | None, now: Meaning) -> Course:
-    """Judge a batch by the first attempt that left it in doubt, if one did, and by what its topic's name means `now`.
+def course(unconfirmed: Meaning | None, now: Meaning) -> Course:
+    """Whether a batch is sent, waits or fails.
 
-    Metadata no newer than those it was sent by come from a node that is behind: they are waited out.
+    `unconfirmed` is its topic at the first attempt that left it unconfirmed, None when no attempt did; `now` is what
+    the topic's name means now. The batch fails when the name has moved on to another id. It waits while `now` is not
+    newer than `unconfirmed`: then another id only shows that the metadata come from a node that is out of date.
     """
-    if doubt is None or doubt.topic_id == now.topic_id:
+    if unconfirmed is None or unconfirmed.topic_id == now.topic_id:
         return Course.SEND
-    return Course.FAIL if now.version > doubt.version else Course.WAIT
+    return Course.FAIL if now.version > unconfirmed.version else Course.WAIT
 
 
 def created_again(topic: str) -> UnknownTopicIdError:
-    """Why a batch in doubt fails, and what its owner can do."""
+    """The error of an unconfirmed batch whose topic was created again; it tells the application what it can do."""
     return UnknownTopicIdError(
         f"topic {topic!r} was deleted and created again while the record was under way: it may have been stored in "
         "the deleted topic. Send it again if the new topic should have it"

@@ -1,7 +1,7 @@
-"""What a producer says about records that were not delivered and that nobody asked about: no record is lost in silence.
+"""What a producer logs about undelivered records that have no on_delivery, so that no record is lost silently.
 
-A pure fold: failures go in with their time, lines to log come out. The first failure of a partition for one cause is
-told at once, what follows is counted and told together, so that an outage under load costs a line now and then.
+Pure: failures are passed in with their times, lines to log come out. The first failure of a partition for one cause is
+logged at once. Later ones are counted and logged together, so that an outage under load costs few lines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
 from kip932.ids import TopicPartition
 
-#: Failures of one partition and cause within this time share a line.
+#: Failures of one partition and cause within this time, ms, share a line.
 QUIET_MS: Final = 30_000
 _TEXT_MAX: Final = 300
 _UNREACHABLE: Final = (NetworkError, RequestTimedOutError)
@@ -23,7 +23,7 @@ class _Key(NamedTuple):
 
 
 class _Count:
-    """Failures that are not told yet, and when the last line was."""
+    """Failures that are not logged yet, and when the last line was."""
 
     __slots__ = ("error", "records", "told_ms")
 
@@ -34,13 +34,13 @@ class _Count:
 
 
 class Undelivered:
-    """Counts by topic-partition and cause. Not thread-safe: it belongs to the sender's loop."""
+    """Counts by topic-partition and cause. Not thread-safe: only the sender's loop may use it."""
 
     def __init__(self) -> None:
         self._counts: dict[_Key, _Count] = {}
 
     def lost(self, partition: TopicPartition, error: KafkaError, records: int, now_ms: int) -> str | None:
-        """These records failed and have no on_delivery; the line to log now, if it is time for one."""
+        """These records failed and have no on_delivery. Returns the line to log now, None when it is not time yet."""
         key = _Key(partition, error.name)
         count = self._counts.get(key)
         if count is None:
@@ -50,7 +50,7 @@ class Undelivered:
         return self._line(key, count, now_ms) if now_ms - count.told_ms >= QUIET_MS else None
 
     def rest(self) -> list[str]:
-        """The lines for what was counted and not told; for the end of the producer."""
+        """The lines for what was counted and not logged; call it when the producer closes."""
         return [self._line(key, count, count.told_ms) for key, count in self._counts.items() if count.records]
 
     @staticmethod
