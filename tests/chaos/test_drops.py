@@ -15,7 +15,7 @@ from partition_leader.share import partition_host
 from partition_leader.share.core.status import DropReason
 from tests.chaos.drops import drops
 from tests.chaos.history import Dropped, now_ms
-from tests.unit.partition_leader.host.worlds import GROUP, World, key, run, settle
+from tests.unit.partition_leader.share.worlds import GROUP, World, key, run, settle
 
 METRIC: Final = "share_partition_drops_total"
 

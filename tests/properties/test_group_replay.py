@@ -14,7 +14,7 @@ from group_coordinator.core import commands as c
 from group_coordinator.core.records import Record, Tombstone
 from group_coordinator.core.shard import GroupShard
 from kip932.errors import KafkaError
-from tests.unit.group_coordinator.shard_driver import Driver, bare
+from tests.support.group_driver import Driver, bare
 
 MEMBERS = st.sampled_from(["A", "B", "C"])
 TOPICS = st.sampled_from(["t", "u"])

@@ -16,7 +16,7 @@ from group_coordinator.core import commands as c
 from group_coordinator.core.group import Group
 from kip932.errors import KafkaError
 from kip932.ids import TopicIdPartition
-from tests.unit.group_coordinator.shard_driver import Driver, bare
+from tests.support.group_driver import Driver, bare
 
 MEMBERS = st.sampled_from(["A", "B", "C"])
 TOPICS = st.sampled_from(["t", "u"])

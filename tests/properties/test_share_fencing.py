@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kip932.errors import NONE, KafkaError
 from kip932.state_batches import StateBatch
 from share_coordinator.core.commands import DeleteState, InitializeState, KeyCommand, ReadState, ReadSummary, WriteState
-from tests.unit.share_coordinator.worlds import KEY, TOPIC, Driver
+from tests.support.share_state import KEY, TOPIC, Driver
 
 _EPOCH = st.integers(-1, 4)
 _GENERATION = st.integers(0, 2)

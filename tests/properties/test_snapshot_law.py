@@ -11,7 +11,7 @@ from kip932.ids import SharePartitionKey
 from kip932.state_batches import StateBatch, WriteStats
 from share_coordinator.core.commands import DeleteState, InitializeState, ReadState, ShareCommand, WriteState
 from share_coordinator.core.shard import ShareStateShard
-from tests.unit.share_coordinator.worlds import TOPIC, Driver
+from tests.support.share_state import TOPIC, Driver
 
 _KEYS = [SharePartitionKey("g", TOPIC, partition) for partition in range(3)]
 _KEY = st.sampled_from(_KEYS)

@@ -11,9 +11,9 @@ from group_coordinator.codec import GroupLogCodec
 from group_coordinator.core import records as r
 from group_coordinator.core.views import GroupConfigs
 from kip932 import errors
-from tests.scenarios.group_world import KAFKA, World, assigned
-from tests.unit.group_coordinator.shard_driver import topic_id
-from tests.unit.virtual_time import run
+from tests.support.group_driver import topic_id
+from tests.support.group_world import KAFKA, World, assigned
+from tests.support.virtual_time import run
 
 FOO, BAR = topic_id("foo"), topic_id("bar")
 

@@ -15,7 +15,7 @@ import pytest
 from kip932.api.v1 import common_pb2
 from shard_runtime.rpc.server import RpcServer
 from sharegroups import Admin, Producer, ShareConsumer, TopicPartition
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.support.fake_cluster.cluster import FakeCluster
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,7 +18,7 @@ from shard_runtime.record_log.cluster_store import ClusterStore
 from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store, memory_log
 from shard_runtime.record_log.protocol import Claimed, RecordLog, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
-from tests.unit.shard_runtime.worlds import Record, ToyCodec, ToyShard
+from tests.support.toy_shard import Record, ToyCodec, ToyShard
 
 CLUSTER_ID = "test-cluster"
 LEASE_MS = 600

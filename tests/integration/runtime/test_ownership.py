@@ -12,7 +12,7 @@ from shard_runtime.cluster.metadata import PartitionsAdded, TopicCreated, TopicD
 from shard_runtime.record_log.memory.store import FaultPoint, Stage
 from shard_runtime.record_log.protocol import LogError, Renewal, Renewed, ShardId, ShardKind
 from tests.integration.runtime.harness import LEASE_MS, Cluster, until
-from tests.unit.shard_runtime.worlds import Get, Put
+from tests.support.toy_shard import Get, Put
 
 pytestmark = pytest.mark.asyncio
 

@@ -29,7 +29,7 @@ from shard_runtime.record_log.protocol import (
     StoreUnavailableError,
     TailLostError,
 )
-from tests.unit.shard_runtime.worlds import TestClock
+from tests.support.toy_shard import TestClock
 
 pytestmark = pytest.mark.asyncio
 

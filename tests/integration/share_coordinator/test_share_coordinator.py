@@ -30,7 +30,7 @@ from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpda
 from share_coordinator.role import ShareCoordinator
 from share_persister import PersisterClient, PersisterError, StateInit, StateWrite, StoredState
 from share_persister.routing import state_shard
-from tests.unit.share_coordinator.worlds import TOPIC, Metadata
+from tests.support.share_state import TOPIC, Metadata
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,7 +13,7 @@ from group_coordinator.core import records as r
 from share_coordinator.core.records import ShareRecord
 from share_metrics.reader import EntryId, Gap, Kind
 from share_metrics.reader.decoding import RawEntry, decode, gap_row, to_batch
-from tests.unit.share_metrics.worlds import STREAM, state_entry
+from tests.support.pipeline_entries import STREAM, state_entry
 
 #: Where the time of literal records begins, seconds since 1970: 0 would be "not known".
 BASE_S = 36_000

@@ -18,8 +18,8 @@ from share_metrics import java
 from share_metrics.commands import metrics
 from share_metrics.ingest import stored
 from share_metrics.reader import Kind
+from tests.support.pipeline_entries import snapshot, update
 from tests.unit.share_metrics.test_java import runtime
-from tests.unit.share_metrics.worlds import snapshot, update
 
 from .world import Log, World
 

@@ -20,7 +20,7 @@ from share_metrics.reader.planning import Goal
 from share_metrics.reader.store import slot_of
 from tests.contracts.cluster_nodes import ClusterNodes
 from tests.contracts.deployment import Server
-from tests.unit.share_metrics.worlds import snapshot, update
+from tests.support.pipeline_entries import snapshot, update
 
 from .world import Log, World
 

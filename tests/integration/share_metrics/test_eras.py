@@ -19,7 +19,7 @@ from share_metrics.metrics.common import since, timed
 from share_metrics.metrics.newest import newest_states
 from share_metrics.reader import EntryId, Gap, Kind
 from share_metrics.reader.decoding import decode
-from tests.unit.share_metrics.worlds import KEY, STREAM, TOPIC, snapshot, state_entry, update
+from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, state_entry, update
 
 from .frames import BASE_S, frame, rows_of, states
 

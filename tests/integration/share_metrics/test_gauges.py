@@ -13,7 +13,7 @@ from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
 from share_coordinator.core.records import ShareTombstone
 from share_metrics.gauges import Gauges
 from share_metrics.reader import EntryId, Gap, Kind
-from tests.unit.share_metrics.worlds import KEY, STREAM, TOPIC, snapshot, update
+from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, update
 
 from .frames import BASE_S, groups, states
 

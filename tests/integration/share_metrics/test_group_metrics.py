@@ -9,7 +9,7 @@ from group_coordinator.core import records as r
 from group_coordinator.core.lifecycle import Lifecycle, TopicState
 from share_metrics.metrics import convergence, group_windows, share_partition_counts
 from share_metrics.metrics.groups import converged
-from tests.unit.share_metrics.worlds import TOPIC
+from tests.support.pipeline_entries import TOPIC
 
 from .frames import groups, rows_of
 

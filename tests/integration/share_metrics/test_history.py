@@ -25,7 +25,7 @@ from share_metrics.metrics import lag_seconds, progress, with_log_ends
 from share_metrics.reader import Gap, Kind
 from share_metrics.report import Report
 from share_metrics.tables import write_tables
-from tests.unit.share_metrics.worlds import TOPIC, snapshot, update
+from tests.support.pipeline_entries import TOPIC, snapshot, update
 
 from .frames import BASE_S, rows_of, states
 from .world import Log, World, finish

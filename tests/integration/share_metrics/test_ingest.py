@@ -17,7 +17,7 @@ from share_coordinator.core.records import ShareTombstone
 from share_metrics.commands import metrics
 from share_metrics.ingest import stored
 from share_metrics.reader import Kind
-from tests.unit.share_metrics.worlds import KEY, TOPIC, snapshot, update
+from tests.support.pipeline_entries import KEY, TOPIC, snapshot, update
 
 from .world import Log, World
 

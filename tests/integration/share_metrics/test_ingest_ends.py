@@ -20,7 +20,7 @@ from share_metrics.ingest import Source, Step, Watch, start, stored, write_batch
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader
-from tests.unit.share_metrics.worlds import snapshot, update
+from tests.support.pipeline_entries import snapshot, update
 
 from .account import PROPERTY, account
 from .world import Log, World, finish

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from share_metrics.ingest import Source, start
 from share_metrics.reader import Kind
-from tests.unit.share_metrics.worlds import update
+from tests.support.pipeline_entries import update
 
 from .account import PROPERTY, account
 from .world import SHAREGROUPS, Log, World, finish

@@ -28,8 +28,8 @@ from share_metrics.ingest import Source, Step, Watch, start
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader
-from tests.unit.shard_runtime.worlds import SHARD, STREAM, Put, Record, TestClock, ToyCodec, ToyShard
-from tests.unit.share_metrics.worlds import snapshot, update
+from tests.support.pipeline_entries import snapshot, update
+from tests.support.toy_shard import SHARD, STREAM, Put, Record, TestClock, ToyCodec, ToyShard
 
 from .world import Log, World, finish
 

@@ -27,7 +27,7 @@ from share_metrics.reader import (
 from share_metrics.reader.planning import Goal, split
 from share_metrics.reader.streams import Topic, topics
 from tests.contracts.deployment import free_port
-from tests.unit.share_metrics.worlds import KEY, TOPIC, snapshot, update
+from tests.support.pipeline_entries import KEY, TOPIC, snapshot, update
 
 from .world import Log, World
 

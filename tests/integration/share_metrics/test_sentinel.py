@@ -14,7 +14,7 @@ import pytest
 from share_metrics.reader import Kind, Reader, ReadOptions, Store
 from tests.contracts.cluster_nodes import ran, until_true
 from tests.contracts.deployment import Server, Valkey
-from tests.unit.share_metrics.worlds import snapshot, update
+from tests.support.pipeline_entries import snapshot, update
 
 from .world import Log, World
 

@@ -14,7 +14,7 @@ from group_coordinator.core import records as r
 from kip932.ids import shard_index
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import BatchReader
-from tests.unit.share_metrics.worlds import snapshot, update
+from tests.support.pipeline_entries import snapshot, update
 
 from .world import Log, World
 

@@ -20,7 +20,7 @@ from share_metrics.ingest import stored
 from share_metrics.java import java_home
 from share_metrics.reader import Kind
 from tests.contracts.deployment import free_port
-from tests.unit.share_metrics.worlds import snapshot, update
+from tests.support.pipeline_entries import snapshot, update
 
 from .world import SHAREGROUPS, Log, World
 

@@ -18,7 +18,7 @@ from share_metrics.metrics import fill_windows, progress, stalls, with_log_ends
 from share_metrics.metrics.stalls import deletions
 from share_metrics.reader import EntryId, Gap
 from share_metrics.report import Known, Report, collect, render, totals
-from tests.unit.share_metrics.worlds import KEY, STREAM, TOPIC, snapshot, update
+from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, update
 
 from .frames import BASE_S, groups, rows_of, states
 

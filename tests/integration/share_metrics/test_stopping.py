@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from share_metrics.read_up_to import read_up_to
-from tests.unit.share_metrics.worlds import snapshot, update
+from tests.support.pipeline_entries import snapshot, update
 
 from .world import SHAREGROUPS, Log, World
 

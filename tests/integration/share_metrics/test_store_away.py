@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from share_metrics.ingest import Running, Source, Step, Watch, start
 from share_metrics.reader import Kind
-from tests.unit.share_metrics.worlds import snapshot, update
+from tests.support.pipeline_entries import snapshot, update
 
 from .account import account
 from .world import BOUND_S, Log, running

@@ -21,7 +21,7 @@ from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
 from share_node.data_directory import DataDirectory
 from share_node.embedded_store import EmbeddedStore
-from tests.unit.partition_leader.log.harness import SHARD, batch
+from tests.unit.partition_leader.topic_log.harness import SHARD, batch
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,7 +8,7 @@ from group_coordinator.codec import CAUSE_COLD, GroupLogCodec
 from group_coordinator.core import records as r
 from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
 from kip932.records.v1 import group_log_pb2 as pb
-from tests.unit.group_coordinator.shard_driver import persisted
+from tests.support.group_driver import persisted
 
 T, U, V = (bytes([number]) * 16 for number in (1, 2, 3))
 LIFECYCLE = Lifecycle(

@@ -17,9 +17,9 @@ from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest, Sh
 from kip932.ids import REQUEST_GROUPS_MAX, shard_index
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster.owners import OwnerAddress
-from tests.scenarios.group_world import World, assigned
-from tests.unit.group_coordinator.shard_driver import topic_id
-from tests.unit.virtual_time import run
+from tests.support.group_driver import topic_id
+from tests.support.group_world import World, assigned
+from tests.support.virtual_time import run
 
 
 class Acls:

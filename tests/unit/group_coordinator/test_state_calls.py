@@ -13,8 +13,8 @@ from kip932 import errors
 from kip932.ids import TopicIdPartition, shard_index
 from shard_runtime.record_log.protocol import AppendRefusedError
 from share_persister import PersisterError, StateSummary
-from tests.scenarios.group_world import World, assigned
-from tests.unit.group_coordinator.shard_driver import topic_id
+from tests.support.group_driver import topic_id
+from tests.support.group_world import World, assigned
 from tests.unit.group_coordinator.test_service import play
 
 T = topic_id("t")

@@ -10,7 +10,7 @@ from kip932.records.v1 import share_state_log_pb2 as pb
 from kip932.state_batches import StateBatch, WriteStats
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
-from tests.unit.share_coordinator.worlds import KEY
+from tests.support.share_state import KEY
 
 _INT32 = st.integers(-1, 2**31 - 1)
 _INT64 = st.integers(-1, 2**63 - 1)

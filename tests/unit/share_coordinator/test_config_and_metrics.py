@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from shard_runtime.config.process_settings import SettingsError, load_settings
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.metrics import ShareCoordinatorMetrics
-from tests.unit.share_coordinator.worlds import Driver, initialize, write
+from tests.support.share_state import Driver, initialize, write
 
 
 @pytest.mark.rule("SR-14", "SC-53")

@@ -17,9 +17,9 @@ from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from share_coordinator.core.commands import CommandBatch, InitializeState, ReadState, StateView, WriteState
 from share_coordinator.service import KEYS_SLICE
 from share_persister.routing import state_shard
-from tests.unit.share_coordinator.hosts import SHARDS, World
-from tests.unit.share_coordinator.worlds import OTHER_TOPIC, TOPIC
-from tests.unit.virtual_time import run
+from tests.support.share_coordinators import SHARDS, World
+from tests.support.share_state import OTHER_TOPIC, TOPIC
+from tests.support.virtual_time import run
 
 _SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 _METHODS = service_methods(_SERVICE)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from kip932.state_batches import StateBatch, combine
 from share_metrics.replay import Change, Event, Replay, Tally, changes
-
-from .worlds import UNHURRIED
+from tests.support.pipeline_entries import UNHURRIED
 
 MINUTE = 60_000_000
 

@@ -18,8 +18,7 @@ from share_metrics.reader import EntryId, Gap, Kind
 from share_metrics.reader.decoding import RawEntry, decode, gap_row, to_batch
 from share_metrics.replay import Event, Replay
 from share_metrics.replay_rows import NEEDED, Key, replays
-
-from .worlds import TOPIC, UNHURRIED, snapshot, state_entry, update
+from tests.support.pipeline_entries import TOPIC, UNHURRIED, snapshot, state_entry, update
 
 MINUTE = 60_000_000
 CLAIM, GAP = "claim", "gap"

@@ -15,8 +15,7 @@ from share_coordinator.core.share_state import ShareState, after_snapshot, after
 from share_metrics.reader import EntryId, Kind
 from share_metrics.reader.decoding import decode_page
 from share_metrics.time_travel import State, history
-
-from .worlds import KEY, TOPIC, UNHURRIED, snapshot, state_entry, update
+from tests.support.pipeline_entries import KEY, TOPIC, UNHURRIED, snapshot, state_entry, update
 
 _BATCHES = st.lists(
     st.tuples(st.integers(90, 120), st.integers(0, 9), st.sampled_from([0, 2, 4]), st.integers(0, 5)).map(

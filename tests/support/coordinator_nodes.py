@@ -1,0 +1,155 @@
+"""Coordinator nodes for the persister's tests: the real service, and one that answers by script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from kip932.api.v1 import cluster_service_pb2
+from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorResponse
+from kip932.ids import SharePartitionKey
+from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
+from kip932.internal.v1.state_stream_pb2 import StateStreamResponse
+from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateResponse
+from kip932.state_batches import StateBatch
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
+from share_persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings, StateWrite
+from tests.support.share_coordinators import SHARDS, LoopClock, World
+from tests.support.share_state import TOPIC
+
+STATE_SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
+CLUSTER_SERVICE = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
+
+
+def key(partition: int = 0, group: str = "g") -> SharePartitionKey:
+    return SharePartitionKey(group, TOPIC, partition)
+
+
+def change(*batches: tuple[int, int, int, int], start: int = 0, leader: int = -1, generation: int = 0) -> StateWrite:
+    return StateWrite(-1, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def failure_of(persister: PersisterClient, partition: int = 0) -> PersisterError:
+    """The error with which a write ends."""
+    with pytest.raises(PersisterError) as failure:
+        await persister.write(key(partition), change((0, 1, 2, 1)))
+    return failure.value
+
+
+class Cluster:
+    """FindCoordinator answers from `owners` (shard-independent: by the address a test sets)."""
+
+    def __init__(self, coordinator: str) -> None:
+        self.coordinator = coordinator
+        self.codes: list[int] = []
+        self.asked: list[float] = []
+
+    async def find_coordinator(self, request: Any, context: Any) -> FindCoordinatorResponse:
+        self.asked.append(asyncio.get_running_loop().time())
+        response = FindCoordinatorResponse()
+        host, _, port = self.coordinator.partition(":")
+        for name in request.coordinator_keys:
+            code = self.codes.pop(0) if self.codes else 0
+            response.coordinators.add(key=name, node_id=1, host=host, port=int(port), error_code=code)
+        return response
+
+
+#: One attempt's answer: an error code, or what to do with the request before answering.
+Reply = int | str
+
+
+class Scripted:
+    """Answers writes and reads by script: each request takes the next reply, later ones succeed.
+
+    `"hang"`: never; `"break"`: the stream ends; `"empty"`: a response without results; `"nothing"`: no response in it.
+    """
+
+    def __init__(self, replies: list[Reply] | None = None, hint: str = "") -> None:
+        self.replies: list[Reply] = replies or []
+        self.hint = hint
+        self.requests: list[Any] = []
+        self.times: list[float] = []
+        self.in_flight = self.most_in_flight = 0
+        self.gate: asyncio.Event | None = None
+
+    async def state_stream(self, stream: Any) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while (request := await stream.read()) is not None:
+                self.requests.append(request)
+                self.times.append(asyncio.get_running_loop().time())
+                reply = self.replies.pop(0) if self.replies else 0
+                if reply == "break":
+                    return
+                if reply != "hang":
+                    tasks.create_task(self._answer(stream, request, reply))
+
+    async def _answer(self, stream: Any, request: Any, reply: Reply) -> None:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        if self.gate is not None:
+            await self.gate.wait()
+        self.in_flight -= 1
+        answer = StateStreamResponse(correlation_id=request.correlation_id)
+        if reply == "empty":
+            answer.write.CopyFrom(WriteShareGroupStateResponse())
+        elif isinstance(reply, int):
+            self._fill(answer, request, reply)
+        await stream.write(answer)
+
+    def _fill(self, answer: Any, request: Any, code: int) -> None:
+        kind = request.WhichOneof("request")
+        for topic in getattr(request, kind).topics:
+            results = getattr(answer, kind).results.add(topic_id=topic.topic_id)
+            for partition in topic.partitions:
+                result = results.partitions.add(partition=partition.partition, error_code=code)
+                if code == 16 and self.hint:
+                    result.coordinator.host, port = self.hint.split(":")
+                    result.coordinator.port = int(port)
+                if code == 74:
+                    result.leader_epoch = 9
+
+
+class Net:
+    """A network with a cluster node at `seed:1` and coordinators where a test puts them."""
+
+    def __init__(self, coordinator: str = "one:1") -> None:
+        self.network = InMemoryNetwork()
+        self.cluster = Cluster(coordinator)
+        self.network.serve("seed:1", CLUSTER_SERVICE, self.cluster)
+
+    def scripted(self, *replies: Reply, address: str = "one:1", hint: str = "") -> Scripted:
+        node = Scripted(list(replies), hint)
+        self.network.serve(address, STATE_SERVICE, node)
+        return node
+
+    def real(self, address: str = "one:1") -> World:
+        world = World()
+        self.network.serve(address, STATE_SERVICE, world.service)
+        return world
+
+    def persister(
+        self,
+        *,
+        nodes: tuple[str, ...] = ("seed:1",),
+        resolve: Callable[[int], str | None] | None = None,
+        local: LocalCoordinator | None = None,
+        settings: PersisterSettings | None = None,
+    ) -> PersisterClient:
+        return PersisterClient(
+            self.network.transport(),
+            LoopClock(),
+            Random(1),
+            lambda: nodes,
+            shards=SHARDS,
+            resolve=resolve,
+            local=local,
+            settings=settings,
+        )

@@ -1,0 +1,34 @@
+"""Short words for what a consumer lives through: records in the fake cluster, a consumer of it, time that jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sharegroups.aio import ShareConsumer
+from sharegroups.produced import encode
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.virtual_time import run
+
+EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+
+
+def produce(fake: FakeCluster, count: int = 1, topic: str = "t", partition: int = 0, value: bytes = b"v") -> None:
+    records = [(None, value + str(index).encode(), (), 1000) for index in range(count)]
+    fake.log(topic, partition).append(encode(records, "none")[0], count)
+    fake.notify()
+
+
+def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:
+    """A consumer that gets whole batches, so that a story knows what its first poll returns."""
+    given = {"bootstrap.servers": fake.bootstrap, "group.id": "g", "share.acquire.mode": "batch_optimized"} | settings
+    return ShareConsumer(given, transport=fake.transport())
+
+
+def play(story: Callable[[FakeCluster], Awaitable[None]], nodes: int = 1, partitions: int = 1) -> None:
+    async def main() -> None:
+        fake = FakeCluster(nodes)
+        fake.add_topic("t", partitions)
+        await story(fake)
+
+    run(main())

@@ -1,0 +1,300 @@
+"""A cluster with one group coordinator, as a client sees it: real handlers, hosts and messages; the log, the share
+coordinator, the leaders and time are in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from google.protobuf.message import Message
+from prometheus_client import CollectorRegistry
+
+from group_coordinator.config import GroupCoordinatorConfig
+from group_coordinator.core.views import GroupConfigs, Topic
+from group_coordinator.ports import AllowAll
+from group_coordinator.role import GroupCoordinatorRole, Node
+from kip932 import errors
+from kip932.api.v1 import group_coordinator_service_pb2 as service_pb
+from kip932.api.v1 import list_offsets_pb2 as offsets_pb
+from kip932.api.v1 import partition_leader_service_pb2 as leader_pb
+from kip932.api.v1.common_pb2 import StringList
+from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kip932.ids import TopicIdPartition, shard_index
+from kip932.rpc.transport import service_methods
+from shard_runtime.cluster.owners import OwnerAddress
+from shard_runtime.ownership.lease import Lease
+from shard_runtime.record_log.protocol import ShardId
+from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
+from share_persister import PersisterError, StateInit, StateSummary, StateWrite, StoredState
+from tests.support.group_driver import Image, topic_id
+from tests.support.toy_shard import ObedientLog
+
+COORDINATOR = "127.0.0.1:9092"
+LEADER = "127.0.0.1:9093"
+FAR_FUTURE_MS = 1 << 50
+METHODS = service_methods(service_pb.DESCRIPTOR.services_by_name["GroupCoordinatorService"])
+#: Epochs of the scenarios are Kafka's, with assignment interval 0.
+KAFKA = GroupCoordinatorConfig(shards=3, fast_first_assignment=False)
+
+
+class LoopClock:
+    """The event loop's time."""
+
+    def now_ms(self) -> int:
+        return 1_000_000 + round(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + self.now_ms()
+
+
+@dataclass
+class ShareStates:
+    """The share coordinator. `refuse` makes calls for a partition fail, `gate` holds every call back."""
+
+    states: dict[tuple[str, TopicIdPartition], StateSummary] = field(default_factory=dict)
+    refuse: dict[TopicIdPartition, PersisterError] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    broken: Exception | None = None
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    async def initialize(
+        self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
+    ) -> dict[TopicIdPartition, PersisterError | None]:
+        await self._called("initialize", group_id)
+        return {key: self._initialize(group_id, key, init) for key, init in partitions.items()}
+
+    def _initialize(self, group_id: str, key: TopicIdPartition, init: StateInit) -> PersisterError | None:
+        if key in self.refuse:
+            return self.refuse[key]
+        stored = self.states.get((group_id, key), StateSummary())
+        if stored.state_epoch > init.state_epoch:
+            return PersisterError(errors.FencedStateEpochError(), outcome_unknown=False)
+        if stored.state_epoch < init.state_epoch:
+            self.states[group_id, key] = StateSummary(init.state_epoch, 0, init.start_offset, 0)
+        return None
+
+    async def delete(
+        self, group_id: str, partitions: Mapping[TopicIdPartition, int]
+    ) -> dict[TopicIdPartition, PersisterError | None]:
+        await self._called("delete", group_id)
+        for key in partitions:
+            self.states.pop((group_id, key), None)
+        return dict.fromkeys(partitions)
+
+    async def summary(
+        self, group_id: str, partitions: Collection[TopicIdPartition]
+    ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
+        await self._called("summary", group_id)
+        return {key: self.refuse.get(key) or self.states.get((group_id, key), StateSummary()) for key in partitions}
+
+    async def read(self, key: object, leader_epoch: int, generation: int) -> StoredState:
+        raise AssertionError("a group coordinator never reads state")
+
+    async def write(self, key: object, write: StateWrite) -> None:
+        raise AssertionError("a group coordinator never writes state")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def _called(self, what: str, group_id: str) -> None:
+        self.calls.append((what, group_id))
+        await self.gate.wait()
+        if self.broken is not None:
+            raise self.broken
+
+
+class Leaders:
+    """Every partition's leader: answers log ends. `failures` are answered first, one per call."""
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[bytes, int], int] = {}
+        self.holes: dict[tuple[bytes, int], int] = {}
+        self.failures: list[int] = []
+
+    async def list_offsets(
+        self, request: offsets_pb.ListOffsetsRequest, context: CallContext
+    ) -> offsets_pb.ListOffsetsResponse:
+        del context
+        code = self.failures.pop(0) if self.failures else 0
+        response = offsets_pb.ListOffsetsResponse()
+        for topic in request.topics:
+            found = response.topics.add(topic_id=topic.topic_id)
+            for asked in topic.partitions:
+                key = topic.topic_id, asked.partition_index
+                one = found.partitions.add(partition_index=asked.partition_index, error_code=code)
+                one.offset = self.ends.get(key, 0)
+                if asked.HasField("holes_from"):
+                    one.holes = self.holes.get(key, 0)
+        return response
+
+
+class World:
+    """The cluster. `configs` and `image` can be replaced at any time."""
+
+    def __init__(self, config: GroupCoordinatorConfig = KAFKA, access: object | None = None) -> None:
+        self.config = config
+        self.access = access or AllowAll()
+        self.configs = GroupConfigs(assignment_interval_ms=0)
+        self.image = Image()
+        self.complete_since_ms: int | None = None
+        self.enabled = True
+        self.owner: OwnerAddress | None = None
+        self.leader: str | None = LEADER
+        self.persister = ShareStates()
+        self.leaders = Leaders()
+        self.clock = LoopClock()
+        self.logs = [ObedientLog() for _ in range(config.shards)]
+        self.network = InMemoryNetwork()
+        self.network.serve(LEADER, leader_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"], self.leaders)
+        self.transport = self.network.transport("10.0.0.7")
+        self.registry = CollectorRegistry()
+        self.role = self._role()
+        self.epoch = 0
+
+    async def __aenter__(self) -> World:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Own and load every shard, then serve."""
+        self.epoch += 1
+        self.network.serve(
+            COORDINATOR, service_pb.DESCRIPTOR.services_by_name["GroupCoordinatorService"], self.role.service
+        )
+        for index in range(len(self.logs)):
+            await self.gain(index)
+        self.role.start()
+
+    async def gain(self, index: int) -> None:
+        """Own and load one shard."""
+        host, log = self.role.hosts[index], self.logs[index]
+        lease = Lease(
+            host.shard_id,
+            1,
+            self.epoch,
+            deadline_ms=FAR_FUTURE_MS,
+            clock=self.clock,
+            give_up=lambda why, _: host.lost(why),
+        )
+        await host.gained(log.claim(self.epoch, 0), lease)
+
+    async def stop(self) -> None:
+        """Stop serving and lose every shard."""
+        for host in self.role.hosts:
+            host.lost("stopped")
+        await self.role.stop()
+        self.network.stop(COORDINATOR)
+
+    async def restart(self) -> None:
+        """The process goes and another one takes over."""
+        await self.stop()
+        self.role = self._role()
+        await self.start()
+
+    async def call(self, name: str, request: Message) -> Message:
+        """One RPC."""
+        return await self.transport.call(COORDINATOR, METHODS[name], request, 30.0)
+
+    async def heartbeat(
+        self,
+        member_id: str,
+        epoch: int,
+        topics: list[str] | None = None,
+        group_id: str = "grp",
+        rack: str | None = None,
+    ) -> ShareGroupHeartbeatResponse:
+        request = ShareGroupHeartbeatRequest(
+            group_id=group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            rack_id=rack,
+            subscribed_topic_names=None if topics is None else StringList(values=topics),
+        )
+        response = await self.call("ShareGroupHeartbeat", request)
+        assert isinstance(response, ShareGroupHeartbeatResponse)
+        return response
+
+    async def until_assigned(self, member_id: str, epoch: int) -> ShareGroupHeartbeatResponse:
+        """Heartbeat with the returned epochs until an assignment with partitions arrives."""
+        for _ in range(10):
+            response = await self.heartbeat(member_id, epoch)
+            if assigned(response):
+                return response
+            epoch = response.member_epoch
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"member {member_id} was assigned nothing in ten heartbeats; its epoch is {epoch}")
+
+    def create(self, name: str, partitions: int, generation: int = 0) -> bytes:
+        """Create or grow a topic; the image knows at once."""
+        made = Topic(topic_id(name, generation), name, partitions)
+        others = tuple(topic for topic in self.image.topics if topic.name != name)
+        self._image((*others, made))
+        return made.topic_id
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        self.image = self.image.without(name)
+        self.role.topics_changed()
+
+    def log_of(self, group_id: str) -> ObedientLog:
+        """The log that holds the group's records."""
+        return self.logs[shard_index(group_id, len(self.logs))]
+
+    def _image(self, topics: tuple[Topic, ...]) -> None:
+        self.image = replace(self.image, topics=topics, version=self.image.version + 1)
+        self.role.topics_changed()
+
+    def _role(self) -> GroupCoordinatorRole:
+        self.registry = CollectorRegistry()
+        return GroupCoordinatorRole(
+            self.config,
+            Node(
+                record_log=_Logs(self.logs),  # type: ignore[arg-type]  # only what a host calls
+                clock=self.clock,
+                persister=self.persister,
+                transport=self.transport,
+                registry=self.registry,
+                topics=lambda: self.image,
+                configs=lambda _: self.configs,
+                complete_since_ms=self._complete_since,
+                access=self.access,  # type: ignore[arg-type]  # a test's own
+                owner_of=lambda _: self.owner,
+                leader_of=lambda _: self.leader,
+                enabled=lambda: self.enabled,
+            ),
+        )
+
+    def _complete_since(self) -> int:
+        return self.clock.now_ms() if self.complete_since_ms is None else self.complete_since_ms
+
+
+class _Logs:
+    """All shards' logs as one RecordLog, as far as hosts call it."""
+
+    def __init__(self, logs: list[ObedientLog]) -> None:
+        self._logs = logs
+        self.available = True
+
+    def available_for(self, shard: ShardId) -> bool:
+        return self._logs[int(shard.name)].up
+
+    async def append(self, shard: ShardId, epoch: int, appends: object) -> object:
+        return await self._logs[int(shard.name)].append(shard, epoch, appends)  # type: ignore[arg-type]
+
+    async def read(self, stream: str, *args: object) -> object:
+        index = int(stream.partition(":")[2].partition("}")[0])
+        return await self._logs[index].read(stream, *args)  # type: ignore[arg-type]
+
+
+def assigned(response: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]]:
+    """The assignment of a response by topic id; {} when absent or empty."""
+    return {topic.topic_id: list(topic.partitions) for topic in response.assignment.topic_partitions}

@@ -1,0 +1,121 @@
+"""A directory of shards in memory, whose hosts answer when a test lets them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from kip932.errors import KafkaError, NotCoordinatorError
+from shard_runtime.cluster.owners import OwnerAddress
+from share_coordinator.core.commands import ShareCommand
+from share_coordinator.core.shard import ShareStateShard
+from share_coordinator.dispatch import Dispatcher
+from share_coordinator.service import ShareCoordinatorService
+from tests.support.share_state import COLD_MS, Metadata
+
+SHARDS = 4
+
+
+class Host:
+    """Decides and replays at once, as ShardHost does; answers at once too, unless `held`."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self.shard = ShareStateShard(metadata, 100, COLD_MS)
+        self.commands: list[ShareCommand] = []
+        self.held = False
+        self.refusal: KafkaError | None = None
+        self._waiting: list[tuple[asyncio.Future[object], object]] = []
+
+    def post(self, command: ShareCommand) -> asyncio.Future[object]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.commands.append(command)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        try:
+            decision = self.shard.decide(command, 0, 0)
+        except KafkaError as error:
+            self._waiting.append((future, error))
+        else:
+            for record in decision.records:
+                self.shard.replay(record)
+            self._waiting.append((future, decision.reply))
+        if not self.held:
+            self.commit()
+        return future
+
+    def commit(self) -> None:
+        """The store has confirmed: answer what waits."""
+        for future, reply in self._waiting:
+            if not future.done():
+                if isinstance(reply, KafkaError):
+                    future.set_exception(reply)
+                else:
+                    future.set_result(reply)
+        self._waiting.clear()
+
+
+class Directory:
+    """All shards of one coordinator process; those in `elsewhere` are owned by another node."""
+
+    def __init__(self, shards: int = SHARDS) -> None:
+        self.metadata = Metadata()
+        self.hosts = [Host(self.metadata) for _ in range(shards)]
+        self.active = True
+        self.elsewhere: dict[int, OwnerAddress] = {}
+
+    @property
+    def shards(self) -> int:
+        return len(self.hosts)
+
+    def host_for(self, shard_index: int) -> Host:
+        if shard_index in self.elsewhere:
+            raise NotCoordinatorError
+        return self.hosts[shard_index]
+
+    def serves(self, shard_index: int) -> bool:
+        return shard_index not in self.elsewhere
+
+    def served(self) -> Collection[int]:
+        return [index for index in range(len(self.hosts)) if index not in self.elsewhere]
+
+    def owner(self, shard_index: int) -> OwnerAddress | None:
+        return self.elsewhere.get(shard_index)
+
+
+class Meter:
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        self.written = self.raises = self.fences = self.refused = 0
+
+    def wrote(self, keys: int, elapsed_ms: int) -> None:
+        self.written += keys
+
+    def raised(self, keys: int) -> None:
+        self.raises += keys
+
+    def fenced(self, keys: int) -> None:
+        self.fences += keys
+
+    def implausible(self, keys: int) -> None:
+        self.refused += keys
+
+
+class LoopClock:
+    """The running loop's time as both clocks."""
+
+    def now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        return self.now_ms()
+
+
+class World:
+    """A coordinator with its dispatcher and service."""
+
+    def __init__(self, write_timeout_ms: int = 5_000) -> None:
+        self.directory = Directory()
+        self.meter = Meter()
+        self.dispatcher = Dispatcher(self.directory, LoopClock(), self.meter, write_timeout_ms)
+        self.service = ShareCoordinatorService(self.dispatcher)

@@ -1,0 +1,294 @@
+"""Epochs, answers and records of joining, staying, leaving and expiring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from group_coordinator.core import commands as c
+from group_coordinator.core import records as r
+from group_coordinator.core.assignor import GroupSpec
+from group_coordinator.core.group import Group
+from group_coordinator.core.views import Assignment, CoordinatorSettings, GroupConfigs
+from kip932 import errors
+from tests.support.group_driver import KAFKA, Driver, topic_id
+
+T = topic_id("t")
+
+
+def _group(driver: Driver) -> Group:
+    return driver.shard.groups["g"]
+
+
+def _settled(partitions: int = 2, **kwargs: object) -> tuple[Driver, int]:
+    driver = Driver(**kwargs)  # type: ignore[arg-type]
+    driver.create("t", partitions)
+    return driver, driver.settle("A", ["t"]).member_epoch
+
+
+@pytest.mark.rule("GC-24a", "GC-25", "GC-63a", "P-13")
+def test_a_steady_heartbeat_writes_nothing_and_keeps_every_value() -> None:
+    driver, epoch = _settled()
+    before, size = _group(driver), len(driver.log)
+    reply = driver.beat("A", epoch)
+    assert reply == c.HeartbeatReply("A", epoch, 5_000, None)
+    assert (_group(driver) is before, len(driver.log)) == (True, size)
+
+
+@pytest.mark.rule("GC-24a", "GC-25")
+def test_the_previous_epoch_is_a_lost_response_and_a_full_request_is_answered_in_full() -> None:
+    driver, epoch = _settled()
+    assert driver.beat("A", epoch - 1).assignment is None
+    assert driver.beat("A", epoch - 1, ["t"])[1:4] == (epoch, 5_000, {T: (0, 1)})
+
+
+@pytest.mark.rule("GC-24a", "GC-29")
+def test_a_rejoin_without_change_keeps_the_epochs_and_writes_nothing() -> None:
+    driver, epoch = _settled()
+    size = len(driver.log)
+    assert driver.beat("A", 0, ["t"])[1:4] == (epoch, 5_000, {T: (0, 1)})
+    assert len(driver.log) == size
+
+
+@pytest.mark.rule("GC-24b", "GC-29")
+def test_a_new_rack_is_recorded_without_a_bump() -> None:
+    driver, epoch = _settled()
+    size = len(driver.log)
+    assert driver.beat("A", epoch, rack="r1").member_epoch == epoch
+    assert driver.new_records(size) == [r.MemberMetadata("g", "A", "r1", "client", "127.0.0.1", ("t",))]
+
+
+@pytest.mark.rule("GC-24b", "GC-24e", "GC-24g")
+def test_a_changed_subscription_bumps_once_and_its_order_and_duplicates_do_not_count() -> None:
+    driver, epoch = _settled()
+    driver.create("u", 1)
+    assert driver.beat("A", epoch, ["u", "t", "u"])[1:5] == (epoch + 1, 5_000, {T: (0, 1)}, True)
+    driver.initialize()
+    assert driver.beat("A", epoch + 1).assignment == {T: (0, 1), topic_id("u"): (0,)}
+    size = len(driver.log)
+    driver.beat("A", epoch + 2, ["t", "u"])
+    assert len(driver.log) == size
+
+
+@pytest.mark.rule("GC-24g", "GC-25")
+def test_subscribing_to_nothing_takes_everything_away() -> None:
+    driver, epoch = _settled()
+    assert driver.beat("A", epoch, [])[1:4] == (epoch + 1, 5_000, {})
+    assert driver.beat("A", epoch + 1)[1:4] == (epoch + 1, 5_000, None)
+
+
+@pytest.mark.rule("GC-24g")
+def test_inside_the_interval_a_dropped_topic_is_taken_at_the_present_epoch() -> None:
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=0))
+    driver.create("u", 1)
+    driver.beat("A", epoch, ["t", "u"])
+    driver.initialize()
+    epoch = driver.beat("A", epoch + 1).member_epoch
+    driver.configs = GroupConfigs(assignment_interval_ms=60_000)
+    assert driver.beat("A", epoch, ["u"])[1:4] == (epoch, 5_000, {topic_id("u"): (0,)})
+    assert _group(driver).epoch == epoch + 1
+    assert _group(driver).assignment_epoch == epoch
+
+
+@pytest.mark.rule("GC-24d", "GC-29", "GC-62", "GC-78")
+def test_growth_and_deletion_and_recreation_bump_and_an_unrelated_topic_does_not() -> None:
+    driver, epoch = _settled()
+    driver.create("unrelated", 5)
+    assert driver.beat("A", epoch).member_epoch == epoch
+    driver.create("t", 3)
+    assert driver.beat("A", epoch)[1:4] == (epoch + 1, 5_000, None)  # the old partitions stay
+    (order,) = driver.initialize()
+    assert [(partition.partition, start) for partition, start in order.partitions] == [(2, 0)]
+    assert driver.beat("A", epoch + 1).assignment == {T: (0, 1, 2)}
+    driver.delete("t")
+    assert driver.beat("A", epoch + 2).assignment == {}
+    new = driver.create("t", 1, generation=1)
+    driver.beat("A", epoch + 3)
+    driver.initialize()
+    assert driver.beat("A", epoch + 4).assignment == {new: (0,)}
+
+
+@pytest.mark.rule("GC-24c")
+def test_an_assignor_that_leaves_a_partition_out_does_not_bump_for_ever() -> None:
+    class FirstOnly:
+        name = "first-only"
+
+        def assign(self, spec: GroupSpec) -> Mapping[str, Assignment]:
+            return {member_id: {T: (0,)} if T in spec.assignable else {} for member_id in spec.members}
+
+    driver, epoch = _settled(assignor=FirstOnly())
+    assert driver.beat("A", epoch)[1:5] == (epoch, 5_000, None, False)
+
+
+@pytest.mark.rule("GC-28")
+def test_a_failing_assignor_writes_nothing() -> None:
+    class Broken:
+        name = "broken"
+
+        def assign(self, spec: GroupSpec) -> Mapping[str, Assignment]:
+            raise ZeroDivisionError(f"{len(spec.members)} members")
+
+    driver = Driver(assignor=Broken())
+    with pytest.raises(errors.UnknownServerError, match="broken: ZeroDivisionError: 1 members"):
+        driver.beat("A", 0, ["t"])
+    assert driver.log == []
+
+
+@pytest.mark.rule("GC-24f")
+def test_a_time_stamp_of_a_node_whose_clock_is_ahead_is_not_waited_for() -> None:
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=60_000), settings=CoordinatorSettings())
+    driver.now_ms -= 5_000
+    driver.create("u", 1)
+    assert driver.beat("A", epoch, ["t", "u"]).member_epoch == epoch + 1
+
+
+@pytest.mark.rule("GC-27", "GC-138")
+def test_configs_are_read_per_heartbeat() -> None:
+    driver, epoch = _settled()
+    driver.configs = GroupConfigs(50_000, 10_000, 0)
+    assert driver.beat("A", epoch).heartbeat_interval_ms == 10_000
+    assert driver.shard.next_deadline() is not None
+    driver.advance(49_999)
+    assert "A" in _group(driver).members
+    driver.advance(1)
+    assert _group(driver).members == {}
+
+
+@pytest.mark.rule("GC-30", "GC-31", "X6", "X7")
+def test_leaving_writes_its_batch_and_the_others_adopt_on_their_own_heartbeats() -> None:
+    driver, epoch = _settled()
+    driver.beat("B", 0, ["t"])
+    epoch = driver.beat("A", epoch).member_epoch
+    size = len(driver.log)
+    assert driver.beat("B", -1) == c.HeartbeatReply("B", -1, 0, None)
+    mh = _group(driver).metadata_hash
+    assert driver.new_records(size) == [
+        r.Tombstone(r.CURRENT, "g", "B", "left"),
+        r.Tombstone(r.TARGET, "g", "B", "left"),
+        r.Tombstone(r.MEMBER, "g", "B", "left"),
+        r.GroupMetadata("g", epoch + 1, mh, 1),
+    ]
+    assert driver.beat("A", epoch)[1:4] == (epoch + 1, 5_000, {T: (0, 1)})
+
+
+@pytest.mark.rule("GC-32", "GC-33")
+def test_a_rejected_heartbeat_does_not_extend_a_session_and_a_late_expiry_does_nothing() -> None:
+    driver, epoch = _settled()
+    driver.advance(30_000)
+    with pytest.raises(errors.FencedMemberEpochError):
+        driver.beat("A", epoch + 7)
+    driver.advance(15_000)
+    assert _group(driver).members == {}
+    size = len(driver.log)
+    driver.run(c.SessionExpired("g", "A"))
+    driver.run(c.SessionExpired("nobody", "A"))
+    assert len(driver.log) == size
+    assert driver.shard.next_deadline() is None
+
+
+@pytest.mark.rule("GC-32")
+def test_an_expiry_that_was_due_before_a_heartbeat_arrived_is_void() -> None:
+    driver, epoch = _settled()
+    driver.now_ms += 45_000
+    (command,) = driver.shard.due(driver.now_ms)
+    driver.beat("A", epoch)
+    driver.run(command)
+    assert "A" in _group(driver).members
+
+
+@pytest.mark.rule("GC-32a")
+def test_after_a_pause_every_session_starts_in_full() -> None:
+    driver, _ = _settled()
+    driver.now_ms += 100_000
+    driver.shard.paused(driver.now_ms)
+    driver.advance(44_999)
+    assert "A" in _group(driver).members
+    driver.advance(1)
+    assert _group(driver).members == {}
+
+
+@pytest.mark.rule("GC-32a", "GC-80")
+def test_while_the_image_is_incomplete_nobody_is_served_and_nobody_expires() -> None:
+    driver, epoch = _settled()
+    whole = driver.image
+    driver.image = type(whole)((), whole.version + 1, complete=False)
+    with pytest.raises(errors.CoordinatorLoadInProgressError):
+        driver.beat("A", epoch)
+    driver.now_ms += 60_000
+    for command in driver.shard.due(driver.now_ms):
+        with pytest.raises(errors.CoordinatorLoadInProgressError):
+            driver.run(command)
+    driver.image = whole
+    assert driver.beat("A", epoch).member_epoch == epoch
+
+
+@pytest.mark.rule("OP-19")
+def test_the_first_assignment_is_fast_and_the_next_one_keeps_the_interval() -> None:
+    driver = Driver(settings=CoordinatorSettings(), configs=GroupConfigs(assignment_interval_ms=10_000))
+    driver.create("t", 1)
+    reply = driver.beat("A", 0, ["t"])
+    assert reply[1:4] == (2, 250, {})
+    assert driver.beat("A", 2).heartbeat_interval_ms == 250
+    driver.initialize()
+    assert driver.beat("A", 2)[1:4] == (3, 5_000, {T: (0,)})
+    assert driver.beat("B", 0, ["t"])[1:4] == (3, 5_000, {})
+
+
+@pytest.mark.rule("OP-19", "GC-26")
+def test_a_second_member_comes_back_as_soon_as_it_may_be_assigned() -> None:
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=CoordinatorSettings())
+    driver.advance(400)
+    began_ms = driver.now_ms
+    reply = driver.beat("B", 0, ["t"])
+    assert reply[1:4] == (epoch, 600, {})
+    driver.advance(reply.heartbeat_interval_ms - 10)
+    early = driver.beat("B", epoch)
+    assert (early.heartbeat_interval_ms, early.assignment) == (250, None)  # a beat that is early costs one more
+    driver.advance(early.heartbeat_interval_ms)
+    reply = driver.beat("B", epoch)
+    assert reply.assignment is not None
+    assert reply[1:3] == (epoch + 1, 5_000)
+    assert driver.now_ms - began_ms < 1_000
+
+
+@pytest.mark.rule("OP-19", "GC-27")
+def test_only_members_without_partitions_come_back_early_and_only_when_not_as_kafka() -> None:
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=CoordinatorSettings())
+    driver.beat("B", 0, ["t"])
+    assert driver.beat("A", epoch).heartbeat_interval_ms == 5_000
+    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=KAFKA)
+    driver.advance(10)
+    assert driver.beat("B", 0, ["t"])[1:4] == (epoch, 5_000, {})
+
+
+@pytest.mark.rule("OP-19")
+def test_a_member_that_waits_for_a_topic_to_exist_is_in_no_hurry() -> None:
+    driver = Driver(settings=CoordinatorSettings())
+    assert driver.beat("A", 0, ["nowhere"]).heartbeat_interval_ms == 5_000
+
+
+@pytest.mark.rule("GC-60")
+def test_a_member_in_an_unknown_state_is_reconciled_again() -> None:
+    driver, epoch = _settled()
+    driver.shard.replay(r.CurrentAssignment("g", "A", epoch, epoch - 1, 9, {}))
+    assert _group(driver).members["A"].state == r.UNKNOWN_STATE
+    reply = driver.beat("A", epoch)
+    assert (reply.member_epoch, reply.assignment) == (epoch, {T: (0, 1)})
+    assert _group(driver).members["A"].state == r.STABLE
+
+
+@pytest.mark.rule("GC-40", "GC-42", "GC-121", "GC-126")
+def test_states_lists_and_descriptions() -> None:
+    driver, epoch = _settled(settings=KAFKA)
+    described = driver.run(c.Describe("g"))
+    assert isinstance(described, c.DescribedGroup)
+    assert (described.state, described.epoch, described.assignment_epoch) == ("Stable", epoch, epoch)
+    assert described.assignor_name == "simple"
+    assert described.topic_names == {T: "t"}
+    driver.beat("A", -1)
+    driver.advance(10**9)
+    assert driver.run(c.ListAll()) == [c.ListedGroup("g", "Empty")]
+    assert driver.shard.counts() == (1, 0)
+    with pytest.raises(errors.GroupIdNotFoundError, match="Group h not found"):
+        driver.run(c.Describe("h"))

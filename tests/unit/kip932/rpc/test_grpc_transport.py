@@ -1,0 +1,314 @@
+"""When the transport looks for a peer anew: on a channel of its own, which asks for the peer's name at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import grpc
+import pytest
+from grpc import aio
+
+from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest, FindCoordinatorResponse
+from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
+from kip932.rpc import grpc_transport
+from kip932.rpc.grpc_transport import RENEW_S, GrpcTransport
+from kip932.rpc.transport import Method, TransportError, TransportStatus
+from tests.support.virtual_time import run
+
+ADDRESS: Final = "share_coordinator-0:7932"
+REQUEST: Final = FindCoordinatorRequest()
+FIND: Final = Method("/a/Find", FindCoordinatorRequest, FindCoordinatorResponse)
+STREAM: Final = Method("/a/Stream", ShareStreamRequest, ShareStreamResponse, True)
+NO_ANSWER: Final = "errors resolving the name"
+
+
+class FakeChannel:
+    """Fails every call until it is told what to answer. `state` is what gRPC says of its connection."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.state = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        self.known = names.known  # as gRPC does, it asks once and then waits before it asks again
+        self.answer: Callable[[], Coroutine[Any, Any, object]] = self._by_name
+        self.grace: float | None = None
+
+    async def _by_name(self) -> object:
+        if not self.known:
+            raise failure(grpc.StatusCode.UNAVAILABLE)
+        return FindCoordinatorResponse()
+
+    def unary_unary(self, path: str, **codecs: object) -> Callable[..., Coroutine[Any, Any, object]]:
+        return lambda request, timeout, metadata: self.answer()
+
+    def stream_stream(self, path: str, **codecs: object) -> Callable[..., object]:
+        return lambda metadata: FakeStream(self)
+
+    def get_state(self) -> grpc.ChannelConnectivity:
+        return self.state
+
+    async def close(self, grace: float | None = None) -> None:
+        self.grace = grace
+
+
+class FakeStream:
+    def __init__(self, channel: FakeChannel) -> None:
+        self._channel = channel
+        self._cancelled = False
+
+    async def read(self) -> object:
+        try:
+            return await self._channel.answer()
+        except asyncio.CancelledError:  # as gRPC does: a reader that is cancelled takes its call along
+            self.cancel()
+            raise
+
+    async def write(self, message: object) -> None:
+        await self.read()
+
+    def cancel(self) -> bool:
+        self._cancelled = True
+        return True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def done(self) -> bool:
+        return self._cancelled
+
+    async def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.CANCELLED
+
+    async def details(self) -> str:
+        return "Locally cancelled by application!"
+
+    async def trailing_metadata(self) -> aio.Metadata:
+        return aio.Metadata()
+
+
+class Names:
+    """What the name service knows, and the channels that were opened."""
+
+    def __init__(self) -> None:
+        self.known = False
+        self.channels: list[FakeChannel] = []
+
+    def open(self, address: str, options: object) -> FakeChannel:
+        assert address == ADDRESS
+        self.channels.append(FakeChannel(self))
+        return self.channels[-1]
+
+
+def failure(code: grpc.StatusCode) -> aio.AioRpcError:
+    return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(), NO_ANSWER)
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Names:
+    found = Names()
+    monkeypatch.setattr(aio, "insecure_channel", found.open)
+    return found
+
+
+async def find(transport: GrpcTransport) -> TransportStatus | None:
+    """The status of a call; None when it was answered."""
+    try:
+        await transport.call(ADDRESS, FIND, REQUEST, 1.0)
+    except TransportError as error:
+        return error.status
+    return None
+
+
+async def until_answered(transport: GrpcTransport) -> float:
+    """Call again and again; when the first answer came, in the loop's seconds."""
+    while await find(transport) is not None:  # noqa: ASYNC110 - callers of a peer do nothing else
+        await asyncio.sleep(0.1)
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.rule("CM-5")
+def test_a_peer_whose_name_was_gone_is_reached_soon_after_it_is_back(names: Names) -> None:
+    async def main() -> None:
+        transport = GrpcTransport()
+        asyncio.get_running_loop().call_later(10.0, lambda: setattr(names, "known", True))
+        answered = await until_answered(transport)
+        assert answered - 10.0 <= RENEW_S + 0.2
+        assert len(names.channels) <= 2 + answered / RENEW_S
+        await transport.close()
+
+    run(main())
+
+
+@pytest.mark.rule("CM-5")
+def test_what_is_under_way_on_the_old_channel_may_end_and_close_ends_it(names: Names) -> None:
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+        await asyncio.sleep(RENEW_S)
+        await find(transport)
+        await find(transport)
+        await asyncio.sleep(0)
+        first, second = names.channels
+        assert first.grace == grpc_transport.RETIRE_S
+        assert second.grace is None
+        await transport.close()
+        assert await find(transport) is TransportStatus.CANCELLED
+
+    run(main())
+
+
+@pytest.mark.rule("CM-5")
+def test_a_peer_that_refuses_over_a_connection_keeps_its_channel(names: Names) -> None:
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+        names.channels[0].state = grpc.ChannelConnectivity.READY
+        for _ in range(5):
+            await asyncio.sleep(RENEW_S)
+            assert await find(transport) is TransportStatus.UNAVAILABLE
+        assert len(names.channels) == 1
+        await transport.close()
+
+    run(main())
+
+
+@pytest.mark.rule("CM-5")
+def test_an_answer_in_between_begins_the_time_anew(names: Names) -> None:
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+        await asyncio.sleep(RENEW_S - 0.1)
+        names.channels[0].known = True
+        assert await find(transport) is None
+        names.channels[0].known = False
+        await asyncio.sleep(1.0)
+        await find(transport)
+        assert len(names.channels) == 1
+        await transport.close()
+
+    run(main())
+
+
+@pytest.mark.rule("CM-5")
+def test_streams_tell_of_a_peer_that_cannot_be_reached_too(names: Names) -> None:
+    async def main() -> None:
+        transport = GrpcTransport()
+        for _ in range(2):
+            stream = await transport.open_stream(ADDRESS, STREAM)
+            with pytest.raises(TransportError):
+                await stream.read()
+            await asyncio.sleep(RENEW_S)
+        await transport.open_stream(ADDRESS, STREAM)
+        assert len(names.channels) == 2
+        await transport.close()
+
+    run(main())
+
+
+def test_a_call_whose_channel_is_closed_under_it_fails_and_its_caller_goes_on(names: Names) -> None:
+    async def closed() -> object:
+        raise asyncio.CancelledError
+
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+        names.channels[0].answer = closed
+        assert await find(transport) is TransportStatus.CANCELLED
+        await transport.close()
+
+    run(main())
+
+
+def test_a_caller_that_is_cancelled_stays_so(names: Names) -> None:
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+        names.channels[0].answer = asyncio.Event().wait
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(find(transport), 1.0)
+        await transport.close()
+
+    run(main())
+
+
+@pytest.mark.rule("CM-5")
+def test_a_message_of_a_stream_in_between_begins_the_time_anew(names: Names) -> None:
+    """Who speaks to a peer over streams only, as the persister does, had each later break cost the channel at once."""
+
+    async def main() -> None:
+        transport = GrpcTransport()
+        stream = await transport.open_stream(ADDRESS, STREAM)
+        for known in (False, True, False):
+            names.channels[0].known = known
+            if known:
+                assert await stream.read() is not None
+            else:
+                with pytest.raises(TransportError):
+                    await stream.read()
+            await asyncio.sleep(3_600)
+            stream = await transport.open_stream(ADDRESS, STREAM)
+        assert len(names.channels) == 1
+        await transport.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("does", ["read", "write"])
+def test_a_streams_user_that_is_cancelled_stays_so_and_its_time_out_is_one(names: Names, does: str) -> None:
+    """Turned into an error of the stream it was lost, and a loop that opens streams again would have gone on."""
+
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+        names.channels[0].answer = asyncio.Event().wait
+        stream = await transport.open_stream(ADDRESS, STREAM)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await (stream.read() if does == "read" else stream.write(ShareStreamRequest()))
+        user = asyncio.create_task((await transport.open_stream(ADDRESS, STREAM)).read())
+        await asyncio.sleep(0)
+        user.cancel()
+        await asyncio.wait({user})
+        assert user.cancelled()
+        await transport.close()
+
+    run(main())
+
+
+def test_a_stream_whose_call_is_cancelled_under_it_fails_and_its_reader_goes_on(names: Names) -> None:
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+
+        async def cancelled() -> object:
+            raise asyncio.CancelledError
+
+        names.channels[0].answer = cancelled
+        for closed in (False, True):
+            stream = await transport.open_stream(ADDRESS, STREAM)
+            if closed:
+                await stream.close()
+            with pytest.raises(TransportError) as caught:
+                await stream.read()
+            assert caught.value.status is TransportStatus.CANCELLED
+        await transport.close()
+
+    run(main())
+
+
+def test_a_caller_that_is_cancelled_as_the_transport_closes_stays_so(names: Names) -> None:
+    """An error in place of it is one to try again after, and every try behind it fails at once: for ever."""
+
+    async def main() -> None:
+        transport = GrpcTransport()
+        await find(transport)
+        names.channels[0].answer = asyncio.Event().wait
+        caller = asyncio.create_task(until_answered(transport))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await transport.close()
+        await asyncio.wait({caller}, timeout=60.0)
+        assert caller.cancelled()
+
+    run(main())

@@ -1,0 +1,22 @@
+"""The deadline that a host arms for record locks: however often it asks, it stays the earliest lock's end."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip932.ids import STATE_AVAILABLE
+from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench
+
+
+@pytest.mark.rule("PL-301", "PL-303")
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1), (0, 9), (7, 9)])
+def test_asking_for_the_deadline_again_changes_nothing(first: int, last: int) -> None:
+    bench = Bench(first, log=[(first, last)])
+    assert bench.fetch() == [(first, last, 1)]
+    assert [bench.core.next_deadline() for _ in range(3)] == [bench.now + LOCK_MS] * 3
+    bench.pass_time(LOCK_MS)
+    while bench.writes:
+        bench.persisted()
+    assert bench.records() == [(first, last, STATE_AVAILABLE, 1)]
+    assert bench.core.next_deadline() is None
+    assert bench.fetch("other") == [(first, last, 2)]

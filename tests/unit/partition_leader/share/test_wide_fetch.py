@@ -1,0 +1,224 @@
+"""A request over many partitions lets others act in between (CM-97): turns are counted, and what happens in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kip932.api.v1 import share_fetch_pb2 as pb
+from kip932.api.v1.produce_pb2 import ProduceResponse
+from kip932.errors import NotLeaderOrFollowerError
+from partition_leader.share import deferred_work, requests
+from partition_leader.share.deferred_work import SLICE, DeferredWork
+from partition_leader.share.wide_fetch import LOOK_SLICE, WIDE
+from partition_leader.topic_log.state import AppendOutcome
+from partition_leader.topic_rpc.produce import PendingProduce
+from shard_runtime.rpc.budget import UNBOUNDED
+from tests.unit.shard_runtime.rpc.test_turns import turns_of
+
+from .slices import narrow
+from .worlds import GROUP, TOPIC, World, code, part, run, settle
+
+MANY = 8 * WIDE
+
+
+@pytest.fixture
+def narrowly() -> Iterator[None]:
+    with narrow():
+        yield
+
+
+class SlowTurns:
+    """Others act for a second at every step."""
+
+    def __init__(self, every: int) -> None:
+        """Take `every` for one."""
+
+    async def step(self, cost: int = 1) -> None:
+        await asyncio.sleep(1)
+
+
+@pytest.mark.rule("CM-97")
+def test_a_session_of_many_partitions_is_looked_at_and_answered_in_turns() -> None:
+    async def scenario(world: World) -> None:
+        world.facts.topics[TOPIC] = MANY
+        request = pb.ShareFetchRequest(
+            group_id=GROUP, member_id="m", share_session_epoch=0, min_bytes=1, max_bytes=1 << 20, max_records=500
+        )
+        topic = request.topics.add(topic_id=TOPIC)
+        for number in range(4, MANY):  # led elsewhere
+            topic.partitions.add(partition_index=number)
+        answers: list[pb.ShareFetchResponse] = []
+
+        async def fetch() -> None:
+            context: Any = SimpleNamespace(share=UNBOUNDED)
+            answers.append(await world.leader.service.share_fetch(request, context))
+
+        # It is waited for by each, looked at, gathered, and written.
+        assert await turns_of(fetch()) >= 4 * MANY // LOOK_SLICE
+        assert sum(len(each.partitions) for each in answers[0].responses) == MANY - 4
+        await world.member("m").fetch(epoch=-1).answer()
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-97", "PL-204")
+def test_a_walk_acquires_in_order_until_the_records_are_used_up(narrowly: None) -> None:
+    async def scenario(world: World) -> None:
+        for number in range(4):
+            await world.produce(2, number)
+        member = world.member()
+        first = member.fetch(0, 1, 2, 3, max_records=3)
+        assert await first.ranges(0) == [(0, 1, 1)]
+        assert await first.ranges(1) == [(0, 1, 1)], "whole batches, to the record that was asked for"
+        assert await first.ranges(2) == []
+        second = member.fetch()
+        assert [await second.ranges(number) for number in range(4)] == [[], [], [(0, 1, 1)], [(0, 1, 1)]]
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-97", "PL-214")
+def test_records_that_come_behind_the_walk_are_found_by_the_next_one(narrowly: None) -> None:
+    async def scenario(world: World) -> None:
+        member = world.member()
+        await member.fetch(0, 1, 2, 3, max_wait_ms=50).answer()
+        for passed in range(12):  # wherever the walk is
+            began = asyncio.get_running_loop().time()
+            pending = member.fetch(max_wait_ms=5_000)
+            await settle(passed)
+            await world.produce(1)
+            assert await pending.ranges() == [(passed, passed, 1)]
+            assert pending.at_s - began < 1
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-97", "PL-215")
+@pytest.mark.parametrize("passed", range(10))
+def test_a_walk_whose_caller_is_gone_ends_and_leaves_nothing(narrowly: None, passed: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(1)
+        member = world.member()
+        pending = member.fetch(0, 1, 2, 3, max_wait_ms=5_000)
+        await settle(passed)
+        world.leader.requests.abandon(pending.handle)
+        await settle()
+        world.assert_quiet()
+        assert not pending.done
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-97", "PL-205")
+def test_a_walk_meets_what_has_changed_since_it_looked(narrowly: None) -> None:
+    async def scenario(world: World) -> None:
+        member = world.member()
+        await member.fetch(0, 1, 2, 3, max_wait_ms=50).answer()
+        pending = member.fetch(max_wait_ms=5_000)
+        await settle()
+        await world.produce(1)
+        assert not pending.done
+        world.lose(3)
+        assert await pending.ranges(0) == [(0, 0, 1)]
+        assert code(await pending.error(3)) == "NOT_LEADER_OR_FOLLOWER"
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-97", "PL-505")
+@pytest.mark.parametrize("passed", range(0, 30, 2))
+def test_a_session_opened_anew_keeps_what_it_acquired_whatever_its_predecessor_still_gathers(
+    narrowly: None, monkeypatch: pytest.MonkeyPatch, passed: int
+) -> None:
+    monkeypatch.setattr(requests, "Turns", SlowTurns)
+
+    async def scenario(world: World) -> None:
+        await world.member("o").fetch(0, 1, 2, 3, max_wait_ms=50).answer()
+        await world.produce(2)
+        member = world.member()
+        old = member.fetch(0, 1, 2, 3, max_wait_ms=5_000)
+        await settle(passed)
+        assert not old.done
+        member.epoch = 0
+        new = member.fetch(0, 1, 2, 3, max_wait_ms=5_000)
+        assert [(first, last) for first, last, _ in await new.ranges()] == [(0, 1)]
+        assert code((await old.answer()).error) == "INVALID_SHARE_SESSION_EPOCH"
+        await settle()
+        assert world.host().core.in_flight == 2
+        other = world.member("p").fetch(0, max_wait_ms=100)
+        assert await other.ranges() == [], "its predecessor gave back what it had acquired itself, no more"
+        assert await member.accept(0, 1).ack_error() is None
+        assert world.host().core.start_offset == 2
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-97", "PL-520", "PL-523")
+def test_a_group_that_returns_at_once_meets_nothing_of_its_last_session(
+    narrowly: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deferred_work, "Turns", SlowTurns)
+
+    async def scenario(world: World) -> None:
+        for number in range(4):
+            await world.produce(1, number)
+        member = world.member()
+        await member.fetch(0, 1, 2, 3, max_wait_ms=50).answer()
+        held = {number: world.host(number) for number in range(4)}
+        member.fetch(epoch=-1)
+        assert [world.leader.share_partitions.has(host.key) for host in held.values()] == [True] * 4, "not yet retired"
+        began = asyncio.get_running_loop().time()
+        again = world.member("n").fetch(0, 1, 2, 3, max_wait_ms=5_000)
+        await again.answer()
+        assert again.at_s - began < 1, "what was due was done where it looked"
+        assert [await again.ranges(number) for number in range(4)] == [[(0, 0, 2)]] * 4
+        for number, host in held.items():
+            assert world.host(number) is not host
+            assert world.host(number).core.generation > host.core.generation
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-97")
+def test_work_for_later_is_done_in_turns_and_first_where_somebody_reaches() -> None:
+    async def body(_: World) -> None:
+        gone: list[Any] = []
+        done: list[tuple[Any, str]] = []
+        due = DeferredWork(lambda host: host not in gone)
+        hosts: list[Any] = list(range(10 * SLICE))
+        due.add(hosts, lambda host: done.append((host, "released")))
+        due.add(hosts, lambda host: done.append((host, "retired")))
+        assert not done
+        due.settle(hosts[7])
+        assert done == [(7, "released"), (7, "retired")]
+        gone.append(hosts[8])
+        due.add(hosts[9:10], lambda host: done.append((host, "at once")))
+        assert done[2:] == [(9, "released"), (9, "retired"), (9, "at once")]
+
+        assert due._task is not None
+        assert await turns_of(due._task) >= 9
+        assert len(done) == 2 * (len(hosts) - 1) + 1
+        await due.close()
+
+    run(body)
+
+
+@pytest.mark.rule("CM-98")
+def test_the_refusals_of_a_produce_over_many_partitions_are_written_in_turns() -> None:
+    async def scenario(world: World) -> None:
+        refused = AppendOutcome((), -1, -1, NotLeaderOrFollowerError("elsewhere"))
+        pending = PendingProduce([(part(number), refused) for number in range(MANY)], world.leader.led)
+        answers: list[ProduceResponse] = []
+
+        async def write() -> None:
+            answers.append(await pending.response())
+
+        assert await turns_of(write()) >= MANY // 256
+        assert [one.index for one in answers[0].responses[0].partition_responses] == list(range(MANY))
+
+    run(scenario)

@@ -1,0 +1,89 @@
+"""What a node does for all its partitions lets others act in between (CM-96): turns are counted, not time."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kip932.ids import TopicIdPartition
+from partition_leader.led_partitions import SWEEP_SLICE, LedPartitions
+from shard_runtime.record_log.protocol import ShardId, ShardKind
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from tests.support.virtual_time import run
+from tests.unit.shard_runtime.rpc.test_turns import turns_of
+
+MANY = 20 * SWEEP_SLICE
+
+
+class Log:
+    """A topic log that notes each look of retention."""
+
+    def __init__(self, looked: list[Log]) -> None:
+        self._looked = looked
+
+    async def retain(self, *_: object) -> None:
+        self._looked.append(self)
+
+
+def leading(partitions: int, looked: list[Log]) -> LedPartitions:
+    clock = SimpleNamespace(wall_ms=lambda: 0)
+    leader = LedPartitions(None, clock, SimpleNamespace(retention=lambda _: (-1, -1)))  # type: ignore[arg-type]
+    for number in range(partitions):
+        leader.led()[TopicIdPartition(bytes(16), number)] = SimpleNamespace(log=Log(looked))  # type: ignore[assignment]
+    return leader
+
+
+@pytest.mark.rule("CM-96")
+def test_retention_looks_at_a_part_of_the_partitions_at_a_time() -> None:
+    looked: list[Log] = []
+    leader = leading(MANY, looked)
+
+    async def body() -> None:
+        assert await turns_of(leader.retain()) >= MANY // SWEEP_SLICE
+
+    run(body())
+    assert len(looked) == MANY
+
+
+@pytest.mark.rule("CM-96")
+def test_retention_leaves_out_what_went_or_came_back_meanwhile() -> None:
+    looked: list[Log] = []
+    leader = leading(MANY, looked)
+    *_, gone, back = leader.led()
+    old: object = leader.led()[back].log
+
+    async def body() -> None:
+        sweep = asyncio.ensure_future(leader.retain())
+        await asyncio.sleep(0)
+        del leader.led()[gone]
+        leader.led()[back] = SimpleNamespace(log=Log(looked))  # type: ignore[assignment]
+        await sweep
+
+    run(body())
+    assert len(looked) == MANY - 2
+    assert all(log is not old for log in looked)
+
+
+@pytest.mark.rule("CM-96")
+def test_the_hints_of_a_large_cluster_are_read_a_part_at_a_time() -> None:
+    class Store(StoreClusterStore):
+        def __init__(self) -> None:
+            """No connection: the reply is here."""
+
+        async def _one(self, *_: object) -> Any:
+            return {f"t:{number}".encode(): b"1 7" for number in range(MANY * 5)}
+
+    async def body() -> None:
+        found: dict[str, tuple[int, int]] = {}
+
+        async def read() -> None:
+            found.update(await Store().hints(ShardKind.TOPIC))
+
+        assert await turns_of(read()) >= 10
+        assert len(found) == MANY * 5
+        assert found[ShardId(ShardKind.TOPIC, "t:9").name] == (1, 7)
+
+    run(body())

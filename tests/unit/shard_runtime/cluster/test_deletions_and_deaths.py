@@ -1,0 +1,191 @@
+"""Every process may die around a deletion: what a deleted topic had in the store goes all the same (CM-21)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from shard_runtime.cluster.deleted_topics import PASSES
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from shard_runtime.record_log.protocol import ShardKind
+from shard_runtime.record_log.redis import scripts
+from shard_runtime.record_log.redis.connection import ConnectionLostError
+from shard_runtime.record_log.redis.keys import META_LOG, owners_key
+from sharegroups import NewTopic
+from sharegroups.aio import Admin, Producer
+from tests.support.virtual_time import run
+from tests.support.whole_cluster import World
+
+LEASE_S = 3
+PARTITIONS = 8
+#: Always the same, so that the partitions always fall to the same nodes.
+TOPIC_ID = bytes(range(1, 17))
+#: The last pass, its note in the metadata, and a poll of them.
+FORGOTTEN_S = (PASSES[-1] + 2) * LEASE_S
+
+
+def left(world: World) -> list[str]:
+    """Keys of topic-partitions, and hints of them."""
+    data = world.store.master.data
+    hints = data.hashes.get(owners_key(ShardKind.TOPIC), {})
+    return sorted([*(key for key in (*data.hashes, *data.streams) if "{tp:" in key), *map(str, hints)])
+
+
+def remembered(world: World) -> list[str]:
+    """What processes still hold of topics that are gone."""
+    return [
+        f"{name}: {what}"
+        for name, node in world.nodes.items()
+        for what in (
+            *node.node.metadata.image.remains,
+            *(shard.name for shard in node.node._owned if shard.kind is ShardKind.TOPIC),
+        )
+    ]
+
+
+async def with_topic(world: World) -> None:
+    """A topic whose partitions are led and hold records."""
+    await world.open()
+    for name in ("a", "b"):
+        await world.start(name)
+    settings = {"bootstrap.servers": world.bootstrap()}
+    async with Admin(settings, transport=world.transport("admin")) as admin:
+        with mock.patch("shard_runtime.cluster.topic_admin.new_topic_id", return_value=TOPIC_ID):
+            assert await admin.create_topics([NewTopic("t", PARTITIONS)]) == {"t": None}
+    await world.settled()
+    async with Producer(settings, transport=world.transport("p")) as producer:
+        for number in range(10):
+            await producer.send("t", b"%d" % number)
+        await producer.flush()
+    assert len([key for key in left(world) if key.endswith(":log")]) == PARTITIONS
+
+
+async def delete(world: World, node: str) -> None:
+    """Delete the topic through a node; no answer yet as to its streams."""
+    transport, settings = world.transport("admin"), {"bootstrap.servers": world.nodes[node].address}
+    with mock.patch.object(transport, "call", _only(node, transport.call)):
+        async with Admin(settings, transport=transport) as admin:
+            assert await admin.delete_topics(["t"]) == {"t": None}
+
+
+def _only(node: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    async def through(address: str, *arguments: Any, **named: Any) -> Any:
+        return await call(f"{node}:9000", *arguments, **named)
+
+    return through
+
+
+def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    """Run it on a world of its own."""
+
+    async def main() -> None:
+        world = World(3)
+        await with_topic(world)
+        await tell(world)
+        await world.close()
+
+    run(main())
+
+
+@pytest.mark.rule("CM-21")
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 1.0, 2 * LEASE_S - 0.1])
+def test_the_streams_go_when_every_process_dies_right_after_the_deletion(after_s: float) -> None:
+    async def tell(world: World) -> None:
+        async def no_removal(point: FaultPoint) -> None:
+            if point.stage is Stage.SEND and point.has("DEL"):
+                raise ConnectionLostError("what owners remove never arrives")
+
+        world.store.hook = no_removal
+        await delete(world, "a")
+        await asyncio.sleep(after_s)
+        for name in ("a", "b"):
+            await world.kill(name)
+        world.store.hook = None
+        assert left(world)
+        await world.start("c")  # other nodes, which never saw the topic
+        await world.start("d")
+        await asyncio.sleep(LEASE_S)
+        assert left(world) == [], "what earlier processes left goes at the start of any"
+        await asyncio.sleep(FORGOTTEN_S)
+        assert remembered(world) == []
+
+    story(tell)
+
+
+@pytest.mark.rule("CM-21")
+def test_processes_that_restart_again_and_again_still_forget_a_deleted_topic_in_the_end() -> None:
+    async def tell(world: World) -> None:
+        await delete(world, "a")
+        for _ in range(4):
+            for name in ("a", "b"):
+                await world.kill(name)
+                await world.start(name)
+            await asyncio.sleep(LEASE_S)
+            assert left(world) == []
+        assert remembered(world)
+        await asyncio.sleep(FORGOTTEN_S)
+        assert remembered(world) == []
+
+    story(tell)
+
+
+@pytest.mark.rule("CM-21", "CM-12")
+def test_what_a_claim_made_behind_the_first_removal_goes_with_the_last_though_the_claimant_died() -> None:
+    async def tell(world: World) -> None:
+        claimed = asyncio.Event()
+
+        async def knows_nothing(point: FaultPoint) -> None:
+            if point.client != "b" or point.stage is Stage.COMMAND:
+                return
+            if point.has(META_LOG):
+                raise ConnectionLostError("it cannot read the metadata")
+            if point.stage is Stage.REPLY and point.has(scripts.CLAIM.digest) and point.has("{tp:"):
+                claimed.set()
+
+        await world.kill("a")  # so that all partitions target the one that misses the deletion
+        await asyncio.sleep(2 * LEASE_S)
+        await world.settled()
+        world.store.cut_off("b")
+        await world.start("c")
+        await delete(world, "c")
+        await asyncio.sleep(PASSES[0] * LEASE_S + 1)
+        assert left(world) == []
+        world.store.hook = knows_nothing
+        world.store.heal()
+        await asyncio.wait_for(claimed.wait(), 60)
+        await world.kill("b")
+        world.store.hook = None
+        assert left(world), "a claim makes streams"
+        await asyncio.sleep(FORGOTTEN_S)
+        assert left(world) == []
+        assert remembered(world) == []
+
+    story(tell)
+
+
+@pytest.mark.rule("CM-21")
+@pytest.mark.parametrize("claiming", [False, True], ids=["while it is led", "while it is claimed"])
+def test_no_process_keeps_the_owner_of_a_deleted_partition(claiming: bool) -> None:
+    async def tell(world: World) -> None:
+        answer, asked = asyncio.Event(), asyncio.Event()
+
+        async def late(point: FaultPoint) -> None:
+            if point.stage is Stage.REPLY and point.has(scripts.CLAIM.digest) and point.has("{tp:"):
+                asked.set()
+                await answer.wait()
+
+        if claiming:
+            await world.kill("b")
+            world.store.hook = late
+            await asyncio.wait_for(asked.wait(), 60)
+        await delete(world, "a")
+        answer.set()
+        await asyncio.sleep(FORGOTTEN_S)
+        assert left(world) == []
+        assert remembered(world) == []
+
+    story(tell)

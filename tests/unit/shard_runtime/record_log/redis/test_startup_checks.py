@@ -1,0 +1,73 @@
+"""Who waits for a store says so before a person takes the silence for a fault."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from shard_runtime.record_log.redis import startup_checks
+from shard_runtime.record_log.redis.connection import ConnectionLostError, Store
+from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
+from tests.support.virtual_time import run
+
+
+class NoStore:
+    """Nobody listens; or, with `silent`, nobody answers."""
+
+    def __init__(self, silent: bool) -> None:
+        self._silent = silent
+
+    async def refresh(self) -> None:
+        if self._silent:
+            await asyncio.sleep(3600)
+        raise ConnectionLostError("127.0.0.1:6379: connection refused")
+
+
+@pytest.mark.parametrize(("silent", "why"), [(False, "connection refused"), (True, "it did not answer")])
+def test_a_store_that_cannot_be_reached_is_told_after_a_second(silent: bool, why: str) -> None:
+    async def story() -> None:
+        checking = asyncio.create_task(check_store(cast(Store, NoStore(silent)), None, 0))
+        await asyncio.sleep(0.9)
+        assert said == []
+        await asyncio.sleep(0.2)
+        (told,) = said
+        assert told["event"].startswith("the store cannot be reached yet")
+        assert why in told["why"]
+        with pytest.raises(StoreCheckError, match="no connection within 10000 ms"):
+            await checking
+        assert len(said) == 1
+
+    with capture_logs() as said:
+        run(story())
+
+
+class Connection:
+    async def close(self) -> None:
+        return
+
+
+def test_replicas_that_are_missing_are_told_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = startup_checks.Finding("replicas", "store a:1: 0 replicas are connected; expected 1")
+
+    async def reached(*_: Any) -> tuple[Any, str]:
+        return Connection(), "a:1"
+
+    async def loaded(*_: Any) -> None:
+        return
+
+    async def found(*_: Any) -> list[startup_checks.Finding]:
+        return [missing]
+
+    for name, stand_in in (("_reach", reached), ("_loaded", loaded), ("_findings", found)):
+        monkeypatch.setattr(startup_checks, name, stand_in)
+
+    async def story() -> None:
+        with pytest.raises(StoreCheckError, match="replicas"):
+            await check_store(cast(Store, None), None, 1)
+
+    with capture_logs() as said:
+        run(story())
+    assert [(line["event"], line["why"]) for line in said] == [("the store's replicas are awaited", missing.message)]

@@ -1,0 +1,95 @@
+"""What one request may hold (CM-62): numbers of things named, and bytes before they are parsed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+import pytest
+
+from kip932.api.v1 import list_offsets_pb2 as pb
+from kip932.api.v1 import partition_leader_service_pb2 as service_pb
+from kip932.errors import InvalidRequestError
+from kip932.ids import ACKNOWLEDGED_RANGES_MAX, PRODUCED_BATCHES_MAX, REQUEST_PARTITIONS_MAX
+from kip932.rpc.transport import TransportError, TransportStatus, service_methods
+from shard_runtime.rpc.binding import REQUEST_BYTES_MAX, bind
+from shard_runtime.rpc.bounds import check_batches, check_partitions, check_ranges
+from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
+from shard_runtime.rpc.status import RpcFailureError
+from tests.support.virtual_time import run
+
+SERVICE = service_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
+
+
+def topics(*partitions: int) -> list[pb.ListOffsetsRequest.Topic]:
+    partition = pb.ListOffsetsRequest.Partition()
+    return [pb.ListOffsetsRequest.Topic(partitions=[partition] * count) for count in partitions]
+
+
+@pytest.mark.rule("CM-62")
+def test_partitions_of_all_lists_count_together_and_empty_topics_too() -> None:
+    check_partitions((topics(REQUEST_PARTITIONS_MAX - 1, 1), "partitions"))
+    check_partitions((topics(REQUEST_PARTITIONS_MAX - 1), "partitions"), (topics(1), "partitions"))
+    check_partitions()
+    for lists in (
+        [topics(REQUEST_PARTITIONS_MAX, 1)],
+        [topics(REQUEST_PARTITIONS_MAX), topics(1)],
+        [topics(*[0] * (REQUEST_PARTITIONS_MAX + 1))],
+    ):
+        with pytest.raises(InvalidRequestError, match=f"at most {REQUEST_PARTITIONS_MAX} go into one request"):
+            check_partitions(*((one, "partitions") for one in lists))
+
+
+@pytest.mark.rule("CM-62")
+def test_batches_and_acknowledged_ranges_are_bounded() -> None:
+    check_batches(PRODUCED_BATCHES_MAX)
+    check_ranges(ACKNOWLEDGED_RANGES_MAX)
+    with pytest.raises(InvalidRequestError, match="record batches"):
+        check_batches(PRODUCED_BATCHES_MAX + 1)
+    with pytest.raises(InvalidRequestError, match="ranges of offsets"):
+        check_ranges(ACKNOWLEDGED_RANGES_MAX + 1)
+
+
+class Small:
+    request_bytes_max: ClassVar[dict[str, int]] = {"ListOffsets": 40, "ShareStream": 40}
+
+    async def list_offsets(self, _request: Any, _context: Any) -> pb.ListOffsetsResponse:
+        return pb.ListOffsetsResponse()
+
+    async def fetch(self, _request: Any, _context: Any) -> Any:
+        raise AssertionError("not called")
+
+    async def share_stream(self, stream: Any) -> None:
+        while await stream.read() is not None:
+            pass
+
+
+@pytest.mark.rule("CM-62")
+def test_a_service_bounds_the_bytes_of_a_request_before_it_is_parsed() -> None:
+    bound = {one.method.name: one for one in bind(SERVICE, Small())}
+    assert (bound["ListOffsets"].request_bytes_max, bound["Fetch"].request_bytes_max) == (40, REQUEST_BYTES_MAX)
+    with pytest.raises(RpcFailureError, match="the request of ListOffsets has 41 bytes; at most 40"):
+        bound["ListOffsets"].parse(b"\xff" * 41)
+
+
+@pytest.mark.rule("CM-62")
+def test_a_request_that_is_too_large_is_an_invalid_argument_for_calls_and_streams() -> None:
+    async def main() -> None:
+        network = InMemoryNetwork()
+        network.serve("leader:1", SERVICE, Small())
+        transport, methods = network.transport(), service_methods(SERVICE)
+        small = pb.ListOffsetsRequest(topics=topics(1))
+        await transport.call("leader:1", methods["ListOffsets"], small, 5)
+        with pytest.raises(TransportError, match="at most 40") as refused:
+            await transport.call("leader:1", methods["ListOffsets"], pb.ListOffsetsRequest(topics=topics(50)), 5)
+        assert refused.value.status is TransportStatus.INVALID_ARGUMENT
+        stream = await transport.open_stream("leader:1", methods["ShareStream"])
+        message: Any = methods["ShareStream"].request_type()
+        message.fetch.group_id = "g" * 60
+        await stream.write(message)
+        with pytest.raises(TransportError, match="at most 40") as ended:
+            await asyncio.wait_for(stream.read(), 5)
+        assert ended.value.status is TransportStatus.INVALID_ARGUMENT
+        await transport.close()
+
+    run(main())

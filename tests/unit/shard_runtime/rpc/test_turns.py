@@ -1,0 +1,116 @@
+"""Long requests let others act in between (CM-94): seen by counting the event loop's turns, not by a clock."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from kip932.errors import InvalidRequestError
+from kip932.ids import (
+    REQUEST_PARTITIONS_MAX,
+    SHARE_PARTITION_BATCHES_MAX,
+    STATE_BATCHES_MAX,
+    SharePartitionKey,
+)
+from kip932.state_batches import StateBatch
+from shard_runtime.rpc.bounds import Turns, check_state_batches
+from share_coordinator.service import BATCHES_SLICE, KEYS_SLICE
+from share_persister.messages import METHODS
+from share_persister.node_queue import Lane, QueuedCall
+from share_persister.settings import PersisterSettings
+from share_persister.values import StateOperation, StateWrite
+from tests.support.share_coordinators import World
+from tests.support.share_state import TOPIC
+from tests.support.virtual_time import run
+from tests.unit.share_coordinator.test_service import Client
+
+
+async def turns_of(work: Awaitable[Any]) -> int:
+    """How often others had their turn while `work` was done."""
+    task = asyncio.ensure_future(work)
+    turns = 0
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await task
+    return turns
+
+
+@pytest.mark.rule("CM-94")
+@pytest.mark.parametrize(
+    "rpc", ["ReadShareGroupState", "ReadShareGroupStateSummary", "DeleteShareGroupState", "WriteShareGroupState"]
+)
+def test_the_largest_request_for_share_state_is_worked_off_in_slices(rpc: str) -> None:
+    async def body() -> None:
+        client = Client(World())
+        names = [(TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX)]
+        turns = await turns_of(client.call(rpc, *names))
+        assert turns >= REQUEST_PARTITIONS_MAX // KEYS_SLICE
+
+    run(body())
+
+
+@pytest.mark.rule("CM-94")
+def test_refusals_of_many_share_partitions_leave_no_rings_to_search_for() -> None:
+    async def body() -> None:
+        client = Client(World())
+        names = [(TOPIC, number) for number in range(2_000)]
+        gc.collect()
+        gc.disable()
+        try:
+            await client.call("ReadShareGroupState", *names)  # none of them is initialised
+            assert gc.collect() < 2_000, "objects that only a search finds"
+        finally:
+            gc.enable()
+
+    run(body())
+
+
+@pytest.mark.rule("CM-94")
+def test_others_have_their_turn_after_so_many_entries() -> None:
+    async def body() -> None:
+        async def work() -> None:
+            turns = Turns(10)
+            for _ in range(100):
+                await turns.step()
+
+        assert await turns_of(work()) >= 10
+
+    run(body())
+
+
+@pytest.mark.rule("CM-94")
+def test_state_batches_of_a_write_are_bounded() -> None:
+    assert BATCHES_SLICE <= SHARE_PARTITION_BATCHES_MAX <= STATE_BATCHES_MAX
+    check_state_batches([SHARE_PARTITION_BATCHES_MAX] * 5)
+    with pytest.raises(InvalidRequestError, match="has 10001 state batches"):
+        check_state_batches([SHARE_PARTITION_BATCHES_MAX + 1])
+    with pytest.raises(InvalidRequestError, match="brings 50001 state batches"):
+        check_state_batches([SHARE_PARTITION_BATCHES_MAX] * 5 + [1])
+
+
+@pytest.mark.rule("CM-94")
+def test_the_persister_sends_no_more_state_batches_than_one_request_may_have() -> None:
+    async def body() -> None:
+        sent: list[int] = []
+
+        async def send(_operation: StateOperation, request: Any) -> Any:
+            sent.append(sum(len(part.state_batches) for topic in request.topics for part in topic.partitions))
+            return METHODS[StateOperation.WRITE.value].response_type()
+
+        lane = Lane(StateOperation.WRITE, send, PersisterSettings())
+        batches = tuple(StateBatch(2 * number, 2 * number, 2, 1) for number in range(SHARE_PARTITION_BATCHES_MAX))
+        entries = [
+            QueuedCall(SharePartitionKey("g", TOPIC, number), StateWrite(1, 1, 0, 0, -1, batches))
+            for number in range(7)
+        ]
+        for entry in entries:
+            lane.add(entry)
+        await asyncio.gather(*(entry.answer for entry in entries))
+        assert sent == [STATE_BATCHES_MAX, 2 * SHARE_PARTITION_BATCHES_MAX]
+
+    run(body())

@@ -1,0 +1,205 @@
+"""Entries as the services write them, and as rows; and bytes that nobody should have written."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_coordinator.codec import GroupLogCodec
+from group_coordinator.core import records as r
+from group_coordinator.core.lifecycle import Lifecycle, TopicState
+from kip932.ids import topic_id_text
+from kip932.records.v1 import share_state_log_pb2 as pb
+from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
+from partition_leader.topic_log.codec import batch_entry, marker_entry
+from partition_leader.topic_log.core.batch import LogBatch
+from shard_runtime.record_log.redis.codec import claim_record, noop_record
+from share_coordinator.core.records import ShareTombstone
+from share_metrics.reader import EntryId, Gap, Kind, schema_of
+from share_metrics.reader.decoding import RawEntry, decode, decode_page, gap_row, to_batch
+from tests.support.pipeline_entries import KEY, STREAM, TOPIC, UNHURRIED, snapshot, state_entry, update
+
+AT = EntryId(5, 1)
+LOG = f"{{tp:{topic_id_text(TOPIC)}:3}}:log"
+
+
+def filled(row: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if value is not None}
+
+
+@pytest.mark.rule("PM-16", "PM-20")
+def test_a_snapshot_becomes_a_row() -> None:
+    stats = WriteStats(CAUSE_ACK, n_accept=10, max_dc=2, sum_dc=12, hwm=130, speo=121)
+    record = snapshot(110, 3, epoch=4, batches=[StateBatch(111, 112, 0, 1)], stats=stats, write_ms=2_000)
+    row = filled(decode(Kind.SHARE_STATE, state_entry(AT, record, 1_234)))
+    assert row.pop("bytes")
+    assert row == {
+        "stream": STREAM, "entry_id": "5-1", "epoch": 5, "seq": 1, "ts": 1_234_000, "record_type": "snapshot",
+        "group_id": "G1", "topic_id": topic_id_text(TOPIC), "partition": 0, "state_epoch": 1, "leader_epoch": 1,
+        "snapshot_epoch": 4, "start_offset": 110, "delivery_complete_count": 3, "create_ts": 1_000_000,
+        "write_ts": 2_000_000, "state_batches": ((111, 112, 0, 1),), "cause": CAUSE_ACK, "n_accept": 10, "max_dc": 2,
+        "sum_dc": 12, "hwm": 130, "speo": 121,
+    }  # fmt: skip
+
+
+@pytest.mark.rule("PM-78")
+def test_light_rows_have_everything_but_their_state_batches() -> None:
+    entries = [
+        state_entry(AT, snapshot(110, 3, batches=[StateBatch(111, 112, 0, 1)], stats=WriteStats(CAUSE_ACK, hwm=130))),
+        state_entry(AT, update(112, batches=[StateBatch(113, 113, 2, 1)])),
+        state_entry(AT, ShareTombstone(KEY)),
+        RawEntry(STREAM, AT, "C", claim_record(1, 2, "h:1", "n", 1_234)),
+        RawEntry(STREAM, AT, "S", b"\xff"),
+    ]
+    light = decode_page(Kind.SHARE_STATE, entries, light=True)
+    assert light.schema.equals(schema_of(Kind.SHARE_STATE))
+    assert light.column("state_batches").null_count == len(entries)
+    full = decode_page(Kind.SHARE_STATE, entries)
+    assert full.column("state_batches").null_count == 3
+    assert light.drop_columns(["state_batches"]).equals(full.drop_columns(["state_batches"]))
+
+
+@pytest.mark.rule("PM-16")
+def test_absent_numbers_are_null() -> None:
+    row = decode(Kind.SHARE_STATE, state_entry(AT, update(-1, -1)))
+    assert row["start_offset"] is None
+    assert row["delivery_complete_count"] is None
+    assert row["n_accept"] is None
+    assert "state_epoch" not in row
+
+
+def test_a_tombstone_has_its_key_only() -> None:
+    row = decode(Kind.SHARE_STATE, state_entry(AT, ShareTombstone(KEY)))
+    assert (row["record_type"], row["group_id"]) == ("tombstone", "G1")
+    assert "start_offset" not in row
+
+
+@pytest.mark.rule("PM-13", "PM-17")
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (
+            r.MemberMetadata("g", "m", "rack", "c", "h", ("a", "b")),
+            {"record_type": "member", "member_id": "m", "rack_id": "rack", "subscribed_topic_names": ["a", "b"]},
+        ),
+        (r.MemberMetadata("g", "m", None, "c", "h", ()), {"rack_id": None, "client_id": "c", "client_host": "h"}),
+        (r.GroupMetadata("g", 7, -5, 3), {"record_type": "group", "group_epoch": 7, "member_count": 3}),
+        (r.TargetMetadata("g", 7, 0, {}), {"record_type": "target_meta", "assignment_epoch": 7, "member_id": None}),
+        (
+            r.TargetMember("g", "m", {TOPIC: (0, 1)}),
+            {"record_type": "target_member", "assigned": [(topic_id_text(TOPIC), [0, 1])]},
+        ),
+        (
+            r.CurrentAssignment("g", "m", 4, 3, r.STABLE, {TOPIC: (2,)}),
+            {"record_type": "current", "member_epoch": 4, "previous_member_epoch": 3, "member_state": 0},
+        ),
+        (
+            r.StateMetadata("g", Lifecycle({TOPIC: TopicState(TOPIC, "t", 2, {}, (0, 1))}, {})),
+            {"record_type": "state", "initialized": [(topic_id_text(TOPIC), "t", [0, 1])], "deleting": []},
+        ),
+        (
+            r.Tombstone(r.MEMBER, "g", "m", "expired"),
+            {"record_type": "member", "tombstone": True, "reason": "expired"},
+        ),
+        (r.ColdCopy(r.GroupMetadata("g", 7, -5, 3)), {"record_type": "group", "cause": 64}),
+    ],
+)
+def test_group_records_become_rows(record: r.Record, expected: dict[str, object]) -> None:
+    letter, data = GroupLogCodec().encode(record, 1_234)
+    row = decode(Kind.GROUP, RawEntry("{gc:0}:log", AT, letter, data))
+    assert {name: row[name] for name in expected} == expected
+    assert (row["ts"], row["group_id"]) == (1_234_000, "g")
+    assert decode_page(Kind.GROUP, [RawEntry("{gc:0}:log", AT, letter, data)]).num_rows == 1
+
+
+@pytest.mark.rule("PM-18")
+def test_a_batch_of_a_topic_log_is_known_by_its_place_only() -> None:
+    batch = LogBatch(40, 49, 700, b"payload", 1_234, 1_200, -1, -1, -1, False, False, 0)
+    entry = batch_entry(5, batch)
+    raw = RawEntry(LOG, EntryId(*entry.id), entry.kind, entry.record)
+    row = decode(Kind.LOG_META, raw)
+    assert row["bytes"] == 700
+    assert (row["topic_id"], row["partition"]) == (topic_id_text(TOPIC), 3)
+    assert (row["base_offset"], row["last_offset"], row["record_count"], row["log_end_offset"]) == (40, 49, 10, 50)
+    marker = marker_entry(5, 50, 1_234)
+    row = decode(Kind.LOG_META, RawEntry(LOG, EntryId(*marker.id), marker.kind, marker.record))
+    assert (row["record_type"], row["log_end_offset"]) == ("marker", 50)
+
+
+@pytest.mark.rule("PM-13")
+@pytest.mark.parametrize("kind", list(Kind))
+def test_claims_and_no_ops_are_rows_of_their_own(kind: Kind) -> None:
+    stream = LOG if kind is Kind.LOG_META else STREAM
+    claim = decode(kind, RawEntry(stream, AT, "C", claim_record(1, 2, "h:1", "n", 1_234)))
+    assert (claim["record_type"], claim["ts"]) == ("claim", 1_234_000)
+    assert decode(kind, RawEntry(stream, AT, "N", noop_record(5)))["record_type"] == "noop"
+
+
+@pytest.mark.rule("PM-13")
+def test_types_and_versions_of_a_later_build_are_counted() -> None:
+    later = pb.ShareStateRecord(record_version=1).SerializeToString()
+    for entry in (RawEntry(STREAM, AT, "Z", b"?"), RawEntry(STREAM, AT, "U", later)):
+        row = decode(Kind.SHARE_STATE, entry)
+        assert row["record_type"] == "unknown"
+        assert "later build" in row["error"]
+
+
+@pytest.mark.rule("PM-5", "PM-68")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        RawEntry(STREAM, AT, "S", b"\xff\xff\xff"),
+        RawEntry(STREAM, AT, "U", state_entry(AT, snapshot(1)).record),
+        RawEntry(STREAM, AT, "S", pb.ShareStateRecord(snapshot=pb.ShareSnapshot()).SerializeToString()),
+        RawEntry(STREAM, AT, "T", pb.ShareStateRecord(append_time_ms=2**62).SerializeToString()),
+        RawEntry(STREAM, AT, "C", b"\x01"),
+    ],
+)
+def test_bytes_that_are_no_record_are_quarantined(entry: RawEntry) -> None:
+    row = decode(Kind.SHARE_STATE, entry)
+    assert row["record_type"] == "malformed"
+    assert row["error"]
+    assert row["raw"] == entry.record
+    assert "group_id" not in row
+
+
+@UNHURRIED
+@given(st.sampled_from(list(Kind)), st.sampled_from("SUTCNBMXZ0"), st.binary(max_size=60))
+def test_no_bytes_break_a_page(kind: Kind, letter: str, data: bytes) -> None:
+    stream = LOG if kind is Kind.LOG_META else STREAM
+    batch = decode_page(kind, [RawEntry(stream, AT, {"0": "10"}.get(letter, letter), data)])
+    assert batch.num_rows == 1
+    batch.validate(full=True)
+
+
+@pytest.mark.rule("PM-75", "PM-79")
+def test_every_batch_has_the_very_schema_of_its_kind() -> None:
+    batch = decode_page(Kind.SHARE_STATE, [state_entry(AT, snapshot(1)), state_entry(AT, update(2))])
+    assert batch.schema is schema_of(Kind.SHARE_STATE) or batch.schema.equals(schema_of(Kind.SHARE_STATE))
+    assert batch.column("ts")[0].as_py() == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert schema_of(Kind.SHARE_STATE).field("state_batches").type.value_field.name == "element"
+    assert not any(pa.types.is_decimal(field.type) for kind in Kind for field in schema_of(kind))
+
+
+@pytest.mark.rule("PM-5", "PM-11")
+@pytest.mark.parametrize("kind", list(Kind))
+def test_an_id_beyond_the_columns_breaks_no_page(kind: Kind) -> None:
+    at, stream = EntryId(2**64 - 1, 2**63), LOG if kind is Kind.LOG_META else STREAM
+    row = decode_page(kind, [RawEntry(stream, at, "C", claim_record(1, 2, "h:1", "n", 1_234))]).to_pylist()[0]
+    assert (row["record_type"], row["epoch"], row["seq"]) == ("malformed", 2**63 - 1, 2**63 - 1)
+    assert str(at) in row["error"]
+    gap = to_batch(kind, [gap_row(Gap(stream, EntryId(1, 1), at, 1, "missing"))]).to_pylist()[0]
+    assert (gap["entry_id"], gap["seq"]) == (str(at), 2**63 - 1)
+
+
+@pytest.mark.rule("PM-11")
+def test_a_gap_is_a_row_too() -> None:
+    gap = Gap(STREAM, EntryId(1, 4), EntryId(2, 0), 3, "trimmed")
+    row = to_batch(Kind.GROUP, [gap_row(gap)]).to_pylist()[0]
+    assert (row["record_type"], row["entry_id"], row["stream"]) == ("gap", "2-0", STREAM)
+    assert json.loads(row["error"])["lost"] == 3

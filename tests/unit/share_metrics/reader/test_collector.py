@@ -1,0 +1,55 @@
+"""The garbage collector waits while a page is made, and only then."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions
+from share_metrics.reader.collector import collector_paused
+from tests.support.pipeline_entries import STREAM, MemoryStream, epochs
+
+from .memory_store import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def collecting() -> Iterator[None]:
+    assert gc.isenabled()
+    yield
+    gc.enable()
+
+
+def test_it_goes_on_behind_it_whatever_happened_there() -> None:
+    with collector_paused():
+        assert not gc.isenabled()
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="no page"), collector_paused():
+        raise ValueError("no page")
+    assert gc.isenabled()
+
+
+def test_whoever_has_none_gets_none() -> None:
+    gc.disable()
+    with collector_paused():
+        pass
+    assert not gc.isenabled()
+
+
+@pytest.mark.rule("PM-79")
+def test_it_waits_for_each_page_and_not_for_whoever_takes_it() -> None:
+    store = MemoryStore(MemoryStream(epochs(5)))
+    amid_pages: list[bool] = []
+    store.before_page = lambda: amid_pages.append(gc.isenabled())
+    reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=2))
+    plan = reader.plan({STREAM: Position(EntryId(0, 0), 0)}, reader.tips([STREAM]))[STREAM]
+    rows = []
+    for batch in reader.read(plan.ranges):
+        assert gc.isenabled()
+        rows.append(batch.num_rows)
+    assert (sum(rows), amid_pages) == (5, [False] * len(amid_pages))
+    assert len(amid_pages) >= 3

@@ -1,0 +1,160 @@
+"""How often the persister tries, how long it waits, and what is known about a failed write."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from kip932 import errors
+from share_persister import KAFKA_PROFILE, PersisterSettings
+from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key, now_s
+from tests.support.virtual_time import run
+
+
+@pytest.mark.rule("GC-74", "PL-724", "SC-93")
+def test_pauses_double_with_jitter_and_each_attempt_looks_the_coordinator_up_again() -> None:
+    async def main() -> None:
+        net = Net()
+        node = net.scripted(14, 15, 16, 3)
+        persister = net.persister()
+        await persister.write(key(), change())
+        pauses = [later - earlier for earlier, later in zip(node.times, node.times[1:], strict=False)]
+        assert len(pauses) == 4
+        for index, pause in enumerate(pauses):
+            assert 0.1 * 2**index * 0.8 <= pause <= 0.1 * 2**index * 1.2
+        assert len(net.cluster.asked) == 5
+        await persister.close()
+
+    run(main())
+
+
+@pytest.mark.rule("GC-74", "PL-724", "SC-94")
+def test_the_schedules_are_bounded() -> None:
+    rng = Random(7)
+    ours = PersisterSettings()
+    assert [round(ours.pause_ms(n, rng) / (100 * 2 ** (n - 1)), 9) <= 1.2 for n in range(1, 9)] == [True] * 8
+    assert all(800 <= ours.pause_ms(n, rng) <= 1_200 for n in range(5, ours.attempts))
+    assert ours.attempts == 25
+    assert 1_600 <= KAFKA_PROFILE.pause_ms(1, rng) <= 2_400
+    assert 12_800 <= KAFKA_PROFILE.pause_ms(4, rng) <= 19_200
+
+
+@pytest.mark.rule("CM-4", "GC-74", "PL-724")
+@pytest.mark.parametrize("down_s", [3.2, 4.0, 7.0])
+def test_a_coordinator_that_is_back_is_asked_within_a_second_or_so(down_s: float) -> None:
+    """However long it was away: what waits is served soon after a take-over, not when a doubled pause ends."""
+
+    async def main() -> None:
+        net = Net()
+        node = net.scripted(*[16] * 40)
+        persister = net.persister()
+        asyncio.get_running_loop().call_later(down_s, node.replies.clear)
+        await persister.write(key(), change())
+        assert now_s() - down_s <= 1.2
+        await persister.close()
+
+    run(main())
+
+
+@pytest.mark.rule("PL-723")
+def test_the_operation_timeout_caps_everything_and_the_last_error_is_told() -> None:
+    async def main() -> None:
+        net = Net()
+        net.scripted(*[14] * 20)
+        persister = net.persister()
+        failure = await failure_of(persister)
+        assert isinstance(failure.error, errors.CoordinatorLoadInProgressError)
+        assert 6 <= now_s() <= 15
+        await persister.close()
+
+    run(main())
+
+
+@pytest.mark.rule("PL-723", "GC-74")
+def test_attempts_end_after_their_number() -> None:
+    async def main() -> None:
+        net = Net()
+        node = net.scripted(*[15] * 20)
+        persister = net.persister(settings=PersisterSettings(operation_timeout_ms=10**6, attempts=3))
+        assert isinstance((await failure_of(persister)).error, errors.CoordinatorNotAvailableError)
+        assert len(node.requests) == 3
+        await persister.close()
+
+    run(main())
+
+
+@pytest.mark.rule("PL-723", "PL-707")
+def test_a_peer_that_never_answers_costs_the_operation_timeout_and_leaves_the_outcome_open() -> None:
+    async def main() -> None:
+        net = Net()
+        node = net.scripted("hang")
+        persister = net.persister()
+        failure = await failure_of(persister)
+        assert now_s() == pytest.approx(15)
+        assert failure.outcome_unknown
+        await asyncio.sleep(0.1)
+        await persister.write(key(), change())
+        assert len(node.requests) == 2, "the lane is free again"
+        await persister.close()
+
+    run(main())
+
+
+@pytest.mark.rule("PL-707", "PL-722", "PL-732")
+@pytest.mark.parametrize(
+    ("replies", "code", "unknown"),
+    [
+        ([74], 74, False),
+        ([124], 124, False),
+        ([42], 42, False),
+        ([69], 69, False),
+        ([31], 31, False),
+        ([-1], -1, True),
+        (["empty"], -1, True),
+        (["nothing"], -1, True),
+        ([16, 74], 74, True),
+        ([15, 124], 124, True),
+        (["break", 74], 74, True),
+        ([3, 74], 74, False),
+    ],
+)
+def test_whether_a_failed_write_may_have_landed(replies: list[Reply], code: int, unknown: bool) -> None:
+    async def main() -> None:
+        net = Net()
+        net.scripted(*replies)
+        persister = net.persister()
+        failure = await failure_of(persister)
+        assert (failure.error.code, failure.outcome_unknown) == (code, unknown)
+        assert failure.leader_epoch == (9 if code == 74 else None)
+        await persister.close()
+
+    run(main())
+
+
+@pytest.mark.rule("PL-707")
+def test_a_broken_stream_is_opened_again() -> None:
+    async def main() -> None:
+        net = Net()
+        node = net.scripted("break")
+        persister = net.persister()
+        await persister.write(key(), change())
+        assert len(node.requests) == 2
+        await persister.close()
+
+    run(main())
+
+
+@pytest.mark.rule("PL-707")
+def test_a_stopped_node_is_retried_until_it_is_back() -> None:
+    async def main() -> None:
+        net = Net()
+        persister = net.persister()
+        write = asyncio.create_task(persister.write(key(), change()))
+        await asyncio.sleep(1)
+        net.scripted()
+        await write
+        await persister.close()
+
+    run(main())

@@ -1,0 +1,95 @@
+"""What faults elsewhere must not do to the application: false callbacks, and errors that nobody looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+from kip932.api.v1.produce_pb2 import ProduceStreamRequest, ProduceStreamResponse
+from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
+from kip932.rpc.transport import TransportError, TransportStatus
+from sharegroups import wire
+from sharegroups.aio import Admin
+from sharegroups.aio.streams import CorrelatedStream
+from sharegroups.messages import TopicIdPartition
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce
+from tests.support.virtual_time import run
+
+
+@pytest.mark.rule("CL-26")
+def test_the_callback_hears_nothing_of_records_that_the_application_was_never_given() -> None:
+    async def story(fake: FakeCluster) -> None:
+        produce(fake)
+        heard: list[tuple[dict[TopicIdPartition, set[int]], KafkaError | None]] = []
+        async with consumer(fake, **EXPLICIT) as c:
+            c.set_acknowledgement_commit_callback(lambda offsets, error: heard.append((offsets, error)))
+            c.subscribe(["t"])
+            engine = c._engine
+            fetcher = engine._start().fetcher
+            assert (await c.poll(0.0)).is_empty()
+            while not fetcher._buffer:
+                fetcher.send_fetches(int(asyncio.get_running_loop().time() * 1000))
+                await asyncio.sleep(0.1)
+            fetcher.assign(frozenset())  # the buffered record goes back to the group
+            await asyncio.sleep(1)
+            assert fake.states("t") == {0: "available"}
+            await c.poll(0.0)  # callbacks run inside poll
+        assert heard == []
+
+    play(story)
+
+
+@pytest.mark.rule("CL-46")
+def test_an_admin_client_outlives_its_bootstrap_node() -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with Admin({"bootstrap.servers": "node1:9000"}, transport=fake.transport()) as admin:
+            for _ in range(2):
+                (described,) = (await admin.describe_share_groups(["g"])).values()
+                assert not isinstance(described, NetworkError | RequestTimedOutError)
+                fake.network.stop("node1:9000")
+
+    play(story, nodes=2)
+
+
+class _BrokenStream:
+    """Breaks at the write, as a stream whose peer was killed does."""
+
+    async def write(self, message: Any) -> None:
+        raise TransportError(TransportStatus.UNAVAILABLE, "node", "connection reset")
+
+    async def read(self) -> Any:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        return
+
+
+class _BrokenTransport:
+    async def open_stream(self, address: str, method: Any) -> Any:
+        return _BrokenStream()
+
+
+@pytest.mark.rule("P-4")
+def test_a_request_whose_write_fails_leaves_no_error_behind_that_nobody_looked_at() -> None:
+    async def story() -> None:
+        stream: CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse] = await CorrelatedStream.open(
+            _BrokenTransport(),  # type: ignore[arg-type]
+            "node",
+            wire.PRODUCE_STREAM,
+        )
+        told: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        with pytest.raises(TransportError, match="connection reset"):
+            await stream.request(lambda number: ProduceStreamRequest(correlation_id=number), 1.0)
+        gone = asyncio.create_task(stream.request(lambda number: ProduceStreamRequest(correlation_id=number), 1.0))
+        await asyncio.gather(gone, return_exceptions=True)
+        await stream.close()
+        del stream, gone
+        gc.collect()  # asyncio complains of errors that nobody looked at when their futures are collected
+        assert told == []
+
+    run(story())

@@ -1,0 +1,112 @@
+"""A consumer whose cluster or topic is not there says so in the log, once per cause, whoever configured logging."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from kip932.errors import UnknownTopicOrPartitionError
+from kip932.ids import TopicIdPartition
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import consumer, play, produce
+from tests.unit.sharegroups.aio.test_producer import producer
+
+
+def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_a_topic_that_is_not_there_is_told_once_within_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with consumer(fake) as c:
+            c.subscribe(["nope"])
+            assert not await c.poll(5)
+            assert len(_told(caplog)) == 1
+            assert not await c.poll(300)
+
+    play(story)
+    assert len(_told(caplog)) == 1
+    assert "topic 'nope' does not exist in the cluster at node0:9000" in _told(caplog)[0]
+
+
+def test_a_producer_to_a_topic_that_is_not_there_says_so_once_while_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with producer(fake) as p:
+            waiting = [asyncio.create_task(p.send("nope", b"x")) for _ in range(20)]
+            await asyncio.sleep(5)
+            assert len(_told(caplog)) == 1
+            found = await asyncio.gather(*waiting, return_exceptions=True)
+            assert {type(each) for each in found} == {UnknownTopicOrPartitionError}
+
+    play(story)
+    (told,) = _told(caplog)
+    assert "topic 'nope' does not exist in the cluster at node0:9000" in told
+    assert "It waits for max.block.ms, 60000 ms." in told
+
+
+def test_a_producer_that_finds_its_topic_soon_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with producer(fake) as p:
+            await p.send("t", b"x")
+            await asyncio.sleep(5)
+
+    play(story)
+    assert not _told(caplog)
+
+
+def test_a_cluster_that_is_down_is_told_and_another_cause_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        fake.network.stop("node0:9000")
+        async with consumer(fake) as c:
+            c.subscribe(["nope"])
+            assert not await c.poll(5)
+            assert len(_told(caplog)) == 1
+            assert not await c.poll(100)
+            fake.serve(0)
+            assert not await c.poll(100)
+
+    play(story)
+    down, unknown = _told(caplog)
+    assert down.startswith("no cluster answers at node0:9000 (")
+    assert "'nope' does not exist" in unknown
+
+
+def test_a_partition_without_a_leader_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        topic_id, _ = fake.topics["t"]
+        fake.leaders[TopicIdPartition(topic_id, 0)] = (-1, -1)
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            assert not await c.poll(30)
+
+    play(story)
+    assert ["no live leader for partition 0." in line for line in _told(caplog)] == [True]
+
+
+def test_an_idle_consumer_of_a_sound_cluster_is_quiet_and_asks_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            assert not await c.poll(10)
+            asked = fake.metadata_requests
+            assert not await c.poll(200)
+            assert fake.metadata_requests == asked
+            produce(fake)
+            assert await c.poll(5)
+
+    play(story)
+    assert _told(caplog) == []
+
+
+def test_a_consumer_that_does_not_want_anything_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with consumer(fake) as c:
+            c.subscribe(["nope"])
+            await c.poll(0)
+            c.unsubscribe()
+            await asyncio.sleep(60)
+
+    play(story)
+    assert _told(caplog) == []

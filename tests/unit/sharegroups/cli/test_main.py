@@ -1,0 +1,192 @@
+"""The command line tools against the fake cluster: output, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sharegroups.cli import clients
+from sharegroups.cli.main import main
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import produce
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 2)
+
+    monkeypatch.setattr(clients, "open_client", lambda kind, settings: kind(settings, transport=cluster.transport()))
+    return cluster
+
+
+def sharegroups(*words: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, [*words, "--bootstrap-server", "node0:9000"], input=stdin)
+
+
+@pytest.mark.rule("CM-72")
+def test_topics_are_created_listed_and_described(fake: FakeCluster) -> None:
+    result = sharegroups("topics", "create", "new", "--partitions", "3")
+    assert (result.exit_code, result.output) == (0, "Created topic new.\n")
+    result = sharegroups("topics", "create", "new")
+    assert result.exit_code == 1
+    assert "TOPIC_ALREADY_EXISTS" in result.output
+    assert sharegroups("topics", "create", "new", "--if-not-exists").exit_code == 0
+    assert sharegroups("topics", "list").output == "new\nt\n"
+    described = json.loads(sharegroups("topics", "describe", "new", "--output", "json").output)
+    assert [part["partition"] for part in described[0]["partitions"]] == [0, 1, 2]
+
+
+@pytest.mark.rule("CM-72")
+def test_describing_a_topic_that_is_not_there_is_an_error_without_a_table(fake: FakeCluster) -> None:
+    result = sharegroups("topics", "describe", "nope")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "Error: nope: UNKNOWN_TOPIC_OR_PARTITION" in result.stderr
+    both = sharegroups("topics", "describe", "nope", "t")
+    assert both.exit_code == 1
+    assert [line.split()[0] for line in both.stdout.splitlines()[1:]] == ["TOPIC", "t", "t"]
+
+
+@pytest.mark.rule("CM-72", "CT-30", "CT-31")
+def test_lines_are_produced_and_consumed_again(fake: FakeCluster) -> None:
+    result = sharegroups("produce", "t", "--key-separator", ":", "--partition", "1", stdin="a:1\nb:2\n")
+    assert (result.exit_code, result.output) == (0, "")
+    result = sharegroups(
+        "consume", "--topic", "t", "--max-messages", "2",
+        "--formatter-property", "print.key=true", "--formatter-property", "print.delivery=true",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert result.stdout == "Delivery:1\ta\t1\nDelivery:1\tb\t2\n"
+    assert result.stderr.splitlines()[1:] == ["Processed a total of 2 messages"]
+    assert set(fake.states("t", "console-share-consumer", 1).values()) == {"acknowledged"}
+
+
+@pytest.mark.rule("CT-30")
+def test_consume_can_reject_or_release_and_knows_json(fake: FakeCluster) -> None:
+    produce(fake, 1)
+    result = sharegroups(
+        "consume", "--topic", "t", "--group", "g", "--max-messages", "1", "--reject", "--output", "json"
+    )
+    assert json.loads(result.stdout)["value"] == "v0"
+    assert fake.states("t") == {0: "archived"}
+    both = sharegroups("consume", "--topic", "t", "--reject", "--release")
+    assert both.exit_code == 1
+    assert "can't be used with" in both.output
+
+
+@pytest.mark.rule("CT-30", "CL-36")
+def test_max_messages_leaves_the_other_records_untouched(fake: FakeCluster) -> None:
+    produce(fake, 5)
+    produce(fake, 4, partition=1)
+    for limit in (1, 7):
+        result = sharegroups("consume", "t", "--group", "g", "--max-messages", str(limit), "--formatter-property",
+                             "print.delivery=true")  # fmt: skip
+        assert result.exit_code == 0
+        assert len(result.stdout.splitlines()) == limit
+        assert all(line.startswith("Delivery:1\t") for line in result.stdout.splitlines())
+    states = [state for partition in (0, 1) for state in fake.states("t", "g", partition).values()]
+    assert states.count("acknowledged") == len(states) == 8
+    asked = [request.max_records for request in fake.fetches if request.max_records]
+    assert max(asked) <= 7
+    assert 1 in asked
+
+
+@pytest.mark.rule("CT-30")
+def test_the_topic_to_consume_is_an_argument_or_an_option(fake: FakeCluster) -> None:
+    produce(fake, 1)
+    assert sharegroups("consume", "t", "--topic", "t", "--max-messages", "1").stdout == "v0\n"
+    two = sharegroups("consume", "t", "--topic", "u")
+    assert two.exit_code == 1
+    assert "TOPIC is 't' but --topic is 'u'; give one of them" in two.stderr
+
+
+@pytest.mark.rule("CT-32")
+@pytest.mark.parametrize(
+    ("flags", "exit_code", "state"), [((), 1, "available"), (("--reject-message-on-error",), 0, "archived")]
+)
+def test_a_record_that_cannot_be_written_stops_or_is_rejected(
+    fake: FakeCluster, flags: tuple[str, ...], exit_code: int, state: str
+) -> None:
+    produce(fake, 1, value=b"\xff\xfe")
+    read = ["--value-deserializer", "StringDeserializer"]
+    result = sharegroups("consume", "--topic", "t", "--group", "g", "--timeout-ms", "300", *read, *flags)
+    assert result.exit_code == exit_code
+    assert fake.states("t") == {0: state}
+
+
+@pytest.mark.rule("CT-21", "CT-22", "CT-20")
+def test_groups_are_listed(fake: FakeCluster) -> None:
+    assert sharegroups("groups", "list").output == "g\n"
+    assert (
+        sharegroups("groups", "list", "--state", "empty").output == "\nGROUP           STATE\ng               Empty\n\n"
+    )
+    wrong = sharegroups("groups", "list", "--state", "odd")
+    assert wrong.exit_code == 1
+    assert "Invalid state list 'odd'. Valid states are: Empty, Stable, Dead" in wrong.output
+
+
+@pytest.mark.rule("CL-46")
+def test_listing_asks_a_loading_coordinator_again(fake: FakeCluster) -> None:
+    fake.errors["list_groups"].append(14)
+    assert sharegroups("groups", "list").output == "g\n"
+
+
+@pytest.mark.rule("CT-23a", "CT-23b", "CT-23i", "CL-46")
+def test_offsets_are_described_and_a_loading_coordinator_is_asked_again(fake: FakeCluster) -> None:
+    fake.errors["describe_offsets"].append(14)
+    result = sharegroups("groups", "describe", "--group", "g")
+    assert result.exit_code == 0
+    assert result.output == (
+        "\n"
+        "GROUP           TOPIC           PARTITION  START-OFFSET  LAG        ARCHIVED\n"
+        "g               t               0          3             4          -\n"
+        "g               t               1          3             4          -\n"
+        "\n"
+    )
+    verbose = sharegroups("groups", "describe", "--group", "g", "--offsets", "--verbose").output.splitlines()
+    assert verbose[1] == "GROUP           TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG        ARCHIVED"
+    assert verbose[2] == "g               t               0          -             3             4          -"
+
+
+@pytest.mark.rule("CT-23c", "CT-23e", "CT-23f", "CT-23j")
+def test_members_and_state_are_described(fake: FakeCluster) -> None:
+    empty = sharegroups("groups", "describe", "--group", "g", "--members")
+    assert (empty.stdout, empty.stderr) == ("", "Share group 'g' has no active members.\n")
+    fake.members["m1"] = 2
+    members = sharegroups("groups", "describe", "--group", "g", "--members").output.splitlines()
+    assert members[1].split() == ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
+    assert members[2].split() == ["g", "m1", "127.0.0.1", "c", "2", "t:0,1"]
+    state = sharegroups("groups", "describe", "--group", "g", "--state", "--verbose").output.splitlines()
+    assert state[1].split() == ["GROUP", "COORDINATOR", "(ID)", "STATE", "GROUP-EPOCH", "ASSIGNMENT-EPOCH", "#MEMBERS"]
+    assert state[2].split() == ["g", "node0:9000", "(0)", "Stable", "2", "2", "1"]
+
+
+@pytest.mark.rule("CT-28", "CT-29", "CT-15")
+def test_an_unknown_group_and_a_wrong_command_line_exit_with_1(fake: FakeCluster) -> None:
+    result = sharegroups("groups", "describe", "--group", "nope")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: Executing share group command failed due to Group nope not found.\n"
+    assert sharegroups("groups", "describe").exit_code == 1
+    assert sharegroups("groups", "describe", "--group", "g", "--members", "--state").exit_code == 1
+
+
+@pytest.mark.rule("CT-29")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("consume",), "Missing option '--topic'"),
+        (("topics", "create", "t", "--output", "xml"), "'xml' is not one of 'text', 'json'"),
+        (("nonsense",), "No such command 'nonsense'"),
+        (("--nonsense",), "No such option '--nonsense'"),
+        (("topics",), "Create, change and look at topics."),
+        ((), "Queues for Kafka's share groups"),
+    ],
+)
+def test_every_wrong_command_line_exits_with_1(words: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "Error: Usage" not in result.stderr

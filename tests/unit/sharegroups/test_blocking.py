@@ -1,0 +1,149 @@
+"""The blocking clients: threads, interruption, callbacks on the caller's thread. Real time, real loop thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from kip932.errors import KafkaError
+from sharegroups import (
+    ConcurrentModificationError,
+    ConfigError,
+    DeliveryReport,
+    IllegalStateError,
+    Producer,
+    ShareConsumer,
+    WakeupError,
+)
+from sharegroups.errors import InvalidGroupIdError
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import produce
+
+
+@pytest.fixture
+def fake() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    return cluster
+
+
+def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:
+    given = {"bootstrap.servers": fake.bootstrap, "group.id": "g", "share.acquire.mode": "batch_optimized"} | settings
+    return ShareConsumer(given, transport=fake.transport())
+
+
+def test_records_are_polled_and_accepted(fake: FakeCluster) -> None:
+    produce(fake, 5)
+    threads: list[int] = []
+    with consumer(fake) as c:
+        c.set_acknowledgement_commit_callback(lambda offsets, error: threads.append(threading.get_ident()))
+        c.subscribe(["t"])
+        messages = c.poll(5)
+        assert [m.offset() for m in messages] == [0, 1, 2, 3, 4]
+        assert messages.count() == 5
+        assert [m.offset() for m in messages[1:3]] == [1, 2]
+        assert messages[1:3].count() == 2
+        assert list(c.commit_sync().values()) == [None]
+        assert c.metrics()
+    assert threads == [threading.get_ident()]
+    assert set(fake.states("t").values()) == {"acknowledged"}
+
+
+@pytest.mark.rule("CL-26")
+@pytest.mark.scenario("S-006")
+def test_the_callback_may_not_use_the_consumer(fake: FakeCluster) -> None:
+    produce(fake)
+    refused: list[str] = []
+    with consumer(fake) as c:
+
+        def callback(offsets: object, error: KafkaError | None) -> None:
+            for call in (c.close, lambda: c.subscribe(["t"]), lambda: c.poll(1)):
+                with pytest.raises(IllegalStateError, match="callback") as problem:
+                    call()
+                refused.append(str(problem.value))
+
+        c.set_acknowledgement_commit_callback(callback)
+        c.subscribe(["t"])
+        c.poll(5)
+        c.commit_sync()
+    assert len(refused) == 3
+
+
+@pytest.mark.rule("CL-29")
+def test_a_second_thread_is_refused_and_wakeup_ends_a_poll(fake: FakeCluster) -> None:
+    with consumer(fake) as c:
+        c.subscribe(["t"])
+        entered = threading.Event()
+        outcome: list[BaseException] = []
+
+        def poll() -> None:
+            try:
+                entered.set()
+                c.poll(30)
+            except WakeupError as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        entered.wait()
+        problem: Exception | None = None
+        while problem is None:
+            try:
+                c.subscription()
+                c.subscribe(["t"])
+            except ConcurrentModificationError as error:
+                problem = error
+        c.wakeup()
+        thread.join(10)
+        assert len(outcome) == 1
+
+
+@pytest.mark.rule("CL-21")
+def test_an_interrupted_poll_loses_no_records(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    produce(fake, 2)
+    with consumer(fake) as c:
+        c.subscribe(["t"])
+        real = c._thread.call
+
+        def interrupted(work: Any, take_back: Any = None) -> Any:
+            monkeypatch.setattr(c._thread, "call", real)
+            assert real(work).count() == 2
+            c._thread.run(take_back)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(c._thread, "call", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            c.poll(5)
+        assert [m.delivery_count() for m in c.poll(5)] == [1, 1]
+
+
+def test_the_producer_delivers_and_calls_back_on_the_flushing_thread(fake: FakeCluster) -> None:
+    heard: list[tuple[int, int]] = []
+
+    def done(error: KafkaError | None, report: DeliveryReport) -> None:
+        assert error is None
+        heard.append((report.offset(), threading.get_ident()))
+
+    with Producer({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as p:
+        for number in range(1000):
+            p.produce("t", str(number), on_delivery=done)
+        assert p.flush(30) == 0
+        assert [offset for offset, _ in heard] == list(range(1000))
+        assert {thread for _, thread in heard} == {threading.get_ident()}
+    with pytest.raises(IllegalStateError):
+        p.produce("t", b"late")
+    assert len(fake.produces) < 200
+
+
+@pytest.mark.rule("CL-20", "CL-45")
+def test_missing_group_wrong_names_and_values_are_told() -> None:
+    with pytest.raises(InvalidGroupIdError):
+        ShareConsumer(bootstrap_servers="h:1", group_id=" ")
+    with pytest.raises(ConfigError, match=r"did you mean 'max\.poll\.records'"):
+        ShareConsumer({"bootstrap.servers": "h:1", "group.id": "g", "max.poll.record": 1})
+    with pytest.raises(ConfigError, match="one of implicit, explicit"):
+        ShareConsumer({"bootstrap.servers": "h:1", "group.id": "g", "share.acknowledgement.mode": "auto"})
+    with pytest.raises(ConfigError, match="host:port"):
+        ShareConsumer({"bootstrap.servers": "nowhere", "group.id": "g"})
