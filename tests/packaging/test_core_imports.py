@@ -1,13 +1,10 @@
 """Cores are pure. import-linter forbids by list; this holds what a core and the vocabulary may import at all."""
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-SOURCE_ROOTS = ("protos", "client", "services", "pipeline")
+from tests.packaging.source_imports import ROOT, imports, modules
 
 # The pure parts of the standard library: they compute, and neither wait, nor look at the clock, nor roll dice.
 PURE = frozenset(
@@ -43,26 +40,6 @@ SERVICE_NAMERS = frozenset({"share_node.roles"})
 STORE_PACKAGE = "shard_runtime.record_log.redis"
 # The pipeline stands outside the services and reads streams with one module of its own.
 STORE_READER = "share_metrics.reader.store"
-
-
-def modules() -> Iterator[tuple[str, Path]]:
-    for source in SOURCE_ROOTS:
-        for path in sorted((ROOT / source).rglob("*.py")):
-            if "_pb2" not in path.name and "examples" not in path.parts:
-                name = ".".join(path.relative_to(ROOT / source).with_suffix("").parts)
-                yield name.removesuffix(".__init__"), path
-
-
-def imports(module: str, path: Path) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import, names imported from a module spelled out below it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
 def within(name: str, *packages: str) -> bool:

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from shard_runtime.record_log.protocol import STREAM_START, Entry, ShardId, ShardLostError, StreamId
-from shard_runtime.record_log.redis.connection import StoreConnection
+from shard_runtime.record_log.redis.connection import Command, Reply, StoreConnection
 
-if TYPE_CHECKING:
-    from shard_runtime.record_log.redis.flush import FlushCall
+
+class OutstandingFlush(Protocol):
+    """A shard's flush that is not committed yet, as the shard and the check of a connection see it."""
+
+    @property
+    def unresolved(self) -> bool:
+        """Its outcome is unknown, or it stands on too few replicas: no new work meanwhile (CM-15, SR-21)."""
+        ...
+
+    @property
+    def needs_read_back(self) -> bool:
+        """Nothing may be sent for it before its ids were looked at."""
+        ...
+
+    def read_back(self) -> Sequence[Command]:
+        """Ranges that show whether it is in the log (SR-9)."""
+        ...
+
+    def resolve(self, replies: Sequence[Reply]) -> ShardLostError | None:
+        """Decide from the ranges what is to be sent next; an error when the shard is lost."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Answer its caller with an error."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +51,7 @@ class ClaimedShard:
     checked_on: StoreConnection | None
     """The connection the tail was looked at on; on any other it must be looked at before a write."""
     trimmed: dict[str, StreamId] = field(default_factory=dict)
-    flush: FlushCall | None = None
+    flush: OutstandingFlush | None = None
     lost: ShardLostError | None = None
 
     def trimmed_below(self, stream: str) -> StreamId:
