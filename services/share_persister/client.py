@@ -1,6 +1,6 @@
 """The persister itself: attempts, pauses, and whether a failed write may have landed (PL-707, PL-723, GC-74).
 
-Where this process owns the shard it asks the coordinator beside it (P-12), else it goes through a lane to the owner's
+Where this process owns the shard it asks the coordinator beside it (P-12), else it goes through a queue to the owner's
 node. Every operation is bounded by `operation_timeout_ms`, whatever it waits for.
 """
 
@@ -27,7 +27,7 @@ from shard_runtime.clock import Clock
 from share_persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
 from share_persister.key_locks import KeyLocks
 from share_persister.messages import METHODS
-from share_persister.node_queue import Lane, QueuedCall
+from share_persister.node_queue import NodeQueue, QueuedCall
 from share_persister.retry_rules import may_have_applied, retriable
 from share_persister.routing import state_shard
 from share_persister.settings import PersisterSettings
@@ -49,7 +49,7 @@ from share_persister.values import (
 #: Share-partitions of one administrative call that are worked on at once.
 _SIDE_BY_SIDE: Final = 1_000
 #: Lanes kept; past that, idle ones (of nodes that may be gone) are forgotten.
-_LANES_MAX: Final = 1_024
+_QUEUES_MAX: Final = 1_024
 
 
 class _Attempts:
@@ -102,7 +102,7 @@ class PersisterClient:
         self._resolve = resolve
         look_up_s = min(timeout_ms, self._settings.silence_ms) / 1000  # a stopped node is asked at most this long
         self._finder = CoordinatorFinder(transport, nodes, resolve, rng, look_up_s)
-        self._lanes: dict[tuple[str, StateOperation], Lane] = {}
+        self._queues: dict[tuple[str, StateOperation], NodeQueue] = {}
         self._streams: dict[str, StateStream] = {}
         self._writing = KeyLocks()
         self._closed = False
@@ -144,8 +144,8 @@ class PersisterClient:
         """Fail what is under way and close the streams."""
         self._closed = True
         self._finder.close()
-        for lane in self._lanes.values():
-            lane.close()
+        for queue in self._queues.values():
+            queue.close()
         for stream in self._streams.values():
             await stream.close()
 
@@ -245,7 +245,7 @@ class PersisterClient:
         self, operation: StateOperation, address: str, entry: QueuedCall, attempts: _Attempts
     ) -> Answer:
         try:
-            self._lane(address, operation).add(entry)
+            self._queue_to(address, operation).add(entry)
         except KafkaError as error:
             return Answer(error)
         answer: Answer | None = None
@@ -291,15 +291,17 @@ class PersisterClient:
             raise attempts.failed()
         await asyncio.sleep(pause_ms / 1000)
 
-    def _lane(self, address: str, operation: StateOperation) -> Lane:
-        lane = self._lanes.get((address, operation))
-        if lane is None:
-            if len(self._lanes) >= _LANES_MAX:
-                self._lanes = {name: lane for name, lane in self._lanes.items() if not lane.idle}
+    def _queue_to(self, address: str, operation: StateOperation) -> NodeQueue:
+        queue = self._queues.get((address, operation))
+        if queue is None:
+            if len(self._queues) >= _QUEUES_MAX:
+                self._queues = {name: queue for name, queue in self._queues.items() if not queue.idle}
             send = self._stream_send if operation in {StateOperation.READ, StateOperation.WRITE} else self._unary_send
             moved = partial(self._moved, address)
-            lane = self._lanes[address, operation] = Lane(operation, partial(send, address), self._settings, moved)
-        return lane
+            queue = self._queues[address, operation] = NodeQueue(
+                operation, partial(send, address), self._settings, moved
+            )
+        return queue
 
     def _moved(self, address: str, key: SharePartitionKey) -> bool:
         """Whether this node believes that another one than that at `address` owns a share-partition's state by now."""

@@ -1,7 +1,7 @@
 """The queue to one node for one kind of operation: one batch in flight, what arrives meanwhile goes next (PL-721, P-2).
 
 No linger. A batch holds a share-partition at most once (PL-705) and leaves as one request for each group, all at once;
-the lane is free again when all of them are answered. Never retries; `client` does. A node that is silent, as a stopped
+the queue is free again when all of them are answered. Never retries; `client` does. A node that is silent, as a stopped
 process is, is not waited for by entries whose shard another node owns by now: their outcome is as open as after a
 broken connection (PL-707).
 """
@@ -30,7 +30,7 @@ Send = Callable[[StateOperation, Message], Awaitable[Any]]
 
 
 class QueuedCall:
-    """One share-partition's place in a lane. `sent`: it may have reached the node (PL-707)."""
+    """One share-partition's place in a queue. `sent`: it may have reached the node (PL-707)."""
 
     __slots__ = ("answer", "key", "payload", "sent")
 
@@ -46,7 +46,7 @@ class QueuedCall:
             self.answer.set_result(answer)
 
 
-class Lane:
+class NodeQueue:
     """One node, one kind of operation. `moved` says that a share-partition's coordinator is another node."""
 
     def __init__(

@@ -54,13 +54,13 @@ class StoreClusterStore:
         self._store = store
         self._settings = settings
         self._damage = damage or DamageNotes()
-        self._lines = QueryConnections(store, settings, None)
+        self._queries = QueryConnections(store, settings, None)
         self._closing = asyncio.Event()
 
     @property
     def connected_replicas(self) -> int | None:
         """Replicas of the master that holds the node list, as the last renewal there was told."""
-        return self._lines.connected_replicas(NODES)
+        return self._queries.connected_replicas(NODES)
 
     # -- constants ----------------------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class StoreClusterStore:
 
     async def constant(self, key: str, value: str) -> str:
         """Set a constant once and for all; the value in force."""
-        answered = await self._lines.repeat(
+        answered = await self._queries.repeat(
             key, (("SET", key, value, "NX"), ("GET", key)), self._settings.append_replicas
         )
         for reply in answered.replies:
@@ -171,11 +171,11 @@ class StoreClusterStore:
         wait, pause_ms = self._settings.append_replicas, self._settings.backoff_ms
         while True:
             try:
-                answered = await self._lines.once(META_LOG, commands, wait)
+                answered = await self._queries.once(META_LOG, commands, wait)
             except StoreUnavailableError:
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
-                await self._lines.look_again()
+                await self._queries.look_again()
                 continue
             before, added, _, found = answered.replies
             _require(META_LOG, added)
@@ -193,12 +193,12 @@ class StoreClusterStore:
 
     async def skipped_metadata(self) -> frozenset[int]:
         """Versions to go on without."""
-        return frozenset(entry.seq for entry in await read_skips(self._lines, _META_SKIP))
+        return frozenset(entry.seq for entry in await read_skips(self._queries, _META_SKIP))
 
     async def skip_metadata(self, version: int) -> None:
         """Note a version to go on without."""
         at = StreamId(_METADATA_EPOCH, version)
-        await write_skip(self._lines, _META_SKIP, at, self._settings.append_replicas)
+        await write_skip(self._queries, _META_SKIP, at, self._settings.append_replicas)
 
     async def confirm_metadata(self, version: int, payload: bytes) -> bool:
         """Whether entry `1-<version>` is this one, and behind it a write that as many replicas have as an append needs
@@ -208,7 +208,7 @@ class StoreClusterStore:
             return True
         touch: Command = ("SET", META_TOUCH, version)
         look: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
-        answered = await self._lines.repeat(META_LOG, (INFO_REPLICATION, touch, look), wait)
+        answered = await self._queries.repeat(META_LOG, (INFO_REPLICATION, touch, look), wait)
         before, touched, found = answered.replies
         _require(META_LOG, touched)
         _require(META_LOG, found)
@@ -267,7 +267,7 @@ class StoreClusterStore:
             except ConnectionLostError:
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
-                await self._lines.look_again()
+                await self._queries.look_again()
 
     async def _subscribed(self) -> AsyncIterator[str]:
         node = self._store.node_of(WAKE_CHANNEL)
@@ -301,10 +301,10 @@ class StoreClusterStore:
     async def close(self) -> None:
         """Close every connection, and end `wakes`."""
         self._closing.set()
-        await self._lines.close()
+        await self._queries.close()
 
     async def _one(self, key: str, command: Command, wait: int = 0) -> Reply:
-        answered: Answered = await self._lines.repeat(key, (command,), wait)
+        answered: Answered = await self._queries.repeat(key, (command,), wait)
         _require(key, answered.replies[0])
         return answered.replies[0]
 

@@ -1,6 +1,6 @@
 """The logs and owner records of one store: `RecordLog` over any `Store`, the real ones and the in-memory twin alike.
 
-It holds what this process has claimed, hands writes to the writer of the right node and reads to a line of their own.
+It holds what this process has claimed. Writes go to the writer of the right node, reads to a connection of their own.
 `store_calls`, `flush` and `connection_check` judge the replies.
 """
 
@@ -75,7 +75,7 @@ class StoreRecordLog:
         self._damage = damage or DamageNotes()
         self._held: dict[ShardId, ClaimedShard] = {}
         self._writers: dict[str, Writer] = {}
-        self._lines = QueryConnections(store, settings, settings.cluster_id)
+        self._queries = QueryConnections(store, settings, settings.cluster_id)
         self._closed = False
 
     async def open(self) -> None:
@@ -281,16 +281,16 @@ class StoreRecordLog:
 
     async def skipped(self, shard: ShardId) -> frozenset[StreamId]:
         """The fields of the shard's hash of entries to go on without."""
-        return await read_skips(self._lines, shard.skip_key)
+        return await read_skips(self._queries, shard.skip_key)
 
     async def skip(self, shard: ShardId, entry: StreamId) -> None:
         """Let replays go on without an entry: an operator's word, kept beside the stream (CM-103). Raises LogError."""
-        await write_skip(self._lines, shard.skip_key, entry, self._settings.append_replicas)
+        await write_skip(self._queries, shard.skip_key, entry, self._settings.append_replicas)
 
     async def readers(self, shard: ShardId) -> ReaderNotes:
         """Notes of readers: one page of the hash, for nobody bounds what others write. Of any past: it is advice."""
         key = shard.readers_key
-        answered = await self._lines.repeat(key, (("HSCAN", key, 0, "COUNT", _READERS_MAX), ("TIME",)))
+        answered = await self._queries.repeat(key, (("HSCAN", key, 0, "COUNT", _READERS_MAX), ("TIME",)))
         for reply in answered.replies:
             if isinstance(reply, ErrorReply):
                 raise LogError(f"reading {key}: the store answered {reply}")
@@ -304,7 +304,7 @@ class StoreRecordLog:
         When they differ, the writer is made to look (an idle one has not noticed a fail-over yet); then read again.
         """
         for _ in range(_READS_MAX):
-            answered = await self._lines.repeat(stream, (command,))
+            answered = await self._queries.repeat(stream, (command,))
             if self._checked(stream, answered.history):
                 break
             held = self._held.get(shard_of_stream(stream))
@@ -335,7 +335,7 @@ class StoreRecordLog:
         writers, self._writers = list(self._writers.values()), {}
         for writer in writers:
             await writer.close()
-        await self._lines.close()
+        await self._queries.close()
 
     async def _call(self, call: AnsweredCall[AnswerT], what: str) -> AnswerT:
         self._submit(call)  # type: ignore[arg-type]  # every subclass of AnsweredCall is a StoreCall

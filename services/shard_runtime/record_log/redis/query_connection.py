@@ -60,7 +60,7 @@ class QueryConnection:
         self._connection: StoreConnection | None = None
         self._calls: deque[_Call] = deque()
         self._wake = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"store-line-{node}")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"store-query-{node}")
 
     async def call(self, commands: Sequence[Command], wait: int = 0) -> Answered:
         """Run commands together, then WAIT for `wait` replicas. Error replies are values, except those that reroute."""
@@ -92,7 +92,7 @@ class QueryConnection:
                 raise
             except Exception as error:  # a reply that cannot be read must not end the only reader of this node
                 if not isinstance(error, (ConnectionLostError, NotCheckedError)):
-                    _log.exception("store_line_failed", node=self._node)
+                    _log.exception("store_query_connection_failed", node=self._node)
                 await self._disconnect()
                 self._fail(batch, f"store node {self._node}: {error}")
 
@@ -146,13 +146,13 @@ class QueryConnection:
 
 
 class QueryConnections:
-    """Lines to the nodes of a store, found by key; repeats calls that may be repeated, for a bounded time."""
+    """Connections to the nodes of a store, found by key; repeats calls that may be repeated, for a bounded time."""
 
     def __init__(self, store: Store, settings: StoreSettings, cluster_id: str | None) -> None:
         self._store = store
         self._settings = settings
         self._cluster_id = cluster_id
-        self._lines: dict[str, QueryConnection] = {}
+        self._connections: dict[str, QueryConnection] = {}
         self._closed = False
 
     async def once(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
@@ -168,10 +168,10 @@ class QueryConnections:
             raise StoreUnavailableError(str(error)) from error
         if node is None:
             raise StoreUnavailableError(f"no store node holds {key}")
-        line = self._lines.get(node)
-        if line is None:
-            line = self._lines[node] = QueryConnection(node, self._store, self._settings, self._cluster_id)
-        return await line.call(commands, wait)
+        connection = self._connections.get(node)
+        if connection is None:
+            connection = self._connections[node] = QueryConnection(node, self._store, self._settings, self._cluster_id)
+        return await connection.call(commands, wait)
 
     async def repeat(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
         """As `once`, for commands that may run twice: repeated until `call_ms` have passed."""
@@ -194,8 +194,8 @@ class QueryConnections:
 
     def connected_replicas(self, key: str) -> int | None:
         """Replicas of the node of `key` as last counted; None while that is not known."""
-        line = self._lines.get(self._store.node_of(key) or "")
-        return None if line is None else line.connected_replicas
+        connection = self._connections.get(self._store.node_of(key) or "")
+        return None if connection is None else connection.connected_replicas
 
     async def look_again(self) -> None:
         """After a failed call: learn where keys live now, if they can move."""
@@ -206,8 +206,8 @@ class QueryConnections:
                 return  # the next call says what is wrong
 
     async def close(self) -> None:
-        """Close all lines."""
+        """Close all of them."""
         self._closed = True
-        lines, self._lines = list(self._lines.values()), {}
-        for line in lines:
-            await line.close()
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            await connection.close()

@@ -12,18 +12,18 @@ from shard_runtime.record_log.redis.query_connection import QueryConnections
 _SKIPS_MAX: Final = 1_000
 
 
-async def read_skips(lines: QueryConnections, key: str) -> frozenset[StreamId]:
+async def read_skips(queries: QueryConnections, key: str) -> frozenset[StreamId]:
     """The ids noted in a hash; a page of it bounds what is read. Raises LogError."""
-    reply = (await lines.repeat(key, (("HSCAN", key, 0, "COUNT", _SKIPS_MAX),))).replies[0]
+    reply = (await queries.repeat(key, (("HSCAN", key, 0, "COUNT", _SKIPS_MAX),))).replies[0]
     if isinstance(reply, ErrorReply):
         raise LogError(f"reading {key}: the store answered {reply}")
     return frozenset(stream_id(word) for word in reply[1][::2])
 
 
-async def write_skip(lines: QueryConnections, key: str, entry: StreamId, replicas: int) -> None:
+async def write_skip(queries: QueryConnections, key: str, entry: StreamId, replicas: int) -> None:
     """Note an id, with the store's time; on so many replicas when this returns. Raises LogError."""
-    now = (await lines.repeat(key, (("TIME",),))).replies[0]
-    answered = await lines.repeat(key, (("HSET", key, str(entry), now[0]),), replicas)
+    now = (await queries.repeat(key, (("TIME",),))).replies[0]
+    answered = await queries.repeat(key, (("HSET", key, str(entry), now[0]),), replicas)
     reply = answered.replies[0]
     if isinstance(reply, ErrorReply):
         raise LogError(f"noting {entry} in {key}: the store answered {reply}")

@@ -20,7 +20,7 @@ from kip932.state_batches import StateBatch
 from shard_runtime.rpc.bounds import Turns, check_state_batches
 from share_coordinator.service import BATCHES_SLICE, KEYS_SLICE
 from share_persister.messages import METHODS
-from share_persister.node_queue import Lane, QueuedCall
+from share_persister.node_queue import NodeQueue, QueuedCall
 from share_persister.settings import PersisterSettings
 from share_persister.values import StateOperation, StateWrite
 from tests.support.share_coordinators import World
@@ -102,7 +102,7 @@ def test_the_persister_sends_no_more_state_batches_than_one_request_may_have() -
             sent.append(sum(len(part.state_batches) for topic in request.topics for part in topic.partitions))
             return METHODS[StateOperation.WRITE.value].response_type()
 
-        lane = Lane(StateOperation.WRITE, send, PersisterSettings())
+        lane = NodeQueue(StateOperation.WRITE, send, PersisterSettings())
         batches = tuple(StateBatch(2 * number, 2 * number, 2, 1) for number in range(SHARE_PARTITION_BATCHES_MAX))
         entries = [
             QueuedCall(SharePartitionKey("g", TOPIC, number), StateWrite(1, 1, 0, 0, -1, batches))
