@@ -1,7 +1,7 @@
-"""What a cluster keeps in its store beside the shards' logs; `redis/cluster_store.py` implements this protocol.
+"""What a cluster keeps in its store besides the shards' logs; `redis/cluster_store.py` implements this protocol.
 
-Nodes, the metadata log, hints of owners, constants and the wake channel (CM-1…4, CM-14, CM-20). Nothing here decides;
-the logs and owner records of shards are `protocol`'s.
+Nodes, the metadata log, owner hints, constants and the wake channel (CM-1…4, CM-14, CM-20). Nothing here decides. For
+the logs and owner records of shards see `protocol`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Final, NamedTuple, Protocol
 from shard_runtime.record_log.protocol import ShardKind
 
 NO_ENTRY: Final = ""
-"""The digest before the first entry of the metadata log."""
+"""What `append_metadata` takes as `before` while the metadata log is empty."""
 
 
 def metadata_digest(payload: bytes) -> str:
-    """Which entry of the metadata log this is, as the store's functions tell it too: SHA-1 in hexadecimal (CM-20)."""
+    """The digest that names an entry of the metadata log, computed as the store's functions do: SHA-1, hex (CM-20)."""
     return hashlib.sha1(payload, usedforsecurity=False).hexdigest()
 
 
 class StoredMetadata(NamedTuple):
-    """An entry of the metadata log as it lies in the store; `damage` as in `protocol.Entry`."""
+    """An entry of the metadata log as read from the store; `damage` as in `protocol.Entry`."""
 
     version: int
     data: bytes
@@ -32,8 +32,8 @@ class StoredMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A live node of the node list (CM-2). `address` is for clients, `internal_address` for other nodes (CM-80); that
-    of a build from before there was one is empty."""
+    """A live node of the node list (CM-2). Clients call `address`, other nodes call `internal_address` (CM-80). Builds
+    older than CM-80 leave `internal_address` empty."""
 
     node_id: int
     incarnation: int
@@ -46,84 +46,100 @@ class NodeRecord:
 
     @property
     def peer_address(self) -> str:
-        """Where other nodes call it: an older build serves everything at its only address."""
+        """Where other nodes call this node. An older build serves everything at its only address."""
         return self.internal_address or self.address
 
 
 class LiveNodes(NamedTuple):
-    """The live nodes, and in how many milliseconds the first of the others is overdue; 0 when there are no others."""
+    """The live nodes. `overdue_ms`: time until the first other node's entry lapses, in ms; 0 when there are no
+    others."""
 
     nodes: tuple[NodeRecord, ...]
     overdue_ms: int
 
 
 class ClusterStore(Protocol):
-    """The store's cluster-wide keys: nodes, metadata log, hints, constants, wake channel (CM-1…4, CM-14, CM-20)."""
+    """The store's cluster-wide keys: nodes, metadata log, hints, constants, wake channel (CM-1…4, CM-14, CM-20).
+
+    Every call may raise StoreUnavailableError when no answer came in time; every call may then be repeated as it is.
+    """
 
     @property
     def connected_replicas(self) -> int | None:
-        """Replicas of the store as last counted, about once a second; None while that is not known."""
+        """The store's connected replicas, counted about once a second; None while the number is not known."""
         ...
 
     async def cluster_id(self) -> str | None:
-        """The cluster id, None while the store is not initialised."""
+        """Return the cluster id; None while the store is not initialised (run `init_cluster`)."""
         ...
 
     async def init_cluster(self, cluster_id: str) -> str:
-        """Set the cluster id unless there is one; the id in force."""
+        """Set the cluster id unless there is one. Returns the id in force: use it, it may be another than the given
+        one."""
         ...
 
     async def constant(self, key: str, value: str) -> str:
-        """Set `key` unless it is set; the value in force (SR-2, GC-1)."""
+        """Set `key` unless it is set. Returns the value in force; the caller must use that one (SR-2, GC-1)."""
         ...
 
     async def register_node(
         self, name: str, incarnation: int, dead: frozenset[int], record: NodeRecord, ttl_ms: int
     ) -> NodeRecord:
-        """Give `name` its stable node id and enter it. Raises LogError when another incarnation holds the name."""
+        """Give `name` its stable node id and enter it in the node list for `ttl_ms`; returns the record with that id.
+
+        `dead`: incarnations of this name known to have ended, which therefore do not hold it. Raises NameTakenError
+        while another incarnation holds the name: wait until its entry lapses and try again, or start under another name
+        (CM-1).
+        """
         ...
 
     async def renew_node(self, record: NodeRecord, ttl_ms: int) -> LiveNodes:
-        """Renew the entry (entered again if it lapsed) and answer the live nodes, by the store's clock."""
+        """Renew this node's entry (enter it again if it lapsed) and return the live nodes, by the store's clock.
+
+        Raises LogError when another incarnation has taken the name: this process must stop (CM-1).
+        """
         ...
 
     async def remove_node(self, record: NodeRecord) -> None:
-        """Take the entry out, if it is still this incarnation's."""
+        """Remove this node's entry, if it is still this incarnation's."""
         ...
 
     async def append_metadata(self, version: int, payload: bytes, before: str) -> bool:
-        """Append entry `1-<version>` to the metadata log right behind the entry whose `metadata_digest` is `before`.
+        """Append entry `1-<version>` to the metadata log right after the entry whose `metadata_digest` is `before`.
 
-        False when the log does not end with that one (CM-20). Durable on True."""
+        True: the entry is durable. False: the log does not end with `before` (CM-20); read the newer entries, compute
+        the change again and append that.
+        """
         ...
 
     async def read_metadata(self, after_version: int, count: int) -> list[StoredMetadata]:
-        """Entries above a version, in order, damaged ones included."""
+        """Up to `count` entries above a version, in order, damaged ones included."""
         ...
 
     async def skipped_metadata(self) -> frozenset[int]:
-        """Versions whose entries an operator told every node to go on without (CM-103)."""
+        """Versions of damaged entries that an operator told every node to skip (CM-103)."""
         ...
 
     async def skip_metadata(self, version: int) -> None:
-        """Let every node go on without an entry that is damaged, and so without its change."""
+        """Tell every node to skip a damaged entry; its change is lost (CM-103)."""
         ...
 
     async def confirm_metadata(self, version: int, payload: bytes) -> bool:
-        """Whether the log holds this entry, on enough replicas: what was read may still be lost (CM-20). Raises
-        StoreUnavailableError when that cannot be told now."""
+        """Whether the log holds this entry on enough replicas. Ask before acting on an entry that was read: until
+        enough replicas have it, a fail-over may lose it (CM-20). Raises StoreUnavailableError while that is not known:
+        ask again."""
         ...
 
     async def trim_metadata(self, below_version: int) -> None:
-        """Drop entries below a version (they are folded into a snapshot entry at it)."""
+        """Drop entries below a version; the caller has appended a snapshot at that version, which contains them."""
         ...
 
     async def put_hints(self, kind: ShardKind, hints: Mapping[str, tuple[int, int]]) -> None:
-        """Remember shard name → (node id, epoch) for look-ups (CM-14)."""
+        """Publish shard name → (node id, epoch) for look-ups (CM-14). A hint may be out of date; it fences nothing."""
         ...
 
     async def remove_hints(self, kind: ShardKind, names: Sequence[str]) -> None:
-        """Take back the hints of shards that are no more (CM-21)."""
+        """Remove the hints of shards that no longer exist (CM-21)."""
         ...
 
     async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:
@@ -131,15 +147,18 @@ class ClusterStore(Protocol):
         ...
 
     async def hints_of(self, kind: ShardKind, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """The hints of these shards; those of which there is none are left out."""
+        """The hints of these shards; a shard without a hint is left out."""
         ...
 
     async def wake(self, reason: str) -> None:
-        """PUBLISH on the wake channel: a shard was released, or metadata changed."""
+        """PUBLISH `reason` on the wake channel: a shard was released, or metadata changed."""
         ...
 
     def wakes(self) -> AsyncIterator[str]:
-        """Reasons published on the wake channel, on a connection of its own; ends only when closed."""
+        """Yield reasons published on the wake channel, on a connection of its own. Ends only when the store is closed.
+
+        After each "subscribed" the caller must look at everything itself: what was published before was not heard.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,5 @@
-"""What this process found damaged in the store: each entry is told and counted once, however often read (CM-101)."""
+"""Damaged entries that this process found in the store: each is logged and counted once, however often it is read
+(CM-101)."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from shard_runtime.record_log.protocol import Entry, StreamId
 
 log = structlog.get_logger(__name__)
 
-#: So many are remembered as told. Beyond them a store is past telling entries apart: `state check` lists them all.
+#: How many entries are remembered as logged. With more damage than that, `state check` lists every entry.
 TOLD_MAX: Final = 10_000
 
 
 class DamageNotes:
-    """Damaged entries found so far, for all clients of the store in a process.
+    """The damaged entries found so far, shared by all clients of the store in a process.
 
-    `quiet`: nothing is logged, for a command that says itself what it found.
+    `quiet`: log nothing; for a command that itself prints what it found.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -27,13 +28,13 @@ class DamageNotes:
         self._told: set[tuple[str, StreamId]] = set()
 
     def count(self, found: Callable[[str], None]) -> None:
-        """From now on call `found` with the stream of each damaged entry, those included that were told before."""
+        """From now on call `found` with the stream of each damaged entry; at once for those already found."""
         self._found = found
         for stream, _ in self._told:
             found(stream)
 
     def look(self, stream: str, entries: Iterable[Entry]) -> None:
-        """Tell and count those of `entries` that are damaged and were not told yet."""
+        """Log and count those of `entries` that are damaged and were not logged yet."""
         for entry in entries:
             if entry.damage:
                 self._tell(stream, entry)

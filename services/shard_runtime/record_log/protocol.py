@@ -1,8 +1,10 @@
-"""Durable logs with fenced ownership, as the hosts see them; `redis/` and `memory/` implement this protocol.
+"""Durable logs with fenced ownership, as hosts see them; `redis/` implements this protocol, for `memory/` as well.
 
-A shard is one or more streams and an owner record under one hash tag (CM-10, CM-12). Entry ids are `<epoch>-<seq>`,
-chosen by the owner, and an id not above a stream's last one is refused: that is the fence (SR-4…SR-9, CM-13).
-Nothing here decides; everything here is safe to repeat.
+A shard is one or more streams and an owner record under one hash tag (CM-10, CM-12). The owner chooses entry ids
+`<epoch>-<seq>`. The store refuses an id that is not above the stream's last one: that is the fence (SR-4…SR-9, CM-13).
+
+An owner's order of calls: `claim`; on Claimed replay with `read`; then `append`, and `renew` before each deadline; at
+the end `release`. After any ShardLostError: `drop` the shard, `claim` again, replay.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ STREAM_START: Final = StreamId(0, 0)
 
 
 class Entry(NamedTuple):
-    """One stream entry: `kind` is field `t`, `record` field `r`, `batch` field `b` (topic log only; else empty).
+    """One stream entry: `kind` is field `t`, `record` field `r`, `batch` field `b` (empty except in a topic log).
 
-    `damage` says what is wrong with an entry that was read back, by its checksum; "" when nothing is. Of a damaged one
-    nothing may be believed (CM-101).
+    `damage`: what the checksum shows to be wrong with an entry that was read; "" when nothing is. The reader must not
+    use any field of a damaged entry (CM-101).
     """
 
     id: StreamId
@@ -54,7 +56,7 @@ class ShardKind(StrEnum):
 class ShardId(NamedTuple):
     """A shard's name. `name` is `7` for group and share-state shards, `<topic id text>:<partition>` for topic logs.
 
-    A tuple, for ownership looks shards up by the ten thousand in each tick: its hash and equality run in C.
+    It is a tuple because ownership looks up tens of thousands of shards in each tick: hash and equality run in C.
     """
 
     kind: ShardKind
@@ -62,7 +64,7 @@ class ShardId(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """The hash tag all keys of the shard carry, braces included: `{gc:7}`."""
+        """The hash tag in all keys of the shard, braces included: `{gc:7}`."""
         return "{" + f"{self.kind.value}:{self.name}" + "}"
 
     @property
@@ -72,12 +74,12 @@ class ShardId(NamedTuple):
 
     @property
     def readers_key(self) -> str:
-        """The key of the hash in which readers of the main log note how far they are (SR-29)."""
+        """The key of the hash in which readers of the main log note how far they have read (SR-29)."""
         return f"{self.tag}:readers"
 
     @property
     def skip_key(self) -> str:
-        """The key of the hash of damaged entries that an operator told replays to go on without (CM-103)."""
+        """The key of the hash of damaged entries that an operator told replays to skip (CM-103)."""
         return f"{self.tag}:skip"
 
     @property
@@ -104,9 +106,9 @@ class OwnerRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """One attempt to own a shard (`claim_v2`, CM-12). A retry after a lost reply repeats it with the same nonce.
+    """One attempt to own a shard (`claim_v2`, CM-12). After a lost reply, repeat the request with the same nonce.
 
-    `whole`: former histories of the store that are known to have ended with everything on disk: a tail that was whole
+    `whole`: former histories of the store that are known to have ended with everything on disk. A tail that was whole
     under one of them is whole now (CM-104).
     """
 
@@ -129,7 +131,8 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The shard is ours and the claim is durable. `sent_ms` is the deadline clock when the claim was sent (CM-3)."""
+    """The caller owns the shard and the claim is durable: replay now. The lease runs from `sent_ms`, when the claim was
+    sent by the deadline clock (CM-3)."""
 
     epoch: int
     lossy: bool
@@ -141,7 +144,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class OwnedElsewhere:
-    """Somebody else owns the shard for `remaining_ms` more at least."""
+    """Another process owns the shard for at least `remaining_ms` more: claim again after that, or when woken."""
 
     owner: OwnerRecord
     remaining_ms: int
@@ -149,21 +152,23 @@ class OwnedElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class HistoryChanged:
-    """The store's history is not the one the caller had seen; look again with this one."""
+    """The store's history is not the one in the request: claim again with `history`."""
 
     history: str
 
 
 @dataclass(frozen=True, slots=True)
 class WaitHistory:
-    """The caller must first have seen the present history for one lease by its own clock (CM-12 `waited`)."""
+    """The caller must first see the present history for one whole lease by its own clock; then it claims with `waited`
+    set (CM-12)."""
 
     history: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefused:
-    """The claim cannot be: released nonce, epochs exhausted, not durable, or no longer ours after WAIT."""
+    """The claim failed: its nonce was released, the epochs are exhausted, it is not durable, or another claim came
+    during the WAIT. Try again with a new nonce."""
 
     reason: str
 
@@ -172,7 +177,7 @@ ClaimAnswer = Claimed | OwnedElsewhere | HistoryChanged | WaitHistory | ClaimRef
 
 
 class Renewal(NamedTuple):
-    """Keep a lease. `tail_ok`: the own tail was found whole, or made so, under the present history (CM-12)."""
+    """Keep a lease. `tail_ok`: the history under which the owner's tail was found whole or was repaired (CM-12)."""
 
     shard: ShardId
     incarnation: int
@@ -182,7 +187,8 @@ class Renewal(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """One renewal's answer, durable. `ok` false: the record is no longer ours, or `RecordLog.lost` says why else."""
+    """A durable answer to one renewal. `ok` false: ownership is lost, or `RecordLog.lost` is set: stop answering, drop
+    the shard."""
 
     ok: bool
     history: str
@@ -190,10 +196,10 @@ class Renewed(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What a flush used up. `tip` is the last id given in `shard.streams[-1]`; it goes on at `tip.seq + 1`.
+    """The ids that a flush used. `tip`: the last id in `shard.streams[-1]`; go on there at `tip.seq + 1`.
 
-    `noops` entries of type N, written behind a flush whose outcome had to be read back, are counted in it (CM-19). They
-    lie in the log of a group or share-state shard and in the control log of a topic (CM-40).
+    `noops`: entries of type N written after a flush whose outcome had to be read back; `tip` includes them (CM-19).
+    They are in the log of a group or share-state shard, and in the control log of a topic (CM-40).
     """
 
     tip: StreamId
@@ -210,7 +216,7 @@ class StreamAppend:
 
 @dataclass(frozen=True, slots=True)
 class StreamTip:
-    """`stream_tip_v1`: the last id ever given, entries ever added, entries held, the first id held."""
+    """`stream_tip_v1`: the last id ever given, entries ever added, entries stored now, the first id stored now."""
 
     last: StreamId
     entries_added: int
@@ -220,108 +226,123 @@ class StreamTip:
 
 @dataclass(frozen=True, slots=True)
 class ReaderNotes:
-    """What readers noted beside a stream, by their names, just as it lies there; the store's clock when it was read."""
+    """Readers' notes for a stream: reader name → the note's raw bytes, and the store's clock at the read, in ms."""
 
     values: Mapping[str, bytes]
     now_ms: int
 
 
 class LogError(Exception):
-    """An append or a read did not do what was asked."""
+    """A call to the store failed; the subclasses say what the caller does next."""
 
 
 class AppendRefusedError(LogError):
-    """The store definitely refused the first sending of these ids; nothing landed, the ids are free (CM-13)."""
+    """The store refused the first sending of these ids. Nothing was written and the ids are free: the caller may use
+    them again (CM-13)."""
 
 
 class ShardLostError(LogError):
-    """Another owner has claimed, or the store answered what no owner should see: drop the shard, claim, replay."""
+    """Another owner has claimed the shard, or the store gave an answer that no owner should get: `drop` it, claim it,
+    replay."""
 
 
 class StreamDeletedError(ShardLostError):
-    """The shard's stream was deleted (its topic is gone)."""
+    """The shard's stream was deleted: drop the shard. It is not to be claimed again once its topic is known deleted."""
 
 
 class TailLostError(ShardLostError):
-    """The store lost entries this owner had seen confirmed (a fail-over or a restart): claim again (CM-19, CM-47)."""
+    """The store lost entries confirmed to this owner (a fail-over or a restart): claim again (CM-19, CM-47)."""
 
 
 class DamagedEntryError(LogError):
-    """What is stored is not what was written, and nothing may be built on it; the message names stream and entry."""
+    """A stored entry is not what was written; the reader must not go on from it. The message names stream and entry. An
+    operator restores the store or lets replays skip the entry (CM-103)."""
 
 
 class StoreUnavailableError(LogError):
-    """The store cannot be reached, or does not answer as a master of this cluster."""
+    """The store cannot be reached, or is not a master of this cluster: repeat the call later."""
 
 
 class NameTakenError(LogError):
-    """Another incarnation holds this node's name: a living process, or a dead one whose entry has not lapsed (CM-1)."""
+    """Another incarnation holds this node's name: a living process, or a dead one whose entry has not lapsed (CM-1).
+    Wait for the entry to lapse, or choose another name."""
 
 
 class RecordLog(Protocol):
     """The logs and owner records of one store, as one process sees them.
 
-    One connection per store node carries all writes, without library retry, in order, with one pipeline of MULTIs and
-    functions plus WAIT in flight on it (CM-19); what arrives meanwhile forms the next pipeline (P-9).
+    One connection per store node carries all writes in order, without retries by the library. One pipeline (MULTIs,
+    functions, then WAIT) is in flight at a time (CM-19); calls that arrive meanwhile form the next pipeline (P-9).
     """
 
     @property
     def available(self) -> bool:
-        """Whether new work may be taken on every store node in use: see `available_for` (CM-15)."""
+        """Whether `available_for` holds on every store node in use (CM-15)."""
         ...
 
     def available_for(self, shard: ShardId) -> bool:
-        """Whether new work may be taken for a shard: its node's master is checked, nothing is unresolved."""
+        """Whether the caller may take new work for a shard: its node's master is checked and no flush is unresolved.
+        While False, refuse new work with a retriable error (CM-15)."""
         ...
 
     @property
     def history(self) -> str:
-        """The store's history (`master_replid`) as last seen on the checked connection (CM-11a); "" before."""
+        """The store's history (`master_replid`), last seen on the checked connection; "" before the first (CM-11a)."""
         ...
 
     def history_of(self, shard: ShardId) -> str:
-        """The history of the store node that holds a shard: nodes of a Redis Cluster have one each."""
+        """The history of the store node that holds a shard: each node of a Redis Cluster has its own."""
         ...
 
     def tail_checked(self, shard: ShardId) -> str:
-        """The history to send as `Renewal.tail_ok`, or "".
+        """The history to send as `Renewal.tail_ok`; "" when the caller must not send one.
 
-        It is the one under which the owner's last id was found whole, nothing unresolved; never while a lossy claim
-        still awaits its repair, which the host confirms by a `tail_ok` of its own (CM-12, CM-47).
+        It is the history under which the owner's last id was found in the store, with no flush unresolved. After a
+        lossy claim it is "" until the host has repaired the tail and confirmed that with a `tail_ok` of its own (CM-12,
+        CM-47).
         """
         ...
 
     def lost(self, shard: ShardId) -> ShardLostError | None:
-        """Why a shard claimed here may not be used any more (TailLostError: claim again, CM-19); None while it may."""
+        """Why this process may no longer use a shard it claimed; None while it may. Not None: drop the shard and claim
+        it again (CM-19)."""
         ...
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
-        """Try to own a shard. The claim entry is in every stream when this answers Claimed, and durable.
+        """Try to own a shard. On Claimed the claim entry is durable in every stream of the shard; replay after it.
 
-        Raises StoreUnavailableError when no answer came in time: repeat the same request, with the same nonce.
+        The other answers say when to try again. Raises StoreUnavailableError when no answer came in time: repeat the
+        same request, with the same nonce.
         """
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed | None]:
-        """Renew many leases in one call, answers in order; None where no durable answer came: the deadline stays."""
+        """Renew many leases in one call; answers in the same order. None: no durable answer came, so the lease's
+        deadline stays and the caller renews again. `ok` false: see `Renewed`."""
         ...
 
     async def release(self, shard: ShardId, incarnation: int, epoch: int) -> bool:
-        """Give a shard up and wake the others (CM-4). False: it was not ours."""
+        """Give a shard up and wake the other nodes (CM-4). False: this process did not own it. The caller must not use
+        the epoch again, whatever the answer."""
         ...
 
     async def append(self, shard: ShardId, epoch: int, appends: Sequence[StreamAppend]) -> Appended:
-        """Append as ONE atomic flush (MULTI…EXEC, NOMKSTREAM), and return once it is committed (SR-19, CM-19).
+        """Append as ONE atomic flush (MULTI…EXEC, NOMKSTREAM); return once it is committed (SR-19, CM-19).
 
-        At most one flush per shard may be outstanding. While the store is away this waits and resolves the outcome
-        by reading back (SR-9, CM-15): callers put their own time-out on *answering*, not on this.
-        Raises AppendRefusedError (nothing landed), ShardLostError (fenced or unexpected), StreamDeletedError,
-        TailLostError.
+        At most one flush per shard may be outstanding. While the store is away this call waits, then reads back to
+        learn the outcome (SR-9, CM-15). So put a time-out on *answering* a client, never on this call.
+        Raises AppendRefusedError (nothing was written: fail the callers, go on with the same ids); ShardLostError
+        (fenced, or an unexpected answer), StreamDeletedError or TailLostError (drop the shard; its class says what
+        then).
         """
         ...
 
     async def read(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
-        """Up to `count` entries with id > `after` and ≤ `through` (None: to the end), in order."""
+        """Up to `count` entries with id > `after` and ≤ `through` (None: to the end), in order.
+
+        An empty page: there are no more. The caller looks at each entry's `damage`. Raises LogError;
+        StoreUnavailableError: read again.
+        """
         ...
 
     async def index(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
@@ -333,15 +354,16 @@ class RecordLog(Protocol):
         ...
 
     async def tip(self, stream: str) -> StreamTip | None:
-        """Where the stream stands; None when it does not exist (`stream_tip_v1`)."""
+        """The stream's last id and length; None when the stream does not exist (`stream_tip_v1`)."""
         ...
 
     async def readers(self, shard: ShardId) -> ReaderNotes:
-        """How far readers of a shard's main log say they are (SR-29); of very many some. Raises LogError."""
+        """How far readers of a shard's main log have read, as they noted it: one page at most (SR-29). Raises
+        LogError."""
         ...
 
     async def skipped(self, shard: ShardId) -> frozenset[StreamId]:
-        """Damaged entries of the main log that an operator told replays to go on without (CM-103). Raises LogError."""
+        """Damaged entries of the main log that an operator told replays to skip (CM-103). Raises LogError."""
         ...
 
     async def compact(
@@ -354,9 +376,10 @@ class RecordLog(Protocol):
         *,
         keep_from: StreamId | None = None,
     ) -> bool:
-        """`replay_from` := `before` (main log), then trim `stream` below it (CM-18). False: not ours any more.
+        """Set `replay_from` to `before` (main log only), then trim `stream` below it (CM-18). False: this process no
+        longer owns the shard and nothing was trimmed.
 
-        With `keep_from` the trim stops there: history that readers may still want, but no claim replays (SR-29).
+        With `keep_from` the trim stops there, so readers keep those entries, though no claim replays them (SR-29).
         """
         ...
 
@@ -365,9 +388,10 @@ class RecordLog(Protocol):
         ...
 
     async def drop(self, shard: ShardId) -> None:
-        """Forget what this process holds of a shard (its unanswered flush included); nothing is sent."""
+        """Forget a shard in this process, with its unanswered flush; nothing is sent to the store. Call it before
+        claiming a lost shard again."""
         ...
 
     async def close(self) -> None:
-        """Close every connection and end every task; what is unanswered fails with StoreUnavailableError."""
+        """Close every connection and end every task; unanswered calls fail with StoreUnavailableError."""
         ...

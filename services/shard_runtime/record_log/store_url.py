@@ -1,4 +1,4 @@
-"""Store URLs as they may be shown: a password in one reaches neither a message, nor a log line, nor a process list."""
+"""Store URLs without their password, so that it reaches no message, no log line and no process list."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 _MASK: Final = "***"
-#: From the scheme up to the last @ of the word: an @, / or # that nobody escaped belongs to the password. Messages that
-#: say how a URL is written do so in these capitals.
+#: From the scheme to the last @ of the word: an unescaped @, / or # is part of the password. The capitals are how our
+#: own messages show the form of a URL; they are not masked.
 _CREDENTIALS: Final = re.compile(r"(?<=://)(?!(?:USER)?:PASSWORD@HOST\b)\S*@")
 _SECRET: Final = re.compile(r"([?&][\w.-]*(?:pass|secret|token)[\w.-]*=)[^&#\s'\"]*", re.IGNORECASE)
 
 
 def masked(text: str) -> str:
-    """Any text, with what may be a secret in URLs masked: user and password, and passwords among the options."""
+    """Any text, with all possible secrets of URLs masked: user and password, and passwords among the options."""
     if "://" not in text:
         return text
     return _SECRET.sub(rf"\g<1>{_MASK}", _CREDENTIALS.sub(f"{_MASK}@", text))
 
 
 def masked_url(url: str) -> str:
-    """A text that is meant to be one URL, blanks and a missing scheme included, as it may be shown."""
+    """As `masked`, for a text that is meant to be one URL; it may have blanks or lack a scheme."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         scheme, rest = "", url
@@ -30,22 +30,22 @@ def masked_url(url: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """A URL that still leads to the store, for who brings the password another way; the user stays in it."""
+    """The URL without its password, for a process that gets the password another way; the user name stays."""
     parts = urlsplit(url)
     credentials, at, hosts = parts.netloc.rpartition("@")
     user, colon, _ = credentials.partition(":")
     shown = f"{user}@{hosts}" if at and colon and user else hosts
     query = "&".join(each for each in parts.query.split("&") if each and not _SECRET.match(f"?{each}"))
-    # As `urlunsplit`, which drops the slashes of a unix socket's URL where it is given no authority.
+    # Not `urlunsplit`: it drops the slashes of a unix socket's URL, which has no authority.
     return f"{parts.scheme}://{shown}{parts.path}{f'?{query}' if query else ''}"
 
 
 def with_password(url: str, password: str) -> str:
-    """The URL with a password that was given by itself. Raises ValueError when it has one already."""
+    """The URL with a password that was given separately. Raises ValueError when it has one already."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return url  # who opens it says what is wrong
+        return url  # opening it will report what is wrong
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, present = credentials.partition(":")
     if "://" not in url:
@@ -57,5 +57,5 @@ def with_password(url: str, password: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Whether a URL shows a secret to whoever reads it."""
+    """Whether a URL contains a secret."""
     return masked_url(url) != url

@@ -1,7 +1,7 @@
 """What a store node holds: strings, hashes and streams, and the effects that change them.
 
-Effects are plain tuples, applied in order; a replica and a disk are a `Data` that lags behind by some of them. It never
-decides whether a command may run.
+Effects are plain tuples, applied in order. A replica or a disk is a `Data` to which the newest effects have not been
+applied yet. It never decides whether a command may run.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 StreamKey: TypeAlias = tuple[int, int]
 Fields: TypeAlias = tuple[bytes, ...]
 Effect: TypeAlias = tuple[str, str, Any]
-"""What, key, argument: ("xadd", key, (id, fields)), ("xtrim", key, id), ("hset", key, {…}), ("hdel", key, name),
+"""Kind, key, argument: ("xadd", key, (id, fields)), ("xtrim", key, id), ("hset", key, {…}), ("hdel", key, name),
 ("set", key, bytes), ("del", key, None)."""
 
 
 @dataclass(slots=True)
 class Stream:
-    """One stream: ids and fields side by side, the last id ever given, and how many were ever added."""
+    """One stream: parallel lists of ids and fields, the last id ever given, and the number of entries ever added."""
 
     ids: list[StreamKey] = field(default_factory=list)
     fields: list[Fields] = field(default_factory=list)

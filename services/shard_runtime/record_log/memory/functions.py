@@ -1,6 +1,7 @@
 """The server-side functions of `redis/scripts` in Python: same arguments, answers and order of rules.
 
-The contract suite holds both to the same behaviour. They read `view.data` and change it only through `view.effect`.
+The contract suite tests both for the same behaviour. A function reads `view.data` and changes it only with
+`view.effect`.
 """
 
 from __future__ import annotations

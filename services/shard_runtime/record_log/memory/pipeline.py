@@ -1,6 +1,6 @@
-"""One pipeline of the in-memory store: its way to the server, through it, and back. Runs in callbacks, without a task.
+"""One pipeline of the in-memory store: sent to the server, executed, answered. Runs in callbacks, without a task.
 
-It outlives its client: what was sent is executed, unless the server forgot the connection before.
+A pipeline that was sent is executed even when its client has gone, unless the server forgot the connection first.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from typing import Protocol
 from shard_runtime.record_log.memory.server import Session
 from shard_runtime.record_log.redis.connection import Command, Reply
 
-#: Called with how many commands of a pipeline have arrived.
+#: Called with the number of a pipeline's commands that have arrived so far.
 Arrived = Callable[[int], None]
 
 
 class Road(Protocol):
-    """The way of a client's pipelines to the store and back: it may take time, or lose them."""
+    """The network between a client and the store: it may delay a pipeline or its replies, or lose them."""
 
     def sent(self, client: str, commands: Sequence[Command], on: Arrived, lost: Callable[[], None]) -> None:
-        """A pipeline has left its client. Calls `lost`; or `on` with how many of its commands have arrived so far, once
-        or several times, in the end with all."""
+        """A pipeline has left its client. Calls `lost` once; or calls `on` with the number of commands that have
+        arrived so far, one or more times, the last time with all of them."""
         ...
 
     def answered(
         self, client: str, commands: Sequence[Command], on: Callable[[], None], lost: Callable[[], None]
     ) -> None:
-        """Its replies have left the store. Calls `on` or `lost`."""
+        """The pipeline's replies have left the store. Calls `on` when they arrive, or `lost`."""
         ...
 
 
 class AtOnce:
-    """A road without length; what arrives arrives in the loop's next round."""
+    """A network without delay or loss."""
 
     def sent(self, _client: str, commands: Sequence[Command], on: Arrived, _lost: object) -> None:
         """In the next round."""
         asyncio.get_running_loop().call_soon(on, len(commands))
 
     def answered(self, _client: str, _commands: Sequence[Command], on: Callable[[], None], _lost: object) -> None:
-        """Now."""
+        """Deliver the replies at once."""
         on()
 
 
 class Pipeline:
-    """One pipeline; `answer` gets its replies, or the error that a bug of the twin raised."""
+    """One pipeline; `answer` gets its replies, or the exception that a bug of the twin raised."""
 
     __slots__ = ("_answer", "_commands", "_here", "_replies", "_road", "_session", "_waits")
 
@@ -56,7 +56,7 @@ class Pipeline:
         self._commands = commands
         self._replies: list[Reply] = []
         self._answer = answer
-        #: How many commands have arrived.
+        #: The number of commands that have arrived.
         self._here = 0
         self._waits = False
         road.sent(session.name, commands, self._execute, self._lost)
@@ -67,7 +67,7 @@ class Pipeline:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Execute what is here; a WAIT goes on by itself."""
+        """Execute the commands that have arrived. A WAIT calls back here when it is over."""
         session, commands, replies = self._session, self._commands, self._replies
         try:
             for command in commands[len(replies) : self._here]:

@@ -1,8 +1,8 @@
-"""The in-memory deployment: a master with replicas and a disk, the connections of its clients, and the faults of both.
+"""The in-memory deployment: a master with replicas and a disk, its clients' connections, and the faults of both.
 
 A *hook* sees every pipeline at three stages and may hold it (await), change the store, or lose it (raise
-ConnectionLostError): when it is sent, before each command, and when the replies travel back. A pipeline whose client
-has gone away is still executed, unless the server forgot the connection: that is what makes outcomes unknown.
+ConnectionLostError): when it is sent, before each command, and when the replies travel back. The server executes a
+pipeline even when its client has gone away, unless it forgot the connection: so a client may not know the outcome.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Hook = Callable[[FaultPoint], Awaitable[None]]
 
 
 class MemoryStore:
-    """A deployment of one master. All faults are methods or attributes; nothing happens by chance."""
+    """A deployment of one master. All faults are methods or attributes; nothing is random."""
 
     def __init__(self, clock: Clock, rng: Random | None = None, replicas: int = 0) -> None:
         self.clock = clock
@@ -86,7 +86,10 @@ class MemoryStore:
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def restart(self, lose_unsynced: bool = False) -> None:
-        """Restart the master: a new history, no connections, no loaded functions; perhaps without what no disk has."""
+        """Restart the master: a new history, no connections, no loaded functions.
+
+        `lose_unsynced`: what is not on disk is lost.
+        """
         master = self.master
         if not lose_unsynced:
             master.disk.catch_up()
@@ -96,7 +99,7 @@ class MemoryStore:
         master.become(data)
 
     def fail_over(self, replica: int = 0, keep_connections: bool = False) -> None:
-        """Promote a replica: what it had not applied is lost.
+        """Promote a replica; effects it had not applied are lost.
 
         `keep_connections`: the old master was demoted and promoted again, and its clients noticed nothing (CM-11a).
         """
@@ -107,7 +110,7 @@ class MemoryStore:
         self.master.become(data)
 
     def split(self, *names: str, replica: int = 0) -> None:
-        """Fail over while some clients still reach the old master, which does not know yet."""
+        """Fail over while the clients `names` still reach the old master, which does not know yet."""
         old = MemoryServer(self.clock, self.rng)
         old.data, old.history, old.offset = self.master.data.copy(), self.master.history, self.master.offset
         old.loaded = set(self.master.loaded)
@@ -129,33 +132,34 @@ class MemoryStore:
         self.reachable = True
 
     def cut_off(self, name: str) -> None:
-        """A client loses its connections and gets no new ones, until `heal`."""
+        """Close a client's connections and refuse new ones, until `mend` or `heal`."""
         self._cut_off.add(name)
         self.end_sessions(name)
 
     def mend(self, name: str) -> None:
-        """A client that was cut off gets connections again."""
+        """Let a client that was cut off connect again."""
         self._cut_off.discard(name)
 
     def end_sessions(self, name: str) -> None:
-        """A client's connections end on its side, as those of a killed process do: what it sent is executed."""
+        """End a client's connections from its side, as when a process is killed: the server still executes what it
+        sent."""
         for server in (self.master, *self._former):
             for session in [session for session in server.sessions if session.name == name]:
                 server.sessions.remove(session)
                 session.end(dead=False)
 
     def cut_all(self) -> None:
-        """Every connection breaks; new ones may be made at once."""
+        """Break every connection; clients may connect again at once."""
         self.master.cut_sessions()
 
     def wipe(self) -> None:
-        """An empty store at the same address."""
+        """Replace the store by an empty one at the same address."""
         self.master.cut_sessions()
         self.master.loaded.clear()
         self.master.become(Data())
 
     async def close(self) -> None:
-        """End what still runs on behalf of clients that went away."""
+        """Cancel pipelines that still run for clients that went away."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -164,7 +168,7 @@ class MemoryStore:
     # -- for connections ----------------------------------------------------------------------------------------------
 
     def start(self, session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]]) -> None:
-        """Execute a pipeline, whatever becomes of its client; its replies are put into `answer`."""
+        """Execute a pipeline even if its client goes away; its replies are put into `answer`."""
         hook = self.hook
         if hook is None:
             Pipeline(self.road, session, commands, answer)
@@ -177,7 +181,7 @@ class MemoryStore:
 async def _watched(
     session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]], hook: Hook
 ) -> None:
-    """Execute a pipeline with the hook at each stage."""
+    """Execute a pipeline, calling the hook at each stage."""
     try:
         await hook(FaultPoint(session.name, Stage.SEND, commands))
         replies: list[Reply] = []
@@ -206,7 +210,7 @@ async def _executed(session: Session, command: Command) -> Reply:
 
 
 class MemoryClient:
-    """`Store` for one process."""
+    """`Store` as one process sees it."""
 
     clustered = False
 
@@ -215,14 +219,14 @@ class MemoryClient:
         self._name = name
 
     def node_of(self, key: str) -> str | None:
-        """There is one node."""
+        """The only node."""
         return NODE
 
     async def refresh(self) -> None:
-        """Nothing to learn."""
+        """Do nothing: the node never moves."""
 
     async def connect(self, node: str) -> StoreConnection:
-        """A connection to whatever this process reaches now."""
+        """Connect to the server that this process reaches now (see `MemoryStore.split`)."""
         await asyncio.sleep(0)
         server = self._store.server_for(self._name)
         session = Session(self._name, server)
@@ -238,7 +242,7 @@ class MemoryConnection:
         self._session = session
 
     async def run(self, commands: Sequence[Command], timeout_ms: int) -> list[Reply]:
-        """Run a pipeline; ends at once when the connection is cut, while the server may still be executing it."""
+        """Run a pipeline. When the connection is cut this raises at once; the server may still execute the pipeline."""
         session = self._session
         await asyncio.sleep(0)
         if not session.open:
@@ -265,7 +269,7 @@ class MemoryConnection:
         return session.inbox.popleft()
 
     async def close(self) -> None:
-        """Close it. What was sent may still be executed."""
+        """Close the connection. The server may still execute what was sent."""
         self._session.end(dead=False)
         if self._session in self._session.server.sessions:
             self._session.server.sessions.remove(self._session)
@@ -274,7 +278,7 @@ class MemoryConnection:
 def memory_log(
     store: MemoryStore, name: str = "node", settings: StoreSettings | None = None, clock: Clock | None = None
 ) -> StoreRecordLog:
-    """A record log of the process `name` on an in-memory store."""
+    """The record log of the process `name`, on an in-memory store."""
     return StoreRecordLog(
         store.client(name), settings or StoreSettings(), clock or store.clock, Random(store.rng.random())
     )

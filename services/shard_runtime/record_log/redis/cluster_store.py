@@ -1,6 +1,6 @@
 """The store's cluster-wide keys: node list, metadata log, hints, constants, wake channel (CM-1…4, CM-14, CM-20).
 
-None of them carries a shard's truth. Calls are safe to repeat, and are repeated for a bounded time.
+No shard's ownership depends on them. Calls are safe to repeat, and are repeated for a bounded time.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from shard_runtime.record_log.redis.skipped_entries import read_skips, write_ski
 _METADATA_TYPE: Final = "V"
 _METADATA_EPOCH: Final = 1
 _META_SKIP: Final = "{meta}:skip"
-#: Hints that are read without letting go of the event loop: some 4 ms.
+#: How many hints are read before the event loop may run other tasks: some 4 ms.
 _HINTS_SLICE: Final = 2_000
 
 
 class StoreClusterStore:
-    """`ClusterStore` over any store. The cluster id is read here, so connections are checked for a master only."""
+    """`ClusterStore` over any store. It reads the cluster id itself, so it only requires that a node is a master."""
 
     def __init__(self, store: Store, settings: StoreSettings, damage: DamageNotes | None = None) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class StoreClusterStore:
 
     @property
     def connected_replicas(self) -> int | None:
-        """Replicas of the master that holds the node list, as the last renewal there was told."""
+        """Replicas of the master that holds the node list, as counted with the last renewal there."""
         return self._queries.connected_replicas(NODES)
 
     # -- constants ----------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class StoreClusterStore:
         return await self.constant(META_CLUSTER_ID, cluster_id)
 
     async def constant(self, key: str, value: str) -> str:
-        """Set a constant once and for all; the value in force."""
+        """Set a constant unless it is set; the value in force."""
         answered = await self._queries.repeat(
             key, (("SET", key, value, "NX"), ("GET", key)), self._settings.append_replicas
         )
@@ -116,7 +116,7 @@ class StoreClusterStore:
         return _with(record, int(reply[1]), incarnation)
 
     async def renew_node(self, record: NodeRecord, ttl_ms: int) -> LiveNodes:
-        """Renew the entry and answer the live nodes. Raises LogError when another incarnation holds it (CM-1)."""
+        """Renew the entry and return the live nodes. Raises LogError when another incarnation holds it (CM-1)."""
         reply = await self._one(NODES, self._renewal(record, ttl_ms, "renew"))
         if reply[0] == b"TAKEN":
             raise LogError(
@@ -149,8 +149,9 @@ class StoreClusterStore:
     async def append_metadata(self, version: int, payload: bytes, before: str) -> bool:
         """Append entry `1-<version>`, if the log ends with the entry before it (CM-20). Payloads carry a random id.
 
-        After a lost reply the same entry is sent again, found there, and proved by a write behind it with its own WAIT.
-        False: another change came first, or a fail-over lost the entry that this one was computed from.
+        After a lost reply the same entry is sent again. If the store already has it, another write with its own WAIT
+        after it proves it durable. False: another change came first, or a fail-over lost the entry that this one was
+        computed from.
         """
         proof = checksum(META_LOG, (_METADATA_EPOCH, version), _METADATA_TYPE, payload)
         add: Command = (
@@ -167,7 +168,7 @@ class StoreClusterStore:
             ) from None
 
     async def _appended(self, commands: tuple[Command, ...], payload: bytes) -> bool:
-        """Repeat until the entry stands on enough replicas under one history, or is somebody else's."""
+        """Repeat until enough replicas have the entry under one history, or the log has another entry at its id."""
         wait, pause_ms = self._settings.append_replicas, self._settings.backoff_ms
         while True:
             try:
@@ -192,17 +193,20 @@ class StoreClusterStore:
         return [StoredMetadata(entry.id.seq, entry.record, entry.damage) for entry in found]
 
     async def skipped_metadata(self) -> frozenset[int]:
-        """Versions to go on without."""
+        """Versions of damaged entries that nodes skip (CM-103)."""
         return frozenset(entry.seq for entry in await read_skips(self._queries, _META_SKIP))
 
     async def skip_metadata(self, version: int) -> None:
-        """Note a version to go on without."""
+        """Note a version that nodes skip (CM-103)."""
         at = StreamId(_METADATA_EPOCH, version)
         await write_skip(self._queries, _META_SKIP, at, self._settings.append_replicas)
 
     async def confirm_metadata(self, version: int, payload: bytes) -> bool:
-        """Whether entry `1-<version>` is this one, and behind it a write that as many replicas have as an append needs
-        (CM-20). At once where appends wait for none. Raises StoreUnavailableError when too few have it as yet."""
+        """Whether entry `1-<version>` is this one and is on enough replicas (CM-20).
+
+        A write after it, with a WAIT for as many replicas as an append needs, proves that; where appends wait for none,
+        it is not needed. Raises StoreUnavailableError while too few replicas have the entry.
+        """
         wait = self._settings.append_replicas
         if not wait:
             return True
@@ -231,7 +235,7 @@ class StoreClusterStore:
             await self._one(owners_key(kind), ("HSET", owners_key(kind), *words))
 
     async def remove_hints(self, kind: ShardKind, names: Sequence[str]) -> None:
-        """Take back the hints of shards that are no more."""
+        """Remove the hints of shards that no longer exist."""
         if names:
             await self._one(owners_key(kind), ("HDEL", owners_key(kind), *names))
 
@@ -242,7 +246,7 @@ class StoreClusterStore:
         return await _all_hints(pairs)
 
     async def hints_of(self, kind: ShardKind, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """The hints of these shards; those of which there is none are left out."""
+        """The hints of these shards; a shard without a hint is left out."""
         if not names:
             return {}
         values = await self._one(owners_key(kind), ("HMGET", owners_key(kind), *names))
@@ -253,10 +257,10 @@ class StoreClusterStore:
         await self._one(WAKE_CHANNEL, ("PUBLISH", WAKE_CHANNEL, reason))
 
     async def wakes(self) -> AsyncIterator[str]:
-        """Reasons published, and "subscribed" whenever that begins: what was published before was not heard.
+        """Reasons published, and "subscribed" each time a subscription begins: what was published before was not heard.
 
-        The first time too: a claim may have been refused before, and its owner have released meanwhile. A broken
-        connection is made again.
+        That includes the first time: before it, a claim may have been refused and the owner may have released since.
+        After a broken connection it subscribes again.
         """
         pause_ms = self._settings.backoff_ms
         while not self._closing.is_set():
@@ -290,7 +294,7 @@ class StoreClusterStore:
                     await asyncio.wait({message, closing}, return_when=asyncio.FIRST_COMPLETED)
                     if not message.done():
                         return
-                finally:  # a cancelled reader must not leave it behind: its failure would be nobody's
+                finally:  # cancel it with its reader: else its later failure would never be retrieved
                     message.cancel()
                     await asyncio.gather(message, return_exceptions=True)
                 yield message.result()[2].decode()
@@ -315,7 +319,7 @@ def _require(key: str, reply: Reply) -> None:
 
 
 async def _all_hints(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, tuple[int, int]]:
-    """Hints as they came, by name; of a large cluster a part at a time (CM-96)."""
+    """The hints by name, parsed in slices so that a large cluster's do not block the event loop (CM-96)."""
     hints: dict[str, tuple[int, int]] = {}
     for name, value in pairs:
         hints[name.decode()] = _hint(value)

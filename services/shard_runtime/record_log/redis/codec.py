@@ -1,5 +1,5 @@
-"""Between log entries and what lies in a stream: fields `t`, `r`, `b`, `c` (CM-16, CM-100), and the two entries that
-every log may hold.
+"""Translates between log entries and a stream's fields `t`, `r`, `b`, `c` (CM-16, CM-100), and makes the two records
+that every log may hold: claim and no-op.
 
 It never decides; it is the only module of this package that sees protobuf.
 """
@@ -42,7 +42,7 @@ def stream_id(data: bytes | str) -> StreamId:
 
 
 def entries(stream: str, reply: Reply) -> list[Entry]:
-    """Entries of an XRANGE or XREVRANGE reply; what a checksum shows to be wrong is said in `damage` (CM-101)."""
+    """Entries of an XRANGE or XREVRANGE reply; `damage` says what the checksum shows to be wrong (CM-101)."""
     found: list[Entry] = []
     for raw_id, fields in reply:
         size = len(fields)
@@ -58,7 +58,7 @@ def entries(stream: str, reply: Reply) -> list[Entry]:
 
 
 def index_entries(stream: str, reply: Reply) -> list[Entry]:
-    """Entries of a `log_index_v2` reply: flat id, t, r, c. Of batches, which are not there, nothing is judged."""
+    """Entries of a `log_index_v2` reply: a flat list of id, t, r, c. It carries no batches, so none is checked."""
     return [_judged(stream, *reply[i : i + 3], batch=None, found=reply[i + 3]) for i in range(0, len(reply), 4)]
 
 

@@ -1,8 +1,8 @@
-"""What a store is to this package: connections that take commands and give replies, and a map from keys to nodes.
+"""What a store is to this package: connections that take commands and return replies, and a map from keys to nodes.
 
 Nothing here retries, pools or judges. `resp` and `topology` implement it for real stores,
-`shard_runtime.record_log.memory` for the in-memory twin. The same writer and logs drive both and do all the judging
-(CM-13, CM-19).
+`shard_runtime.record_log.memory` for the in-memory twin. The same writer and logs use both, and they alone judge
+replies (CM-13, CM-19).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ Reply = Any
 
 
 class ConnectionLostError(Exception):
-    """The connection broke or did not answer in time: what was sent on it may or may not have been executed."""
+    """The connection broke or did not answer in time. The store may or may not have executed what was sent: the caller
+    reads back, or repeats what is safe to repeat."""
 
 
 class StoreAccessError(ConnectionLostError):
-    """The store refuses the credentials, or wants some: trying again with the same ones is of no use."""
+    """The store refuses the credentials, or requires some: do not try again with the same ones."""
 
 
 _DISK: Final = (
@@ -32,7 +33,7 @@ _DISK: Final = (
 
 
 class ErrorReply(NamedTuple):
-    """An error the store answered, as a value: the other replies of its pipeline still count."""
+    """An error that the store answered, as a value: the other replies of its pipeline are still valid."""
 
     code: str
     message: str
@@ -43,21 +44,23 @@ class ErrorReply(NamedTuple):
 
 
 REROUTE_CODES: Final = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOSCRIPT"})
-"""Refusals that say: not here, or not now. Nothing was executed; look again where the key lives (CM-19)."""
+"""Codes that mean: not on this node, or not now. Nothing was executed: `refresh` the key's node and repeat (CM-19)."""
 
 TOO_SMALL: Final = "equal or smaller"
-"""In the message of a refused XADD: the id is not above the stream's last one. This is the fence (CM-13)."""
+"""Part of the message of an XADD that the store refused because its id is not above the stream's last one. This is the
+fence (CM-13)."""
 
 
 class StoreConnection(Protocol):
-    """One connection. Commands run in the order sent; at most one `run` may be outstanding."""
+    """One connection. The store runs commands in the order sent; at most one `run` may be outstanding. After
+    ConnectionLostError it is closed: open another."""
 
     async def run(self, commands: Sequence[Command], timeout_ms: int) -> list[Reply]:
-        """Send all commands in one write and read one reply each. Raises ConnectionLostError; then it is closed."""
+        """Send all commands in one write and read one reply for each. Raises ConnectionLostError, and closes itself."""
         ...
 
     async def message(self) -> list[Reply]:
-        """The next message pushed to a subscribed connection. Raises ConnectionLostError."""
+        """Wait for the next message pushed to a subscribed connection. Raises ConnectionLostError."""
         ...
 
     async def close(self) -> None:
@@ -66,7 +69,7 @@ class StoreConnection(Protocol):
 
 
 class Store(Protocol):
-    """A store's nodes. A node is named by the address of its master, or by a word that stands for 'the master'."""
+    """A store's nodes. A node's name is its master's address, or one fixed word where there is only one master."""
 
     @property
     def clustered(self) -> bool:
@@ -74,11 +77,11 @@ class Store(Protocol):
         ...
 
     def node_of(self, key: str) -> str | None:
-        """The node that holds a key, as far as known; None before the first `refresh` of a cluster."""
+        """The node that holds a key, as last learnt; None before a cluster's first `refresh`: call that."""
         ...
 
     async def refresh(self) -> None:
-        """Learn again which node holds what. Raises ConnectionLostError when no node answers."""
+        """Learn anew which node holds which keys. Raises ConnectionLostError when no node answers: try again later."""
         ...
 
     async def connect(self, node: str) -> StoreConnection:
@@ -91,7 +94,7 @@ class StoreSettings:
     """How this process uses its store. Times in milliseconds."""
 
     cluster_id: str | None = None
-    """The cluster this process belongs to; a store that says otherwise, or nothing, is not written to (CM-20)."""
+    """The cluster this process belongs to. A store with another cluster id, or none, is never written to (CM-20)."""
     replicas: int = 0
     """Replicas per master, as configured (not as connected)."""
     min_insync_replicas: int = 1
@@ -99,13 +102,13 @@ class StoreSettings:
     wait_ms: int = 1_000
     """How long one WAIT may block the write connection."""
     reply_ms: int = 5_000
-    """How long a pipeline may go unanswered, beyond its WAIT, before its connection counts as lost."""
+    """How long, in addition to its WAIT, a pipeline may take before its connection counts as lost."""
     call_ms: int = 2_000
     """How long a claim, renewal, release, compaction or read may take, repetitions included."""
     backoff_ms: int = 50
     backoff_max_ms: int = 2_000
     turn_bytes: int = 16 * 1024 * 1024
-    """A pipeline takes no further flush once it carries this much."""
+    """A pipeline that carries this many bytes takes no further flush."""
     turn_jobs: int = 1_024
     """A pipeline carries at most this many flushes and calls."""
 
@@ -121,14 +124,15 @@ class StoreSettings:
 
 
 class Replication(NamedTuple):
-    """What INFO replication says of a node: the two words that every judgement needs."""
+    """What INFO replication says of a node: its role and its history, which every judgement needs."""
 
     role: str
     history: str
 
 
 def parse_replication(reply: Reply) -> Replication:
-    """Role and history of an INFO replication reply; an error reply gives empty words, which match nothing."""
+    """Role and history of an INFO replication reply; both empty for an error reply, and so equal to no expected
+    value."""
     if isinstance(reply, str):
         reply = reply.encode()
     if not isinstance(reply, bytes):

@@ -1,4 +1,4 @@
-"""What a connection, and each held shard on it, must show before anything is written there (CM-19, CM-20).
+"""Checks a connection, and each claimed shard on it, before anything is written there (CM-19, CM-20).
 
 Reads and judges; never writes.
 """
@@ -28,13 +28,14 @@ _SHARDS_PER_LOOK: Final = 64
 
 
 class NotCheckedError(Exception):
-    """The connection may not be written on: its node is no master, of another cluster, or changed meanwhile."""
+    """The connection must not be used for writes: its node is not a master, is of another cluster, or changed
+    meanwhile."""
 
 
 async def check_connection(
     connection: StoreConnection, store: Store, node: str, cluster_id: str | None, timeout_ms: int
 ) -> str:
-    """Load the functions, and require a master of our cluster. Returns its history."""
+    """Load the functions and require a master of this cluster. Returns its history. Raises NotCheckedError."""
     local = store.node_of(META_CLUSTER_ID) == node
     commands: list[Command] = [("SCRIPT", "LOAD", script.source) for script in scripts.ALL]
     commands.append(("GET", META_CLUSTER_ID) if local else ("PING",))
@@ -65,7 +66,8 @@ async def _cluster_id(store: Store, timeout_ms: int) -> Reply:
 
 
 def require_cluster(node: str, found: Reply, expected: str) -> None:
-    """A wiped or wrong store is never mistaken for an empty one (CM-20)."""
+    """Raise unless the store has the expected cluster id, so that a wiped or wrong store is not taken for an empty one
+    (CM-20)."""
     if isinstance(found, ErrorReply) or found is None:
         raise NotCheckedError(
             f"the store node {node} has no cluster id ({found}), expected {expected}: it may be wiped"
@@ -77,9 +79,9 @@ def require_cluster(node: str, found: Reply, expected: str) -> None:
 async def check_shards(
     connection: StoreConnection, held: Sequence[ClaimedShard], history: str, timeout_ms: int
 ) -> None:
-    """Look at the owner record and the own tail of each shard; resolve flushes of unknown outcome by reading back.
+    """Read each shard's owner record and tail; resolve flushes of unknown outcome by reading back.
 
-    Raises NotCheckedError when the history changed while looking: then nothing seen counts.
+    Raises NotCheckedError when the history changed meanwhile: then nothing that was read counts.
     """
     for start in range(0, len(held), _SHARDS_PER_LOOK):
         group = held[start : start + _SHARDS_PER_LOOK]

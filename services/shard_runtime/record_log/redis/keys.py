@@ -1,4 +1,4 @@
-"""Names of keys that belong to no single shard, and where a key lies in a Redis Cluster (CM-2, CM-10, CM-14, CM-20)."""
+"""Names of keys that belong to no single shard, and a key's slot in a Redis Cluster (CM-2, CM-10, CM-14, CM-20)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NODE_NEXT_ID: Final = "{nodes}:next"
 META_LOG: Final = "{meta}:log"
 META_CLUSTER_ID: Final = "{meta}:cluster"
 META_TOUCH: Final = "{meta}:touch"
-"""Written behind a metadata entry that had to be read back: WAIT proves only what its own connection wrote (CM-19)."""
+"""Written after a metadata entry that had to be read back: WAIT only covers what its own connection wrote (CM-19)."""
 WAKE_CHANNEL: Final = "{meta}:wake"
 
 SLOTS: Final = 16384
 
 
 def owners_key(kind: ShardKind) -> str:
-    """The hash of ownership hints of a kind (CM-14)."""
+    """The key of the hash of a kind's owner hints (CM-14)."""
     return "{owners}:" + kind.value
 
 
@@ -31,7 +31,7 @@ def shard_of_stream(stream: str) -> ShardId:
 
 
 def slot_of(key: str) -> int:
-    """The Redis Cluster slot of a key: CRC-16 of its hash tag if it has one that is not empty, else of all of it."""
+    """The Redis Cluster slot of a key: CRC-16 of its hash tag when that is not empty, else of the whole key."""
     start = key.find("{")
     if start >= 0:
         end = key.find("}", start + 1)

@@ -1,6 +1,6 @@
-"""Claims, renewals and releases in the store's words: arguments of the functions, and what their answers mean (CM-12).
+"""Translates claims, renewals and releases to the functions' arguments, and their replies back (CM-12).
 
-Pure translation; when an answer *counts* (durable, unchanged history, still ours) is judged in `store_calls`.
+It never judges: `store_calls` decides when an answer *counts* (durable, unchanged history, still this owner's).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shard_runtime.record_log.redis import scripts
 from shard_runtime.record_log.redis.codec import stream_id
 from shard_runtime.record_log.redis.connection import Command, Reply
 
-_RECORD_FIELDS: Final = 9  # of the eleven a function answers, the last two (nonce, verdict) are of no use to a reader
+_RECORD_FIELDS: Final = 9  # a function returns eleven; the last two (nonce, verdict) are not part of the record
 
 
 def claim_command(request: ClaimRequest, record: bytes) -> Command:
@@ -58,7 +58,7 @@ def claim_command(request: ClaimRequest, record: bytes) -> Command:
 
 
 def claim_answer(reply: Reply, sent_ms: int) -> Claimed | OwnedElsewhere | HistoryChanged | WaitHistory | ClaimRefused:
-    """What `claim_v2` answered. A Claimed does not count yet."""
+    """The answer of `claim_v2`. A Claimed does not count yet: `store_calls` checks that it is durable."""
     status, history = reply[0], reply[1].decode()
     if status == b"OK":
         previous = owner_record(reply[6:]) if len(reply) > 6 else None
@@ -73,7 +73,7 @@ def claim_answer(reply: Reply, sent_ms: int) -> Claimed | OwnedElsewhere | Histo
 
 
 def owner_record(fields: Sequence[bytes]) -> OwnerRecord:
-    """An owner record from its fields, in the order the functions answer them; absent ones are empty."""
+    """An owner record from its fields, in the order in which the functions return them; absent fields are empty."""
     node_id, incarnation, address, epoch, expires, released, lease, tail, replay_from = fields[:_RECORD_FIELDS]
     return OwnerRecord(
         node_id=int(node_id or 0),
@@ -89,7 +89,7 @@ def owner_record(fields: Sequence[bytes]) -> OwnerRecord:
 
 
 def renew_command(renewals: Sequence[Renewal]) -> Command:
-    """`renew_v1` for leases that all lie on one node (on one tag, in cluster mode)."""
+    """`renew_v1` for leases that are all on one node (in cluster mode: all under one hash tag)."""
     args: list[str | int] = []
     for renewal in renewals:
         args += (str(renewal.incarnation), renewal.epoch, renewal.lease_ms, renewal.tail_ok)
@@ -102,7 +102,7 @@ def release_command(shard: ShardId, incarnation: int, epoch: int) -> Command:
 
 
 def replay_from_command(shard: ShardId, incarnation: int, epoch: int, before: StreamId | None) -> Command:
-    """`replay_from_v1`; without an id it only checks the owner."""
+    """`replay_from_v1`; with `before` None it only checks the owner."""
     text = "" if before is None else str(before)
     return ("EVALSHA", scripts.REPLAY_FROM.digest, 1, shard.owner_key, str(incarnation), epoch, text)
 
@@ -113,7 +113,7 @@ def owner_query(shard: ShardId) -> Command:
 
 
 def is_owner(reply: Reply, incarnation: int, epoch: int, nonce: str | None = None) -> bool:
-    """Whether an `owner_query` answer names this owner, not released (and this very claim, when a nonce is given)."""
+    """Whether an `owner_query` reply names this owner, not released; with a nonce, whether it is that very claim."""
     if not isinstance(reply, list) or len(reply) != 4:
         return False
     mine = reply[0] == str(incarnation).encode() and reply[1] == str(epoch).encode() and reply[2] == b"0"

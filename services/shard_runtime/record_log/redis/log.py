@@ -1,4 +1,4 @@
-"""The logs and owner records of one store: `RecordLog` over any `Store`, the real ones and the in-memory twin alike.
+"""The logs and owner records of one store: `RecordLog` over any `Store`, real or in-memory.
 
 It holds what this process has claimed. Writes go to the writer of the right node, reads to a connection of their own.
 `store_calls`, `flush` and `connection_check` judge the replies.
@@ -79,14 +79,14 @@ class StoreRecordLog:
         self._closed = False
 
     async def open(self) -> None:
-        """Connect to the store's (first) node. Raises StoreUnavailableError, with the cause, when it cannot in time."""
+        """Connect to the store's (first) node. Raises StoreUnavailableError with the cause when that fails in time."""
         await self._call(PlainCall(META_CLUSTER_ID, ()), "opening the log")
 
     # -- state --------------------------------------------------------------------------------------------------------
 
     @property
     def available(self) -> bool:
-        """Whether every node in use may be written to, with nothing unresolved (CM-15)."""
+        """Whether every node in use may be written to and has no unresolved flush (CM-15)."""
         used = [writer for writer in self._writers.values() if not writer.idle or writer.connected]
         return bool(used) and all(writer.available for writer in used)
 
@@ -112,14 +112,14 @@ class StoreRecordLog:
         return "" if held is None else held.tail_checked()
 
     def lost(self, shard: ShardId) -> ShardLostError | None:
-        """Why a shard may not be used any more."""
+        """Why this process may no longer use a shard; None while it may."""
         held = self._held.get(shard)
         return None if held is None else held.lost
 
     # -- ownership ----------------------------------------------------------------------------------------------------
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
-        """Try to own a shard (CM-12). A lost reply is answered by the same claim sent again."""
+        """Try to own a shard (CM-12). After a lost reply the same claim is sent again."""
         record = claim_record(
             request.node_id, request.incarnation, request.address, request.nonce, self._clock.wall_ms()
         )
@@ -143,7 +143,7 @@ class StoreRecordLog:
         )
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed | None]:
-        """Renew leases, many per call, one per call in cluster mode (CM-3)."""
+        """Renew leases: many per function call, but one per call in cluster mode (CM-3)."""
         size = 1 if self._store.clustered else _RENEWALS_PER_CALL
         calls: list[RenewCall] = []
         for start in range(0, len(renewals), size):
@@ -162,7 +162,7 @@ class StoreRecordLog:
         return answers
 
     def _cluster_id_for(self, shard: ShardId) -> str | None:
-        """The cluster id, if the shard's node is the one that holds it: then a renewal looks at it (CM-19)."""
+        """The cluster id, if the shard's node is the one that holds it: then a renewal checks it (CM-19)."""
         node = self._store.node_of(META_CLUSTER_ID)
         same = node is not None and node == self._store.node_of(shard.owner_key)
         return self._settings.cluster_id if same else None
@@ -176,20 +176,20 @@ class StoreRecordLog:
         return [self._noted(*pair) for pair in zip(renewals, answer.result(), strict=True)]
 
     def _noted(self, renewal: Renewal, renewed: Renewed) -> Renewed:
-        """A renewal's answer, noted. A shard whose tail is lost is not renewed for its host: it must claim again."""
+        """Note a renewal's answer. `ok` becomes False for a shard whose tail is lost: its host must claim it again."""
         held = self._held.get(renewal.shard)
         if held is None or held.epoch != renewal.epoch:
             return renewed
         if not renewed.ok:
             held.lose(ShardLostError(f"shard {renewal.shard.tag}: its renewal was refused, others own it"))
         elif renewal.tail_ok:
-            # The host has made the tail good, under whichever history; from now on its own last id is what counts, and
-            # that was looked at again if the history changed since.
+            # The host has repaired the tail, under whichever history. From now on its own last id is what is checked,
+            # and it was checked again if the history changed since.
             held.lossy = False
         return renewed if held.lost is None else renewed._replace(ok=False)
 
     async def release(self, shard: ShardId, incarnation: int, epoch: int) -> bool:
-        """Give a shard up; whatever the answer, this process never serves under that epoch again."""
+        """Give a shard up. Whatever the answer, this process never uses that epoch again."""
         await self.drop(shard)
         return await self._call(ReleaseCall(shard, incarnation, epoch), f"releasing {shard.tag}")
 
@@ -202,7 +202,7 @@ class StoreRecordLog:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def append(self, shard: ShardId, epoch: int, appends: Sequence[StreamAppend]) -> Appended:
-        """One atomic flush; returns once committed. Cancelling the caller does not cancel the flush."""
+        """Append one atomic flush; return once it is committed. Cancelling the caller does not cancel the flush."""
         held = self._usable(shard, epoch)
         if held.flush is not None:
             raise LogError(f"shard {shard.tag}: a flush is outstanding, and at most one may be")
@@ -269,7 +269,7 @@ class StoreRecordLog:
         return self._looked_at(stream, index_entries(stream, await self._read(stream, call)))
 
     async def tip(self, stream: str) -> StreamTip | None:
-        """Where a stream stands."""
+        """A stream's last id and length; None when it does not exist."""
         reply = await self._read(stream, ("EVALSHA", scripts.STREAM_TIP.digest, 1, stream))
         if reply is None:
             return None
@@ -280,15 +280,17 @@ class StoreRecordLog:
         return found
 
     async def skipped(self, shard: ShardId) -> frozenset[StreamId]:
-        """The fields of the shard's hash of entries to go on without."""
+        """The ids in the shard's hash of entries to skip."""
         return await read_skips(self._queries, shard.skip_key)
 
     async def skip(self, shard: ShardId, entry: StreamId) -> None:
-        """Let replays go on without an entry: an operator's word, kept beside the stream (CM-103). Raises LogError."""
+        """Note an operator's decision that replays skip an entry; it is stored beside the stream (CM-103). Raises
+        LogError."""
         await write_skip(self._queries, shard.skip_key, entry, self._settings.append_replicas)
 
     async def readers(self, shard: ShardId) -> ReaderNotes:
-        """Notes of readers: one page of the hash, for nobody bounds what others write. Of any past: it is advice."""
+        """Readers' notes: one page of the hash, since other processes write without limit. Advisory: it may predate a
+        fail-over."""
         key = shard.readers_key
         answered = await self._queries.repeat(key, (("HSCAN", key, 0, "COUNT", _READERS_MAX), ("TIME",)))
         for reply in answered.replies:
@@ -299,9 +301,10 @@ class StoreRecordLog:
         return ReaderNotes(notes, int(seconds) * 1_000 + int(micros) // 1_000)
 
     async def _read(self, stream: str, command: Command) -> Reply:
-        """Read under the history the writer has checked: a read must not mix two pasts of a log.
+        """Read under the history that the writer has checked: a read must not mix two histories of a log.
 
-        When they differ, the writer is made to look (an idle one has not noticed a fail-over yet); then read again.
+        When they differ, make the writer check its connection (an idle one has not noticed a fail-over yet), then read
+        again.
         """
         for _ in range(_READS_MAX):
             answered = await self._queries.repeat(stream, (command,))
@@ -317,9 +320,11 @@ class StoreRecordLog:
         return reply
 
     def _checked(self, stream: str, history: str) -> bool:
-        """Whether a past of a stream is the one its tail was seen whole under; of a stream not held: its writer's.
+        """Whether `history` is the one under which a claimed stream's tail was found whole; for a stream not claimed
+        here, whether it is its writer's.
 
-        The tail's own word counts, for after a fail-over of a Redis Cluster no writer of the new master may exist yet.
+        A claimed stream is not compared with its writer: after a fail-over of a Redis Cluster the new master may have
+        none yet.
         """
         held = self._held.get(shard_of_stream(stream))
         if held is not None and held.lost is None:
@@ -330,7 +335,7 @@ class StoreRecordLog:
     # -- writers ------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close everything."""
+        """Close every connection and end every task; unanswered calls fail."""
         self._closed = True
         writers, self._writers = list(self._writers.values()), {}
         for writer in writers:
@@ -371,7 +376,8 @@ def _end(through: StreamId | None) -> str:
 
 
 def _require_order(held: ClaimedShard, append: StreamAppend) -> None:
-    """A flush whose ids cannot be this owner's next ones would be taken for a lost shard: say so at once."""
+    """Raise for ids that cannot be this owner's next ones: the store would refuse them, and the shard would count as
+    lost."""
     first, last = append.entries[0].id, held.last[append.stream].id
     if first.epoch != held.epoch or first <= last:
         raise ValueError(f"{append.stream}: entry {first} cannot follow {last} in epoch {held.epoch}")

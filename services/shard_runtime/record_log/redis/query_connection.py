@@ -1,7 +1,7 @@
-"""A connection for calls that rest on no held shard: reads of logs, the node list, the metadata log.
+"""A connection for calls that need no claimed shard: reads of logs, the node list, the metadata log.
 
-Calls that arrive while one pipeline is in flight form the next (P-9). It never retries: a call whose connection broke
-fails with StoreUnavailableError, and its caller knows whether it may be repeated.
+Calls that arrive while a pipeline is in flight form the next one (P-9). A connection never retries: when it breaks, its
+calls fail with StoreUnavailableError, and the caller decides whether to repeat them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _log = structlog.get_logger(__name__)
 
 
 class Answered(NamedTuple):
-    """Replies of one call, the replicas that have everything before them, and the history behind them."""
+    """The replies of one call, how many replicas have everything written before them, and the history they were read
+    in."""
 
     replies: list[Reply]
     acked: int
@@ -48,14 +49,14 @@ class _Call(NamedTuple):
 
 
 class QueryConnection:
-    """One connection to one store node. `cluster_id` None: the node's cluster id is not looked at."""
+    """One connection to one store node. `cluster_id` None: the node's cluster id is not checked."""
 
     def __init__(self, node: str, store: Store, settings: StoreSettings, cluster_id: str | None) -> None:
         self._node = node
         self._store = store
         self._settings = settings
         self._cluster_id = cluster_id
-        #: Replicas of this node as its last answer counted them; None while it does not answer.
+        #: This node's replicas as counted in its last answer; None while it does not answer.
         self.connected_replicas: int | None = None
         self._connection: StoreConnection | None = None
         self._calls: deque[_Call] = deque()
@@ -63,7 +64,8 @@ class QueryConnection:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"store-query-{node}")
 
     async def call(self, commands: Sequence[Command], wait: int = 0) -> Answered:
-        """Run commands together, then WAIT for `wait` replicas. Error replies are values, except those that reroute."""
+        """Run commands in one pipeline, then WAIT for `wait` replicas. Error replies are returned as values, but a
+        refusal by a node that is not the key's master raises StoreUnavailableError."""
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(seen)
         self._calls.append(_Call(commands, wait, answer))
@@ -121,7 +123,7 @@ class QueryConnection:
             await self._disconnect()
 
     def _answer(self, call: _Call, answered: Answered, stale: bool) -> bool:
-        """Answer one call. Returns whether its node must be looked up and checked again."""
+        """Answer one call. Returns whether its node must be found and checked again."""
         rerouted = next(
             (r for r in answered.replies if isinstance(r, ErrorReply) and r.code in REROUTE_CODES | {"READONLY"}), None
         )
@@ -156,7 +158,8 @@ class QueryConnections:
         self._closed = False
 
     async def once(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
-        """One call on the node of `key`. Raises StoreUnavailableError; its commands may have been executed then."""
+        """Make one call on the node of `key`. Raises StoreUnavailableError; the commands may still have been
+        executed."""
         if self._closed:
             raise StoreUnavailableError("the store client is closed")
         node = self._store.node_of(key)
@@ -174,7 +177,7 @@ class QueryConnections:
         return await connection.call(commands, wait)
 
     async def repeat(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
-        """As `once`, for commands that may run twice: repeated until `call_ms` have passed."""
+        """As `once`, for commands that may run twice: repeat them until `call_ms` have passed."""
         pause_ms = self._settings.backoff_ms
         last = StoreUnavailableError(f"no answer about {key} within {self._settings.call_ms} ms")
         try:
@@ -193,17 +196,17 @@ class QueryConnections:
             raise last from None
 
     def connected_replicas(self, key: str) -> int | None:
-        """Replicas of the node of `key` as last counted; None while that is not known."""
+        """Replicas of the node of `key` as last counted; None while the number is not known."""
         connection = self._connections.get(self._store.node_of(key) or "")
         return None if connection is None else connection.connected_replicas
 
     async def look_again(self) -> None:
-        """After a failed call: learn where keys live now, if they can move."""
+        """After a failed call: learn which node holds which keys now, if keys can move."""
         if self._store.clustered:
             try:
                 await self._store.refresh()
             except ConnectionLostError:
-                return  # the next call says what is wrong
+                return  # the next call raises what is wrong
 
     async def close(self) -> None:
         """Close all of them."""

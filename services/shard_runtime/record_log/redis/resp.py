@@ -1,7 +1,7 @@
 """A connection to a real store: redis-py's asyncio connection (hiredis parser), without its pool and its retries.
 
-One write per pipeline, one reply per command (P-9). An error the store answers is a value; a broken or silent
-connection raises and is closed, for nothing read from it later could be told apart.
+One write per pipeline, one reply per command (P-9). An error that the store answers is a value. A broken or silent
+connection raises and is closed, because later replies could not be matched to commands.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CODES: Final[Mapping[type[Exception], str]] = {
     ReadOnlyError: "READONLY",
     NoScriptError: "NOSCRIPT",
 }
-"""redis-py drops the code of errors it has a class for; all others keep it as their first word."""
+"""redis-py drops the code from errors it has a class for; all other errors keep it as their first word."""
 
 
 #: redis-py's own packer is written in Python and costs five times as much (P-9); hiredis' hint lacks an ellipsis.
@@ -63,13 +63,13 @@ class RespConnection:
 
     @property
     def address(self) -> str:
-        """Where it leads."""
+        """The server's address, for messages."""
         return self._address
 
     async def run(self, commands: Sequence[Command], timeout_ms: int) -> list[Reply]:
-        """Send and read; the time-out covers all of it."""
+        """Send the commands and read the replies; the time-out covers both."""
         connection = self._connection
-        if self._closed:  # redis-py would connect again, to a server that nobody has checked
+        if self._closed:  # redis-py would connect again, to a server that was not checked
             raise ConnectionLostError(f"the connection to {self._address} was closed")
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -110,7 +110,7 @@ class RespConnection:
 
 
 def error_reply(error: Exception) -> ErrorReply:
-    """An error the store answered, with its code."""
+    """An error that the store answered, with its code."""
     message = str(error)
     for kind, code in _CODES.items():
         if isinstance(error, kind):
@@ -128,7 +128,7 @@ def _is_address(host: str) -> bool:
 
 
 class _NamedSSLConnection(SSLConnection):
-    """TLS to an address, whose certificate must be for the name that the address was looked up for."""
+    """TLS to an address that a look-up of a name gave; the certificate must be for that name."""
 
     def __init__(self, *, server_hostname: str = "", **options: Any) -> None:
         super().__init__(**options)
@@ -149,13 +149,13 @@ class StoreAddress:
 
     @property
     def address(self) -> str:
-        """As a person would write it."""
+        """The address as a person writes it."""
         if "path" in self._options:
             return str(self._options["path"])
         return f"{self._options.get('host', 'localhost')}:{self._options.get('port', 6379)}"
 
     def at(self, host: str, port: int) -> StoreAddress:
-        """Another server reached with the same credentials and TLS."""
+        """Another server, with the same credentials and TLS."""
         options = {key: value for key, value in self._options.items() if key != "path"}
         kind = SSLConnection if issubclass(self._kind, SSLConnection) else Connection
         return StoreAddress(kind, {**options, "host": host, "port": port}, self._connect_ms)
@@ -168,7 +168,7 @@ class StoreAddress:
         try:
             async with asyncio.timeout(self._connect_ms / 1000):
                 return RespConnection(await self._open_first(await self._found_at()), self.address)
-        except (TimeoutError, RedisError, OSError, UnicodeError) as error:  # UnicodeError: of a name that can be none
+        except (TimeoutError, RedisError, OSError, UnicodeError) as error:  # UnicodeError: not a possible host name
             if isinstance(error, AuthenticationError):
                 raise StoreAccessError(self._refusal(error)) from error
             if isinstance(error, BusyLoadingError):
@@ -180,10 +180,10 @@ class StoreAddress:
             raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
 
     async def _found_at(self) -> list[Mapping[str, Any]]:
-        """The arguments that lead to it, one set for each address its name has.
+        """The connection arguments, one set for each address that the server's name has.
 
-        Looked up here, because uvloop's `create_connection` leaves its own lookup behind when it is cancelled, as every
-        time-out does: once the lookup failed, "Future exception was never retrieved" was in the log.
+        The name is looked up here, because a time-out cancels uvloop's `create_connection`, and that does not cancel
+        its own look-up: when the look-up then failed, the log showed "Future exception was never retrieved".
         """
         host, port = self._options.get("host", "localhost"), self._options.get("port", 6379)
         if "path" in self._options or _is_address(host):
@@ -196,7 +196,7 @@ class StoreAddress:
         return [{**self._options, **named, "host": one} for one in hosts]
 
     async def _open_first(self, ways: Sequence[Mapping[str, Any]]) -> AbstractConnection:
-        """The first that answers; the last one's error when none does."""
+        """Connect to the first address that answers; raise the last one's error when none does."""
         *others, last = ways
         for way in others:
             try:

@@ -1,4 +1,4 @@
-"""Notes of an operator beside a stream: damaged entries that replays go on without, and when that was said (CM-103)."""
+"""An operator's notes beside a stream: damaged entries that replays skip, and when each was noted (CM-103)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SKIPS_MAX: Final = 1_000
 
 
 async def read_skips(queries: QueryConnections, key: str) -> frozenset[StreamId]:
-    """The ids noted in a hash; a page of it bounds what is read. Raises LogError."""
+    """The ids noted in a hash, read as one page so that the answer is bounded. Raises LogError."""
     reply = (await queries.repeat(key, (("HSCAN", key, 0, "COUNT", _SKIPS_MAX),))).replies[0]
     if isinstance(reply, ErrorReply):
         raise LogError(f"reading {key}: the store answered {reply}")
@@ -21,7 +21,7 @@ async def read_skips(queries: QueryConnections, key: str) -> frozenset[StreamId]
 
 
 async def write_skip(queries: QueryConnections, key: str, entry: StreamId, replicas: int) -> None:
-    """Note an id, with the store's time; on so many replicas when this returns. Raises LogError."""
+    """Note an id with the store's time; when this returns, `replicas` replicas have the note. Raises LogError."""
     now = (await queries.repeat(key, (("TIME",),))).replies[0]
     answered = await queries.repeat(key, (("HSET", key, str(entry), now[0]),), replicas)
     reply = answered.replies[0]

@@ -1,6 +1,6 @@
-"""Checks of a store when a process starts: what would lose data, or cannot work, is refused by name (CM-20, SR-20).
+"""Checks a store when a process starts: refuses, by name, settings that lose data or cannot work (CM-20, SR-20).
 
-Every message says what was found, what was expected and what to do. `allow` names findings an operator accepts.
+Every message says what was found, what was expected and what to do. `allow` names the findings an operator accepts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, META_LOG
 
 _ASK_MS: Final = 5_000
 _PAUSE_MS: Final = 100
-#: How long a store may load its data, and how often that is told.
+#: How long the process waits for a store to load its data, s; and how often it logs that, s.
 _LOADING_MAX_S: Final = 3_600.0
 _LOADING_TOLD_S: Final = 5.0
-#: A wait that lasts longer than this is told, s: a person looks at a silent terminal for no longer.
+#: A wait longer than this is logged, s, so that a person at the terminal sees a reason.
 _TOLD_AFTER_S: Final = 1.0
 _VERSION_MIN: Final = 7
-#: The findings that an operator may accept by name; the others no process can do anything with.
+#: The findings that an operator may accept by name; with any other, no process can work.
 ALLOWABLE: Final = ("appendonly", "maxmemory-policy", "replicas", "version")
 
 
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class StoreCheckError(Exception):
-    """The store may not be used as it is; the message says what to change."""
+    """The store must not be used as it is; the message says what to change."""
 
     def __init__(self, findings: list[Finding]) -> None:
         super().__init__("\n".join(f"{finding.message} [{finding.name}]" for finding in findings))
@@ -48,7 +48,7 @@ class StoreCheckError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it must be. `name` is what a flag allows it by, when it is one of ALLOWABLE."""
+    """One thing that is not as required. `name` is what a flag calls it to allow it, when it is one of ALLOWABLE."""
 
     name: str
     message: str
@@ -60,17 +60,17 @@ class _Facts:
     server: Mapping[str, str]
     replication: Mapping[str, str]
     config: Mapping[str, str]
-    """Without what the store does not show: managed stores refuse CONFIG."""
+    """Only what the store shows: managed stores refuse CONFIG."""
 
 
 async def check_store(
     store: Store, cluster_id: str | None, replicas: int, wait_ms: int = 10_000, allow: Collection[str] = ()
 ) -> list[Finding]:
-    """Require a usable store within a bounded wait: of a store that starts, its replicas come last. Returns what was
-    found but allowed.
+    """Require a usable store, waiting up to a bound, since replicas connect last when a store starts. Returns the
+    findings that were allowed.
 
-    Raises StoreCheckError; for refused credentials at once. `replicas`: so many must be connected. `cluster_id` None:
-    not looked at (`init`, and `up` on a new data directory).
+    Raises StoreCheckError; at once for refused credentials. `replicas`: how many must be connected. `cluster_id` None:
+    it is not checked (`init`, and `up` on a new data directory).
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_ms / 1000
@@ -100,9 +100,9 @@ async def check_store(
 
 
 async def _loaded(connection: StoreConnection, node: str) -> None:
-    """Wait for a store that says that it loads its data, and say so: it is at work, and nothing else is wrong.
+    """Wait while the store answers that it is loading its data, and log that from time to time.
 
-    Raises StoreCheckError at the bound.
+    Raises StoreCheckError after _LOADING_MAX_S.
     """
     loop = asyncio.get_running_loop()
     began_s, told_s = loop.time(), -_LOADING_TOLD_S
@@ -132,7 +132,7 @@ async def _findings(connection: StoreConnection, node: str, replicas: int) -> li
 
 
 def _may_mend_itself(findings: list[Finding], allow: Collection[str]) -> bool:
-    """Whether nothing is wrong but that replicas are missing: they connect some time after their master has started."""
+    """Whether missing replicas are the only finding: they connect some time after their master has started."""
     return {finding.name for finding in findings} - set(allow) == {"replicas"}
 
 

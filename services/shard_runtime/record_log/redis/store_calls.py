@@ -1,6 +1,6 @@
-"""Work for a writer: what a call sends, what the replies mean, and when an answer counts (CM-12, CM-18).
+"""Calls for a writer: what each sends, what the replies mean, and when an answer counts (CM-12, CM-18).
 
-A call lives across reconnects: every call here is safe to repeat. Flushes, which have more to judge, are in `flush.py`.
+A call outlives reconnects, so every call here is safe to repeat. For flushes, which have more to judge, see `flush.py`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Verdict(Enum):
-    """What a writer does with a call once its pipeline is answered."""
+    """What a writer does with a call after its pipeline was answered."""
 
     DONE = auto()
     AGAIN = auto()
     """Keep it for the next pipeline on this connection."""
     LATER = auto()
-    """The same, after a pause."""
+    """Keep it for a later pipeline, after a pause."""
     RECHECK = auto()
-    """Keep it, and let the connection be checked anew before anything else is written (CM-19)."""
+    """Keep it, and check the connection anew before anything else is written (CM-19)."""
 
 
 class PipelineResult(NamedTuple):
-    """What a pipeline showed as a whole. `intact`: the history read after it is that of its connection's check."""
+    """What a pipeline showed as a whole. `intact`: the history read after it equals the one its connection was checked
+    with."""
 
     connection: StoreConnection
     acked: int
@@ -52,7 +53,8 @@ class PipelineResult(NamedTuple):
 
 
 class StoreCall(Protocol):
-    """One call. `settle` and `lost` tell it of the commands it gave out last; no pipeline takes a done call."""
+    """One call of a writer's queue. The writer sends `commands` and `after`, then calls `settle` with the replies, or
+    `lost` when the connection broke; both are about the commands taken last. It never sends a done call."""
 
     key: str
     wait: int
@@ -65,16 +67,17 @@ class StoreCall(Protocol):
 
     @property
     def unresolved(self) -> bool:
-        """It holds back new work: its outcome is unknown, or too few replicas have it (CM-15)."""
+        """Whether it makes the node unavailable to new work: its outcome is unknown, or too few replicas have it
+        (CM-15)."""
         ...
 
     @property
     def shards(self) -> Sequence[ClaimedShard]:
-        """Shards whose tail must have been found whole on this connection before the call is sent."""
+        """Shards whose tail the writer must have found whole on this connection before it sends the call."""
         ...
 
     def commands(self) -> Sequence[Command]:
-        """What to send now; nothing when only a WAIT is missing."""
+        """What to send now; nothing when only a WAIT is still needed."""
         ...
 
     def after(self) -> Sequence[Command]:
@@ -82,7 +85,7 @@ class StoreCall(Protocol):
         ...
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Judge the replies."""
+        """Judge the replies; answer the caller if they decide. Returns what the writer does with the call next."""
         ...
 
     def lost(self) -> None:
@@ -90,12 +93,12 @@ class StoreCall(Protocol):
         ...
 
     def fail(self, error: Exception) -> None:
-        """Answer the caller with an error, unless it is answered already."""
+        """Answer the caller with an error, unless it has its answer."""
         ...
 
 
 class AnsweredCall(Generic[AnswerT]):
-    """What all calls but flushes share: a caller who waits for a bounded time, and a call that may be repeated."""
+    """Base of all calls but flushes: the caller waits for a bounded time, and the call may be repeated."""
 
     wait = 0
     size = 0
@@ -113,7 +116,7 @@ class AnsweredCall(Generic[AnswerT]):
 
     @property
     def shards(self) -> Sequence[ClaimedShard]:
-        """None: claims and reads of owner records rest on no tail."""
+        """Empty: claims and owner reads need no tail check."""
         return ()
 
     def after(self) -> Sequence[Command]:
@@ -121,7 +124,7 @@ class AnsweredCall(Generic[AnswerT]):
         return ()
 
     def lost(self) -> None:
-        """Nothing to note: the repetition is the same call."""
+        """Do nothing: the same call is sent again."""
 
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
@@ -135,7 +138,8 @@ class AnsweredCall(Generic[AnswerT]):
         return Verdict.DONE
 
     def refused(self, error: ErrorReply) -> Verdict:
-        """An error reply: another place or time is looked for; anything else is told to the caller."""
+        """Judge an error reply: repeat the call elsewhere or later where that may help, else pass the error to the
+        caller."""
         if error.code in REROUTE_CODES or error.code == "READONLY":
             return Verdict.RECHECK
         self.fail(StoreUnavailableError(f"the store refused a call on {self.key}: {error}"))
@@ -143,13 +147,13 @@ class AnsweredCall(Generic[AnswerT]):
 
 
 def seen(future: asyncio.Future[AnswerT]) -> None:
-    """Look at an error nobody awaits any more, so that the loop does not complain about it."""
+    """Retrieve a future's error when its caller has gone, so that the event loop does not log it as never retrieved."""
     if not future.cancelled():
         future.exception()
 
 
 class ClaimCall(AnsweredCall[ClaimAnswer]):
-    """`claim_v2`, its WAIT, and a look after it whether the record is still this claim's (CM-12)."""
+    """`claim_v2`, its WAIT, and then a read whether the owner record is still this claim's (CM-12)."""
 
     def __init__(
         self,
@@ -168,16 +172,16 @@ class ClaimCall(AnsweredCall[ClaimAnswer]):
         self._sent_ms = 0
 
     def commands(self) -> Sequence[Command]:
-        """The claim; its deadline counts from here, also when it is a repetition."""
+        """The claim; its lease counts from this sending, also when the claim is repeated."""
         self._sent_ms = self._clock.now_ms()
         return (lease_commands.claim_command(self._request, self._record),)
 
     def after(self) -> Sequence[Command]:
-        """The owner record once more."""
+        """Read the owner record again."""
         return (lease_commands.owner_query(self._request.shard),)
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Count a claim only when it is durable, under one history, and still ours."""
+        """Accept a claim only when it is durable, under one history, and still this process's."""
         reply = replies[0]
         if isinstance(reply, ErrorReply):
             if reply.code in REROUTE_CODES or reply.code == "READONLY":
@@ -190,7 +194,7 @@ class ClaimCall(AnsweredCall[ClaimAnswer]):
         if not pipeline.intact or answer.history != pipeline.history:
             return Verdict.RECHECK
         if pipeline.acked < self.wait:
-            return Verdict.AGAIN  # the repetition is a write, so the next WAIT means something
+            return Verdict.AGAIN  # the repetition writes again, so the next WAIT covers it
         request = self._request
         if not lease_commands.is_owner(owner, request.incarnation, answer.epoch, request.nonce):
             return self.succeed(ClaimRefused("another claim came before this one was durable"))
@@ -200,7 +204,7 @@ class ClaimCall(AnsweredCall[ClaimAnswer]):
 
 
 class RenewCall(AnsweredCall[list[Renewed]]):
-    """`renew_v1` for leases of one node, and the look at the cluster id that goes with it (CM-3, CM-19)."""
+    """`renew_v1` for leases on one node, with a read of the cluster id (CM-3, CM-19)."""
 
     def __init__(
         self,
@@ -220,17 +224,18 @@ class RenewCall(AnsweredCall[list[Renewed]]):
 
     @property
     def shards(self) -> Sequence[ClaimedShard]:
-        """A renewal keeps serving what is held, so the tails must have been looked at (CM-19)."""
+        """The renewed shards: a renewal lets their owner go on answering, so their tails must have been checked
+        (CM-19)."""
         return self._held
 
     def commands(self) -> Sequence[Command]:
-        """The renewal; deadlines count from here."""
+        """The renewal; leases count from this sending."""
         self._sent_ms = self._clock.now_ms()
         renewal = lease_commands.renew_command(self._renewals)
         return (renewal,) if self._cluster_id is None else (renewal, ("GET", META_CLUSTER_ID))
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Count renewals only when durable under one history."""
+        """Accept renewals only when they are durable under one history."""
         reply = replies[0]
         if isinstance(reply, ErrorReply):
             return self.refused(reply)
@@ -244,7 +249,7 @@ class RenewCall(AnsweredCall[list[Renewed]]):
 
 
 class ReleaseCall(AnsweredCall[bool]):
-    """`release_v1` and the wake-up for the others (CM-4)."""
+    """`release_v1`, and the wake-up of the other nodes (CM-4)."""
 
     def __init__(self, shard: ShardId, incarnation: int, epoch: int) -> None:
         super().__init__(shard.owner_key)
@@ -256,14 +261,16 @@ class ReleaseCall(AnsweredCall[bool]):
         return (self._command, ("PUBLISH", WAKE_CHANNEL, f"released {self._shard.tag}"))
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Whether it was ours. Not waited for: the owner never serves under that epoch again, whatever the reply."""
+        """Answer whether this process owned the shard. No WAIT is needed: the owner never uses that epoch again,
+        whatever the reply."""
         if isinstance(replies[0], ErrorReply):
             return self.refused(replies[0])
         return self.succeed(replies[0] == b"1")
 
 
 class CompactCall(AnsweredCall[bool]):
-    """`replay_from_v1`, and XTRIM only once that is durable and the record was found ours (CM-18, SR-15)."""
+    """`replay_from_v1`; then XTRIM, only after that is durable and the owner record is still this owner's (CM-18,
+    SR-15)."""
 
     def __init__(self, held: ClaimedShard, stream: str, before: StreamId, trim_to: StreamId, replicas: int) -> None:
         super().__init__(stream)
@@ -276,11 +283,11 @@ class CompactCall(AnsweredCall[bool]):
 
     @property
     def shards(self) -> Sequence[ClaimedShard]:
-        """Trimming rests on appends this owner saw confirmed."""
+        """The trimmed shard: the trim is right only if the appends confirmed to this owner are still there."""
         return (self._held,)
 
     def commands(self) -> Sequence[Command]:
-        """First the record, then the stream."""
+        """First the owner record's `replay_from`, then the trim."""
         if self._trimming:
             return (("XTRIM", self._stream, "MINID", str(self._trim_to)),)
         held, main = self._held, self._held.shard.streams[0]
@@ -288,7 +295,7 @@ class CompactCall(AnsweredCall[bool]):
         return (lease_commands.replay_from_command(held.shard, held.incarnation, held.epoch, before),)
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """On to the trim, or done."""
+        """Go on to the trim, or finish."""
         if isinstance(replies[0], ErrorReply):
             return self.refused(replies[0])
         if self._trimming:
@@ -304,12 +311,13 @@ class CompactCall(AnsweredCall[bool]):
         return Verdict.AGAIN
 
     def lost(self) -> None:
-        """Begin again: after a reconnect the record may no longer be ours."""
+        """Begin again: after a reconnect another process may own the shard."""
         self._trimming = False
 
 
 class PlainCall(AnsweredCall[list[Reply]]):
-    """Commands that may be repeated as they are. Without any, it waits for a checked connection, and for `held`."""
+    """Commands that may be repeated as they are. Without commands it only waits until the connection and `held` are
+    checked."""
 
     def __init__(self, key: str, commands: Sequence[Command], held: Sequence[ClaimedShard] = ()) -> None:
         super().__init__(key)
@@ -318,15 +326,15 @@ class PlainCall(AnsweredCall[list[Reply]]):
 
     @property
     def shards(self) -> Sequence[ClaimedShard]:
-        """Shards that must have been looked at on the connection."""
+        """Shards that must have been checked on the connection."""
         return self._held
 
     def commands(self) -> Sequence[Command]:
-        """As given."""
+        """The commands as given."""
         return self._commands
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Hand the replies over."""
+        """Answer with the replies."""
         for reply in replies:
             if isinstance(reply, ErrorReply):
                 return self.refused(reply)

@@ -1,11 +1,11 @@
-"""Where a store's masters are: one server, one behind Sentinels, or the nodes of a Redis Cluster.
+"""Where a store's masters are: one server, one found through Sentinels, or the nodes of a Redis Cluster.
 
     redis://host:port/0   rediss://…   unix:///path/to.sock        one server (`redis://…?cluster=true`: a cluster)
     redis+cluster://host:port,host:port   rediss+cluster://…       a cluster, from any of its nodes
     redis+sentinel://host:port,host:port/service                   the master of a service
 
-Credentials and options are redis-py's, in the URL. That a server is no master is found by
-`connection_check`, not here.
+Credentials and options are redis-py's, in the URL. Whether a server is a master is checked by `connection_check`, not
+here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ASK_MS: Final = 2_000
 
 
 def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
-    """The store behind a URL. Connects to nothing yet. Raises ValueError for a URL it cannot make sense of."""
+    """The store that a URL names. Connects to nothing yet. Raises ValueError for a URL it cannot read."""
     shown = masked_url(url)
     if "://" not in url:
         raise ValueError(f"store URL {shown}: it has no scheme; try redis://{shown}")
@@ -50,7 +50,7 @@ def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
     try:
         base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
         others = _addresses(parts.netloc)
-    except ValueError as error:  # of redis-py, and of a port that is no number
+    except ValueError as error:  # from redis-py, or for a port that is not a number
         raise ValueError(f"store URL {shown}: {error}") from None
     if mode == "sentinel":
         service = parts.path.strip("/")
@@ -61,13 +61,13 @@ def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
 
 
 def _parts(url: str) -> SplitResult:
-    """The parts of a URL whose password, if it has one, stands where it belongs. Raises ValueError that shows none.
+    """Split a URL. Raises ValueError, without showing a password, when the password is not where it belongs.
 
-    Of `redis://:a/b@host` the address would be `:a`, and whatever then fails would tell half of the password.
+    In `redis://:a/b@host` the address would be `:a`, and the error of a later failure would show half of the password.
     """
     try:
         parts = urlsplit(url)
-    except ValueError:  # its message may quote all that stands before the first slash
+    except ValueError:  # its message may quote everything before the first slash
         parts = None
     misplaced = "" if parts is None or parts.scheme.startswith("unix") else f"{parts.path}#{parts.fragment}"
     bare = parts is not None and any("@" in word and "=" not in word for word in parts.query.split("&"))
@@ -94,7 +94,7 @@ def _endpoint(scheme: str, netloc: str, path: str, query: Mapping[str, str], con
     options: dict[str, Any] = dict(parse_url(urlunsplit((scheme, first, path, urlencode(query), ""))))
     kind = options.pop("connection_class", Connection)
     for bounded in ("socket_timeout", "socket_connect_timeout", "retry_on_timeout", "max_connections"):
-        options.pop(bounded, None)  # ours to set: this package bounds its own waits
+        options.pop(bounded, None)  # this package sets its own time-outs and limits
     return StoreAddress(kind, options, connect_ms)
 
 
@@ -119,10 +119,10 @@ class SingleStore:
 
 
 class SentinelStore:
-    """The master of a service: every connection asks the Sentinels anew who that is.
+    """The master of a service. For every new connection the Sentinels are asked which server that is.
 
-    A master that was replaced may hear of it seconds later, and answers until then. So once the Sentinels name another,
-    all connections that lead elsewhere are closed.
+    A replaced master may learn of it seconds later, and goes on answering until then. So as soon as the Sentinels name
+    another master, all connections to other servers are closed.
     """
 
     clustered = False
@@ -134,11 +134,11 @@ class SentinelStore:
         self._connections: WeakSet[RespConnection] = WeakSet()
 
     def node_of(self, key: str) -> str | None:
-        """There is one master, whoever it is."""
+        """The only node, whichever server is master."""
         return self._service
 
     async def refresh(self) -> None:
-        """Ask who the master is; connections to another are closed."""
+        """Ask the Sentinels for the master; close connections to any other server."""
         await self._master()
 
     async def connect(self, node: str) -> StoreConnection:
@@ -179,7 +179,7 @@ class SentinelStore:
 
 
 class ClusterStoreMap:
-    """The nodes of a Redis Cluster and the slots they own, as CLUSTER SLOTS last said."""
+    """The nodes of a Redis Cluster and the slots they own, by the last CLUSTER SLOTS reply."""
 
     clustered = True
 
@@ -195,8 +195,8 @@ class ClusterStoreMap:
     async def refresh(self) -> None:
         """Ask known masters, then the seeds, for the slot map.
 
-        A master that has lost the other nodes answers with an old map, in which it is a master still: the word of a
-        node that knows itself to be cut off counts only if no other gives a map (CM-19).
+        A master that has lost the other nodes answers with an old map, in which it is still a master. So the map of a
+        node that says it is cut off is used only if no other node gives a map (CM-19).
         """
         known = [_split(node) for node in dict.fromkeys(filter(None, self._slots))]
         causes: list[str] = []
@@ -225,7 +225,7 @@ class ClusterStoreMap:
         self._slots = doubtful
 
     async def _ask(self, host: str, port: int) -> list[Reply]:
-        """A node's state, and its slot map."""
+        """Ask a node for its state and its slot map."""
         connection = await self._base.at(host, port).connect()
         try:
             return await connection.run([("CLUSTER", "INFO"), ("CLUSTER", "SLOTS")], _ASK_MS)
@@ -246,12 +246,12 @@ def _split(node: str) -> tuple[str, int]:
 
 
 def _worse(kind: type[ConnectionLostError], error: ConnectionLostError) -> type[ConnectionLostError]:
-    """Of several nodes' failures the one to report: refused credentials are not mended by waiting."""
+    """Which of several nodes' failures to report: refused credentials come first, since waiting does not help."""
     return StoreAccessError if isinstance(error, StoreAccessError) else kind
 
 
 def _is_down(state: Reply) -> bool:
-    """Whether a node says that it cannot serve; one that does not show its state is believed."""
+    """Whether a node says that it cannot serve. A node that does not show its state is taken to serve."""
     if isinstance(state, str):
         state = state.encode()
     return isinstance(state, bytes) and b"cluster_state:fail" in state
@@ -260,6 +260,6 @@ def _is_down(state: Reply) -> bool:
 def _slot_map(reply: Reply, asked: str) -> list[str | None]:
     slots: list[str | None] = [None] * 16384
     for first, last, master, *_replicas in reply:
-        host = master[0].decode() if master[0] else asked  # an empty name means: the host you asked
+        host = master[0].decode() if master[0] else asked  # an empty name: the host that was asked
         slots[first : last + 1] = [f"{host}:{master[1]}"] * (last - first + 1)
     return slots

@@ -1,7 +1,7 @@
-"""The one connection that writes to a store node: its checks, its pipelines, its reconnects (CM-15, CM-19, P-9).
+"""The one connection that writes to a store node: checks, pipelines, reconnects (CM-15, CM-19, P-9).
 
-One pipeline is in flight; all that arrives meanwhile forms the next. A pipeline is the commands of all its calls, one
-WAIT, the history after it, and after that what calls want to look at. It never decides what a reply means: calls do.
+One pipeline is in flight; calls that arrive meanwhile form the next. A pipeline is the commands of all its calls, one
+WAIT, a read of the history, and the calls' `after` commands. The writer never decides what a reply means: calls do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _log = structlog.get_logger(__name__)
 
 
 class Writer:
-    """Writes to one store node. `route` hands over calls whose key lives elsewhere now; `held_on` lists its shards."""
+    """Writes to one store node. `route` takes calls whose key has moved to another node; `held_on` lists the shards
+    claimed on this node."""
 
     def __init__(
         self,
@@ -59,13 +60,13 @@ class Writer:
         self._parked: set[asyncio.TimerHandle] = set()
         self._parked_calls: set[StoreCall] = set()
         self._attempt = 0
-        self._short = False  # the last WAIT heard of too few replicas: the master may have been replaced (CM-19)
+        self._short = False  # too few replicas answered the last WAIT: the master may have been replaced (CM-19)
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"store-writer-{node}")
 
     @property
     def connected(self) -> bool:
-        """A checked master is at the other end."""
+        """Whether it is connected to a checked master."""
         return self._connection is not None
 
     @property
@@ -75,11 +76,11 @@ class Writer:
 
     @property
     def idle(self) -> bool:
-        """Nothing to do and nothing held: a node in this state need not be reachable."""
+        """Whether it has no calls and no claimed shards; then its node need not be reachable."""
         return not (self._waiting or self._queue or self._parked_calls or self._held_on(self.node))
 
     def submit(self, call: StoreCall) -> None:
-        """Take a call; it leaves with the next pipeline."""
+        """Queue a call for the next pipeline."""
         self._queue.append(call)
         self._wake.set()
 
@@ -108,7 +109,7 @@ class Writer:
                 if self._attempt == 0 or str(error) != self.trouble:
                     _log.warning("store_connection_in_trouble", node=self.node, cause=str(error))
                 self.trouble = str(error)
-            except Exception:  # a fault of ours must not end the only writer: its calls would wait for ever
+            except Exception:  # a bug must not end the only writer: its calls would wait for ever
                 _log.exception("store_writer_failed", node=self.node)
             await self._disconnect()
             await asyncio.sleep(self._back_off())
@@ -116,7 +117,8 @@ class Writer:
             await self._reroute()
 
     def _back_off(self) -> float:
-        """Seconds until the next attempt: none at first, then doubling up to a cap, half of it random."""
+        """The back-off before the next attempt, in seconds: 0 at first, then doubling up to a cap, half of it
+        random."""
         if self._attempt == 0:
             return 0.0
         bound = min(self._settings.backoff_max_ms, self._settings.backoff_ms << min(self._attempt - 1, 16))
@@ -127,7 +129,7 @@ class Writer:
         self._wake.clear()
 
     async def _connect(self) -> None:
-        """Connect and check the node, then every shard held on it, before the first write (CM-19)."""
+        """Connect; check the node, then every shard claimed on it, before the first write (CM-19)."""
         settings = self._settings
         connection = await self._store.connect(self.node)
         try:
@@ -144,7 +146,8 @@ class Writer:
         return [held for held in self._held_on(self.node) if held.lost is None]
 
     async def _disconnect(self) -> None:
-        """Close the connection; what had been read back on it, or stood on it without its WAIT, is unknown again."""
+        """Close the connection. A call that was read back on it, or executed without its WAIT, is of unknown outcome
+        again."""
         connection, self._connection = self._connection, None
         for call in (*self._waiting, *self._queue, *self._parked_calls):
             if call.unresolved:
@@ -153,7 +156,7 @@ class Writer:
             await connection.close()
 
     async def _reroute(self) -> None:
-        """Ask where keys live now, and hand over the calls that belong elsewhere."""
+        """Learn which node holds which keys now, and pass on the calls whose key moved."""
         if not self._store.clustered:
             return
         try:
@@ -178,12 +181,12 @@ class Writer:
                 continue
             await self._look_first(batch)
             await self._turn([call for call in batch if not call.done])
-            if self._short and not self._store.clustered:  # a cluster's master that was replaced answers CLUSTERDOWN
+            if self._short and not self._store.clustered:  # in a cluster a replaced master answers CLUSTERDOWN
                 with contextlib.suppress(ConnectionLostError):
                     await self._store.refresh()
 
     def _take(self) -> list[StoreCall]:
-        """Jobs for the next pipeline: those that wait for replicas, then what is queued, up to the bounds."""
+        """The calls of the next pipeline: first those that wait for replicas, then queued ones, up to the bounds."""
         self._waiting = [call for call in self._waiting if not call.done]
         size = sum(call.size for call in self._waiting)
         while self._queue and size <= self._settings.turn_bytes and len(self._waiting) < self._settings.turn_jobs:
@@ -194,7 +197,7 @@ class Writer:
         return self._waiting
 
     async def _look_first(self, batch: Sequence[StoreCall]) -> None:
-        """Shards that came to this connection later (a slot that moved) are looked at before their first write here."""
+        """Check shards that came to this connection later (their slot moved) before their first write here."""
         connection = self._connection
         if connection is None:
             raise ConnectionLostError("the connection was closed")
@@ -208,7 +211,7 @@ class Writer:
             await check_shards(connection, list(unseen.values()), self.history, self._settings.reply_ms)
 
     async def _turn(self, batch: Sequence[StoreCall]) -> None:
-        """One pipeline, and the judgement of each of its calls."""
+        """Run one pipeline, then let each of its calls judge its replies."""
         connection = self._connection
         if connection is None:
             raise ConnectionLostError("the connection was closed")
@@ -266,7 +269,7 @@ class Writer:
         self.trouble = ""
 
     def _park(self, call: StoreCall) -> None:
-        """Put a call aside for a back-off."""
+        """Keep a call out of pipelines until its back-off is over."""
 
         def due() -> None:
             self._parked.discard(handle)
@@ -279,7 +282,7 @@ class Writer:
 
 
 def _judged(call: StoreCall, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-    """A call's judgement; a reply it cannot take apart loses its shard, never the writer (CM-13)."""
+    """Let a call judge its replies. A reply it cannot parse loses the shard, but never ends the writer (CM-13)."""
     try:
         return call.settle(replies, after, pipeline)
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, UnicodeDecodeError) as error:

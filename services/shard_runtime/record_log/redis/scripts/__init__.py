@@ -1,8 +1,8 @@
-"""The server-side functions: their names, versions, sources and digests. They are the only code that runs in the store.
+"""The server-side functions: names, versions, sources and digests. They are the only code of ours in the store.
 
-A function is never changed once released: a new behaviour is a new version under a new name, so that processes of two
-releases can share a store. Each stays on one hash tag and is called by digest (EVALSHA); `renew_v1` takes many owner
-records at once, which only a store without cluster mode allows (CM-3).
+A function is never changed once released. New behaviour is a new version under a new name, so that processes of two
+releases can share a store. Each function touches one hash tag and is called by digest (EVALSHA). `renew_v1` takes many
+owner records at once, which only a store without cluster mode allows (CM-3).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One server-side function: its name (with version), its Lua source and the digest the store knows it by."""
+    """One server-side function: its name (with version), its Lua source, and the digest by which it is called."""
 
     name: str
     source: str
