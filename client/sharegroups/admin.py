@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Admin:
     """Administration. Settings as a dict, or as keywords with `_` for `.`; a context manager. Raises ConfigError.
 
-    Calls that change several things return what befell each; a failed call as a whole raises KafkaError.
+    A call that changes several things returns each one's result or error. It raises KafkaError if it fails as a whole.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Admin:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; again is a no-op."""
+        """Close the connections. A second call does nothing."""
         if not self._closed:
             self._closed = True
             self._thread.call(self._inner.close())
@@ -65,7 +65,7 @@ class Admin:
         return self._call(self._inner.create_topics(topics, validate_only))
 
     def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
-        """Raise topics to these partition counts; they only grow."""
+        """Raise the partition counts of topics; counts can only grow."""
         return self._call(self._inner.create_partitions(counts, validate_only))
 
     def delete_topics(self, names: Iterable[str]) -> Errors:
@@ -73,7 +73,7 @@ class Admin:
         return self._call(self._inner.delete_topics(names))
 
     def list_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
-        """Describe all topics, or those named; an unknown one comes with its error."""
+        """Describe all topics, or the named ones; the description of an unknown topic holds its error."""
         return self._call(self._inner.list_topics(names))
 
     def describe_cluster(self) -> ClusterDescription:
@@ -83,11 +83,11 @@ class Admin:
     def list_offsets(
         self, specs: Mapping[TopicPartition, int] | Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Offsets by timestamp or by kip932.ids.OFFSET_* (CM-45); without a spec the end of the log."""
+        """Offsets by timestamp in ms, or by kip932.ids.OFFSET_* (CM-45); for a list of partitions, the logs' ends."""
         return self._call(self._inner.list_offsets(specs))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-        """Move the starts of logs forward to these offsets, −1 for the end; returns the new starts."""
+        """Move the start offsets of logs forward to these, −1 for the log's end; returns the new start offsets."""
         return self._call(self._inner.delete_records(before))
 
     def describe_configs(
@@ -99,7 +99,7 @@ class Admin:
     def incremental_alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[AlterConfig]], validate_only: bool = False
     ) -> dict[ConfigResource, KafkaError | None]:
-        """Change configs one by one; the others stay."""
+        """Change only the named configs; the others keep their values."""
         return self._call(self._inner.incremental_alter_configs(changes, validate_only))
 
     def list_groups(
@@ -115,7 +115,10 @@ class Admin:
     def list_share_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None]
     ) -> dict[str, Offsets | KafkaError]:
-        """Start offsets and lags, of all initialised partitions for None (GC-110); None where there is none."""
+        """Start offsets and lags by group and partition (GC-110). For None: of all initialised partitions of the group.
+
+        A partition without a start offset has None.
+        """
         return self._call(self._inner.list_share_group_offsets(groups))
 
     def alter_share_group_offsets(

@@ -1,7 +1,7 @@
-"""The blocking share consumer: the shapes of confluent-kafka's, plus what CL-45 adds, over the asyncio one.
+"""The blocking share consumer: confluent-kafka's call signatures, plus what CL-45 adds, over the asyncio engine.
 
-Local calls work on the calling thread; what needs the network runs in the loop thread of this object. Callbacks run on
-the thread that is inside poll, commit_sync, commit_async or close (CL-26).
+Local calls run on the calling thread; calls that need the network run in the loop thread of this object. Callbacks run
+on the thread that called poll, commit_sync, commit_async or close (CL-26).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ShareConsumer:
             self._thread.run(lambda: self._engine.subscribe(topics))
 
     def unsubscribe(self) -> None:
-        """Leave the group; the heartbeat that says so leaves at once (CL-8)."""
+        """Leave the group; the leave heartbeat is sent at once (CL-8)."""
         with self._exclusive():
             self._thread.run(self._engine.unsubscribe)
 
@@ -68,10 +68,10 @@ class ShareConsumer:
         return list(self._engine.subscription)
 
     def poll(self, timeout: float | None = None) -> Messages:
-        """Records as soon as there are any, else empty after `timeout` seconds; None waits without end (CL-21).
+        """Return records as soon as there are any; empty after `timeout` seconds; None waits without end (CL-21).
 
-        In implicit mode it accepts what the poll before returned. Raises WakeupError; IllegalStateError without a
-        subscription, and in explicit mode while a record has no acknowledgement; KafkaError that ended the membership.
+        In implicit mode it accepts what the previous poll returned. Raises WakeupError; IllegalStateError without a
+        subscription, and in explicit mode while a record is unacknowledged; KafkaError that ended the membership.
         """
         arguments.seconds("poll", timeout)
         with self._exclusive():
@@ -85,19 +85,19 @@ class ShareConsumer:
             return messages
 
     def acknowledge(self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Say what became of a record; sent by the next poll or commit (CL-23). Raises IllegalStateError."""
+        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight."""
         with self._exclusive():
             self._engine.ledger.acknowledge(delivered_of(message), message.offset(), AcknowledgeType(type))
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
-        """As `acknowledge`, for any record in flight by its place (CL-23)."""
+        """As `acknowledge`, for the record in flight at this topic, partition and offset (CL-23)."""
         with self._exclusive():
             self._engine.ledger.acknowledge_offset(topic, partition, offset, AcknowledgeType(type))
 
     def commit_sync(self, timeout: float | None = None) -> CommitResult:
-        """Send what is acknowledged and wait (CL-24): per partition None or the error; {} when nothing is pending.
+        """Send the acknowledgements and wait (CL-24): None or the error per partition; {} when nothing is pending.
 
         In implicit mode it accepts what the last poll returned. `timeout` is in seconds, default.api.timeout.ms by
         default, below 0 without end. Raises WakeupError.
@@ -109,18 +109,21 @@ class ShareConsumer:
             return results
 
     def commit_async(self) -> None:
-        """Send what is acknowledged; the outcome goes to the callback (CL-25)."""
+        """Send the acknowledgements; the callback gets their results (CL-25)."""
         with self._exclusive():
             self._engine.ledger.run_callbacks()
             self._thread.run(self._engine.send_acknowledged)
 
     def set_acknowledgement_commit_callback(self, callback: AckCallback | None) -> None:
-        """Called once per partition result inside poll, commit or close; None clears it and what is queued (CL-26)."""
+        """Set the function that poll, commit and close call for each partition's result (CL-26).
+
+        None clears it, and drops queued results.
+        """
         with self._exclusive():
             self._engine.ledger.set_callback(callback)
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records stay acquired, as a leader last told; None before that (CL-27)."""
+        """How long records are locked, ms, as a leader last answered; None before the first answer (CL-27)."""
         return self._engine.acquisition_lock_timeout_ms()
 
     def metrics(self) -> dict[tuple[str, str], float]:
@@ -128,14 +131,14 @@ class ShareConsumer:
         return {} if self._closed else self._thread.run(self._engine.metrics)
 
     def wakeup(self) -> None:
-        """Make a waiting poll or commit_sync, or the next one, raise WakeupError (CL-29). From any thread."""
+        """Make a waiting poll or commit_sync, or the next one, raise WakeupError (CL-29). May run in any thread."""
         if not self._closed:
             self._thread.post(self._engine.wakeup)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Send acknowledgements, close sessions, leave the group (CL-28). Again is a no-op. Raises the first error.
+        """Send acknowledgements, close sessions, leave the group (CL-28). Raises the first error.
 
-        In implicit mode the records of the last poll are not accepted: they are released.
+        In implicit mode the records of the last poll are not accepted: they are released. A second call does nothing.
         """
         arguments.seconds("close", timeout)
         if self._closed:

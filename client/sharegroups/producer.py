@@ -1,4 +1,4 @@
-"""The blocking producer: produce() fills the buffer on the calling thread, the loop thread delivers.
+"""The blocking producer: produce() fills the buffer on the calling thread, the loop thread sends the batches.
 
 Delivery callbacks run on the thread that calls poll, flush or close, as in confluent-kafka. Any number of threads may
 produce at the same time.
@@ -25,7 +25,7 @@ from sharegroups.loop_thread import LoopThread
 from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport
 
-#: Past so many finished callbacks produce() runs some itself, so that they cannot pile up without bound.
+#: When more callbacks than this wait, produce() runs them itself, so that they cannot pile up without bound.
 _CALLBACKS_MAX: Final = 10_000
 
 
@@ -106,7 +106,7 @@ class Producer:
         return ran
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until everything is delivered or failed, running callbacks; returns how many records still wait."""
+        """Run callbacks until all records are delivered or failed. Returns how many still wait after `timeout` s."""
         arguments.seconds("flush", timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         buffer = self._inner.sender.buffer
@@ -121,7 +121,7 @@ class Producer:
                 self._progress.wait_for(lambda: bool(self._callbacks) or not buffer.records, remaining)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush for at most `timeout` seconds (delivery.timeout.ms by default), then stop. Again is a no-op."""
+        """Flush for at most `timeout` seconds (default: delivery.timeout.ms), then stop. A second call does nothing."""
         arguments.seconds("close", timeout)
         if self._closed:
             return
@@ -173,7 +173,7 @@ class Producer:
         return lambda error, report: self._callbacks.append((callback, error, report))
 
     def _notify(self) -> None:
-        """In the loop thread: something was delivered or failed."""
+        """A batch was delivered or failed. Runs in the loop thread."""
         with self._progress:
             self._progress.notify_all()
 

@@ -1,7 +1,7 @@
-"""What the application holds and what it has said about it: deliveries in hand, commits, results for the callback.
+"""The deliveries that the application holds, its acknowledgements, its commits, and the results for its callback.
 
-Rules CL-21, CL-23 to CL-27. It hands acknowledgements to the sessions that delivered the records and gets their fate
-back through `settled`.
+Rules CL-21, CL-23 to CL-27. It hands acknowledgements to the sessions that delivered the records; `settled` brings back
+their outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sharegroups.messages import Delivered, TopicIdPartition
 AckCallback = Callable[[dict[TopicIdPartition, set[int]], KafkaError | None], None]
 CommitResult = dict[TopicIdPartition, KafkaError | None]
 
-#: Results that wait for their callback; older ones are dropped past it.
+#: How many results wait for the callback at most; the oldest are dropped.
 _RESULTS_MAX: Final = 10_000
 _NEVER_MS: Final = 2**53
 
@@ -42,7 +42,7 @@ class AckResult(NamedTuple):
 
 
 class Commit:
-    """A commit_sync that waits for its parts."""
+    """A commit_sync that waits for the results of its acknowledgements. `partitions` has one entry for each of them."""
 
     def __init__(self, partitions: Iterable[TopicIdPartition]) -> None:
         self.results: CommitResult = {}
@@ -50,11 +50,11 @@ class Commit:
 
     @property
     def is_done(self) -> bool:
-        """Whether every part has its result."""
+        """Whether every acknowledgement has its result."""
         return not self._open
 
     def settle(self, partition: TopicIdPartition, error: KafkaError | None) -> None:
-        """One part has its result; an error of any part is the partition's result."""
+        """One acknowledgement has its result. The first error of a partition is the partition's result."""
         if self.results.get(partition) is None:
             self.results[partition] = error
         self._open[partition] -= 1
@@ -62,7 +62,7 @@ class Commit:
             del self._open[partition]
 
     def time_out(self) -> None:
-        """The caller waits no longer (CL-34)."""
+        """The caller waits no longer (CL-34): the partitions without a result get RequestTimedOutError."""
         for partition in self._open:
             self.results[partition] = RequestTimedOutError(
                 f"the acknowledgements for {partition.topic}-{partition.partition} were not confirmed in time; "
@@ -71,7 +71,7 @@ class Commit:
 
 
 class AckLedger:
-    """Deliveries in the application's hands. `explicit` is the acknowledgement mode."""
+    """The deliveries that the application holds. `explicit`: whether the acknowledgement mode is explicit."""
 
     def __init__(self, explicit: bool) -> None:
         self.explicit = explicit
@@ -86,31 +86,31 @@ class AckLedger:
         return bool(self._handed)
 
     def in_hand(self) -> list[Delivered]:
-        """The deliveries with such records; from any thread."""
+        """The deliveries with records whose acknowledgement has not been sent. May be called from any thread."""
         return list(self._handed)
 
     def hand_out(self, delivered: Iterable[Delivered]) -> None:
-        """The application gets these records."""
+        """A poll returns these records to the application."""
         self._handed.extend(delivered)
 
     def take_back(self, delivered: Iterable[Delivered]) -> list[Delivered]:
-        """These did not reach the application after all; returns those that were still in hand."""
+        """The poll was interrupted before it returned these: remove and return those that are still held."""
         returned = [part for part in delivered if part in self._handed]
         self._handed = [part for part in self._handed if part not in returned]
         return returned
 
     def uses(self, session: ShareSession) -> bool:
-        """Whether records of this session are in the application's hands (CL-37)."""
+        """Whether the application holds records of this session (CL-37)."""
         return any(part.session is session for part in self._handed)
 
     def acknowledge(self, part: Delivered, offset: int, kind: int) -> None:
-        """Note one acknowledgement. Raises IllegalStateError when the record is not in flight (CL-23)."""
+        """Set one record's acknowledgement. Raises IllegalStateError when the record is not in flight (CL-23)."""
         self._check_explicit()
         if not part.delivery.acknowledge(offset, kind):
             raise _refusal(part.place, offset, renewed=part.delivery.is_renewed(offset))
 
     def acknowledge_offset(self, topic: str, partition: int, offset: int, kind: int) -> None:
-        """The same by place (CL-23)."""
+        """As `acknowledge`, for the record at this topic, partition and offset (CL-23)."""
         self._check_explicit()
         if type(offset) is not int:
             arguments.whole("acknowledge_offset", "offset", offset, 64)
@@ -124,12 +124,12 @@ class AckLedger:
         raise _refusal(f"{topic}-{partition}", offset)
 
     def check_all_acknowledged(self) -> None:
-        """Explicit mode: poll needs every record of the previous poll acknowledged (CL-21)."""
+        """Raise IllegalStateError when, in explicit mode, a record of the previous poll is unacknowledged (CL-21)."""
         if self.explicit and any(part.delivery.unacknowledged for part in self._handed):
             raise IllegalStateError("All records must be acknowledged in explicit acknowledgement mode.")
 
     def take(self, accept_rest: bool) -> list[PendingAck]:
-        """What can be sent; with `accept_rest`, records without an acknowledgement count as accepted."""
+        """Take the acknowledgements to send. With `accept_rest`, records without one are accepted. Call `send` next."""
         acks: list[PendingAck] = []
         if not self._handed:
             return acks
@@ -143,7 +143,10 @@ class AckLedger:
 
     @staticmethod
     def send(acks: list[PendingAck], timeout_ms: int | None, commit: Commit | None = None, flush: bool = True) -> None:
-        """Give acknowledgements to their sessions, to be retried for `timeout_ms`; flushed, they leave at once."""
+        """Hand acknowledgements to their sessions, which retry them for `timeout_ms`, without end for None.
+
+        With `flush` the sessions send them now, otherwise with their next ShareFetch.
+        """
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         for ack in acks:
             ack.commit = commit
@@ -155,29 +158,29 @@ class AckLedger:
                 session.flush()
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> Delivered | None:
-        """The fate of acknowledgements is known. Returns the renewed records, which poll returns again (CL-27)."""
+        """The outcome of acknowledgements is final. Returns the renewed records, for poll to return again (CL-27)."""
         partition = ack.delivered.key
         if isinstance(ack.commit, Commit):
             ack.commit.settle(partition, error)
-        # A hole in the log may span a million offsets (CM-47), none of which the application was given.
+        # The application was given none of a gap's offsets, and a gap may span a million of them (CM-47).
         if self.callback is not None and not ack.unseen and (ranges := record_ranges(ack.batches)):
             self._results.append(AckResult(partition, ranges, error))
         return _renewed(ack) if ack.renews and error is None else None
 
     @property
     def has_results(self) -> bool:
-        """Whether the callback has something to hear."""
+        """Whether results wait for the callback."""
         return self.callback is not None and bool(self._results)
 
     def set_callback(self, callback: AckCallback | None) -> None:
-        """None clears it and drops queued results (CL-26)."""
+        """Set the callback. None clears it and drops queued results (CL-26)."""
         arguments.callback("set_acknowledgement_commit_callback", "callback", callback, "offsets, error")
         self.callback = callback
         if callback is None:
             self._results.clear()
 
     def run_callbacks(self) -> None:
-        """Run the callback for every finished result; its own error leaves after the others have run (CL-26)."""
+        """Run the callback for every queued result. Then raise the first error that the callback raised (CL-26)."""
         first: Exception | None = None
         while self._results and self.callback is not None:
             result = self._results.popleft()
@@ -209,7 +212,7 @@ def _refusal(place: str, offset: int, *, renewed: bool = False) -> IllegalStateE
 
 
 def _renewed(ack: PendingAck) -> Delivered:
-    """The records that a successful renewal gives back, as a delivery of their own."""
+    """The records that a successful renewal gives back to the application, as a delivery of their own."""
     old = ack.delivered
     ranges = offsets_with(ack.batches, ACK_RENEW)
     extents = [Extent(batch.base_offset, batch.size) for batch in old.batches]

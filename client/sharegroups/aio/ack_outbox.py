@@ -1,7 +1,7 @@
-"""The acknowledgements that wait to be sent to one leader, and what becomes of those that were sent.
+"""The acknowledgements that wait to be sent to one leader, and the outcome of those that were sent.
 
-Rules CL-32 to CL-35. It decides which may travel together, which are beyond help, and which are worth another try; the
-session that owns it does the sending.
+Rules CL-32 to CL-35. It decides which acknowledgements share a request, which must fail and which are retried; the
+session that owns it sends them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ OUTDATED: Final = (
     UnknownTopicOrPartitionError,
     UnknownTopicIdError,
 )
-#: Ranges of offsets in one request; it may pass this by those of one delivery, so half of what a leader takes (CM-62).
+#: Ranges of offsets in one request. The ranges of one delivery may exceed it, so it is half of what a leader takes
+#: (CM-62).
 _RANGES_MAX: Final = ACKNOWLEDGED_RANGES_MAX // 2
 _NEVER_MS: Final = 2**62
 _FINAL: Final = (*OUTDATED, *SESSION_GONE, NetworkError)
@@ -50,9 +51,9 @@ _FINAL: Final = (*OUTDATED, *SESSION_GONE, NetworkError)
 
 @dataclass(slots=True, eq=False)
 class PendingAck:
-    """Acknowledgements of one delivery on their way. `commit` is whoever waits for them (CL-24).
+    """Acknowledgements of one delivery that are to be sent, or were sent. `commit` is the commit that waits (CL-24).
 
-    `unseen`: they are the client's own, of records that the application was never given and must not hear of (CL-26).
+    `unseen`: the client acknowledges records that the application was never given, so no callback reports them (CL-26).
     """
 
     delivered: Delivered
@@ -60,9 +61,9 @@ class PendingAck:
     deadline_ms: int
     commit: object | None = None
     unseen: bool = False
-    #: Retried acknowledgements wait until then.
+    #: A retry is not sent before this time.
     not_before_ms: int = 0
-    #: What an earlier try was answered, which may have taken effect all the same.
+    #: The error of an earlier attempt that may have taken effect all the same.
     unsure: KafkaError | None = None
     #: When the request that carries them was sent.
     sent_ms: int = 0
@@ -73,10 +74,10 @@ class PendingAck:
 
 
 class AckOwner(Protocol):
-    """Who learns the fate of acknowledgements."""
+    """Is told the outcome of acknowledgements."""
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """It is known, and retries are over (CL-26)."""
+        """The outcome is final; it is not retried again (CL-26)."""
         ...
 
 
@@ -95,24 +96,28 @@ class AckOutbox:
 
     @property
     def has_renewals(self) -> bool:
-        """Whether a renewal waits; it cannot travel with a fetch (CL-27)."""
+        """Whether a renewal waits; a ShareFetch cannot carry it (CL-27)."""
         return any(ack.renews for ack in self._pending)
 
     def add(self, ack: PendingAck) -> None:
-        """Add acknowledgements; bounded by what the leader has delivered."""
+        """Add acknowledgements. Their number is bounded by what the leader has delivered."""
         self._pending.append(ack)
 
     def next_due_ms(self) -> int | None:
-        """When the next of them may be sent, None when there is none."""
+        """When the first of them may be sent; None without any."""
         return min((ack.not_before_ms for ack in self._pending), default=None)
 
     def latest_ms(self) -> int:
-        """When the next of them must be sent at the latest, whatever the leader wishes: before a lock runs out."""
+        """When to send the first of them though the leader wants no request: at three quarters of its records' lock."""
         held = (ack.delivered for ack in self._pending)
         return min((one.acquired_ms + one.lock_ms * 3 // 4 for one in held if one.lock_ms), default=_NEVER_MS)
 
     def take(self, renewals: bool) -> list[PendingAck]:
-        """Those that may travel together now; overlapping ones wait for the next request, and of very many the rest."""
+        """Remove and return the acknowledgements of the next request.
+
+        Those that overlap others wait for the request after it, and so do those that exceed its limit. Report the taken
+        ones with `fetch_answered`, `acknowledge_answered`, `fail` or `put_back`.
+        """
         if len(self._pending) == 1:
             ack = self._pending[0]
             if (ack.not_before_ms and ack.not_before_ms > _now_ms()) or (ack.renews and not renewals):
@@ -148,7 +153,7 @@ class AckOutbox:
         return few and not any(merge(batches)[1] for batches in parts.values())
 
     def drop_dead(self, generation: int) -> None:
-        """Fail what can no longer be acknowledged: its session is gone, or its leader moved (CL-32, CL-33)."""
+        """Fail acknowledgements whose session is gone or whose partition's leader has changed (CL-32, CL-33)."""
         dead: list[tuple[PendingAck, KafkaError]] = []
         for ack in self._pending:
             leader = self._cluster.leader(ack.delivered.id_partition)
@@ -170,24 +175,25 @@ class AckOutbox:
             self._owner.settled(ack, error)
 
     def fail_pending(self, error: KafkaError) -> None:
-        """Nothing will be sent any more."""
+        """Nothing will be sent any more: fail everything that waits."""
         acks, self._pending = list(self._pending), deque()
         self.fail(acks, error)
 
     def put_back(self, acks: list[PendingAck], error: KafkaError) -> None:
-        """The leader had no room to look at their request: they go again until their deadline (CL-87)."""
+        """The leader had no room to process their request: retry them until their deadline (CL-87)."""
         delay_ms = self._backoff.next_ms()
         for ack in acks:
             unsure = ack.unsure
             self._try_again(ack, error, delay_ms)
-            ack.unsure = unsure  # this try has changed nothing
+            ack.unsure = unsure  # this attempt has changed nothing at the leader
 
     def fetch_answered(self, acks: list[PendingAck], results: Mapping[TopicIdPartition, KafkaError | None]) -> None:
-        """Results of acknowledgements that travelled with a fetch; these are not retried (CL-21)."""
+        """Take in the results of acknowledgements that a ShareFetch carried; these are not retried (CL-21)."""
         self._settle(acks, results, retry=False)
 
     def acknowledge_answered(self, acks: list[PendingAck], response: ShareAcknowledgeResponse, retry: bool) -> None:
-        """Results of a ShareAcknowledge; retriable ones are tried again until their deadline (CL-34)."""
+        """Take in the results of a ShareAcknowledge. With `retry`, retriable ones are retried until their deadline
+        (CL-34)."""
         results: dict[TopicIdPartition, KafkaError | None] = {}
         for topic in response.responses:
             for part in topic.partitions:
@@ -217,7 +223,7 @@ class AckOutbox:
                 )  # one for all: they failed together
                 self._try_again(ack, error, delay_ms)
             elif isinstance(error, InvalidRecordStateError) and ack.unsure is not None:
-                self._owner.settled(ack, ack.unsure)  # the records may be gone because the earlier try took effect
+                self._owner.settled(ack, ack.unsure)  # the leader may refuse it because the earlier attempt took effect
             else:
                 self._owner.settled(ack, error)
 
@@ -232,7 +238,7 @@ class AckOutbox:
 
 
 def by_partition(acks: list[PendingAck]) -> dict[TopicIdPartition, list[AckBatch]]:
-    """The batches of one request; `take` has left out what would overlap."""
+    """The batches of one request, by partition; `take` has left out what would overlap."""
     if len(acks) == 1:
         return {acks[0].delivered.id_partition: acks[0].batches}
     parts: dict[TopicIdPartition, list[list[AckBatch]]] = {}

@@ -44,7 +44,7 @@ Errors = dict[str, KafkaError | None]
 class Admin(GroupAdmin):
     """Administration. Settings as a dict, or as keywords with `_` for `.`; use it as `async with`, or call `close`.
 
-    Calls that change several things return what befell each; a failed call as a whole raises KafkaError.
+    A call that changes several things returns each one's result or error. It raises KafkaError if it fails as a whole.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Admin(GroupAdmin):
         return {result.name: error_for(result.error_code, result.error_message) for result in response.topics}
 
     async def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
-        """Raise topics to these partition counts; they only grow."""
+        """Raise the partition counts of topics; counts can only grow."""
         request = CreatePartitionsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
         call, instead = "create_partitions", 'create_partitions({"orders": 4})'
         for name, count in arguments.mapping(call, "counts", counts, "topic names to counts", instead).items():
@@ -108,7 +108,7 @@ class Admin(GroupAdmin):
         return {result.name: error_for(result.error_code, result.error_message) for result in response.responses}
 
     async def list_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
-        """Describe all topics, or those named; an unknown one comes with its error."""
+        """Describe all topics, or the named ones; the description of an unknown topic holds its error."""
         request = MetadataRequest()
         if names is not None:
             request.topics.SetInParent()
@@ -149,7 +149,7 @@ class Admin(GroupAdmin):
     async def list_offsets(
         self, specs: Mapping[TopicPartition, int] | Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Offsets by timestamp or by kip932.ids.OFFSET_* (CM-45); without a spec the end of the log."""
+        """Offsets by timestamp in ms, or by kip932.ids.OFFSET_* (CM-45); for a list of partitions, the logs' ends."""
         if isinstance(specs, Mapping):
             wanted = dict(specs)
         else:
@@ -179,7 +179,7 @@ class Admin(GroupAdmin):
         return await self._at_leaders(wanted, call)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-        """Move the starts of logs forward to these offsets, −1 for the end; returns the new starts."""
+        """Move the start offsets of logs forward to these, −1 for the log's end; returns the new start offsets."""
         instead = 'delete_records({TopicPartition("orders", 0): 100})'
         arguments.mapping("delete_records", "before", before, "TopicPartition to offsets", instead)
         for key, offset in before.items():
@@ -205,7 +205,7 @@ class Admin(GroupAdmin):
         return await self._at_leaders(before, call)
 
     async def _at_leaders(self, partitions: Iterable[TopicPartition], call: Any) -> dict[TopicPartition, Any]:
-        """Ask each leader about its partitions, once; partitions without one get their error."""
+        """Send each leader one call for its partitions; partitions without a leader get an error."""
         names = list(partitions)
         topics = {partition.topic for partition in names}
         await until_answered(self._cluster, "Metadata", self._timeout_s, lambda: self._cluster.fetch_metadata(topics))
@@ -260,7 +260,7 @@ class Admin(GroupAdmin):
     async def incremental_alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[AlterConfig]], validate_only: bool = False
     ) -> dict[ConfigResource, KafkaError | None]:
-        """Change configs one by one; the others stay."""
+        """Change only the named configs; the others keep their values."""
         request = IncrementalAlterConfigsRequest(validate_only=validate_only)
         call = "incremental_alter_configs"
         instead = f'{call}({{ConfigResource.topic("orders"): [AlterConfig("retention.ms", "60000")]}})'

@@ -1,8 +1,8 @@
-"""What the client knows of the cluster: nodes, topics, leaders, coordinators; and one refresher that keeps it true.
+"""What the client knows of the cluster: nodes, topics and leaders; one refresher keeps it up to date.
 
-Rules CL-14, CL-15, CL-34, CM-14, CM-22. Callers ask `request_refresh` as often as they like: refreshes run one at a
-time with a back-off between them. It keeps only the topics that somebody named. It also tells when the cluster can be
-reached again, so that back-offs of those who could not go on either do not follow each other.
+Rules CL-14, CL-15, CL-34, CM-14, CM-22. Callers may call `request_refresh` as often as they like: refreshes run one at
+a time, with a back-off between them. Only topics that a caller named are kept. After an outage the refresher tells its
+listeners that the cluster can be reached again, so that they need not wait for their own back-offs as well.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from sharegroups.core.backoff import Backoff
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, and since which epoch."""
+    """The node that leads a partition, and its leader epoch."""
 
     node_id: int
     epoch: int
 
 
 class Topic(NamedTuple):
-    """A topic as the metadata of a version have it (CM-20)."""
+    """A topic as of one metadata version (CM-20)."""
 
     name: str
     topic_id: bytes
@@ -42,15 +42,17 @@ class Topic(NamedTuple):
 
 
 class Cluster:
-    """Metadata and addresses. `start` begins the refresher, `close` ends it; the transport is the caller's, and all of
-    the client's calls go through `self.transport`, which keeps what nodes ask for (CL-86)."""
+    """Metadata and addresses. `start` starts the refresher, `close` ends it; the caller must close the transport.
+
+    All calls of the client must go through `self.transport`, which waits while a node wants no requests (CL-86).
+    """
 
     def __init__(self, transport: Transport, config: Config) -> None:
         self.transport = ThrottledTransport(transport)
         self.topics: dict[str, Topic] = {}
         self.names: dict[bytes, str] = {}
         self.errors: dict[str, KafkaError] = {}
-        #: Why the last refresh failed, "" when it did not.
+        #: Why the last refresh failed; "" when it succeeded.
         self.trouble = ""
         self.cluster_id = ""
         self._config = config
@@ -83,7 +85,7 @@ class Cluster:
             self._task = asyncio.create_task(self._refresh_forever(), name="metadata")
 
     async def close(self) -> None:
-        """Stop the refresher, and end what waits for a node that has no room."""
+        """Stop the refresher, and end calls that wait for a node without room."""
         await self.transport.close()
         if self._task is not None:
             self._task.cancel()
@@ -96,7 +98,7 @@ class Cluster:
         return self._nodes.get(node_id)
 
     def node_at(self, address: str) -> int:
-        """The id of the node with this `host:port`, −1 when the last metadata have none."""
+        """The id of the node with this `host:port`; −1 when the last metadata have no such node."""
         return next((node_id for node_id, known in self._nodes.items() if known == address), -1)
 
     def node_ids(self) -> list[int]:
@@ -104,20 +106,20 @@ class Cluster:
         return sorted(self._nodes)
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
-        """The leader of a partition with a known address, or None."""
+        """The leader of a partition; None when it, or its address, is unknown."""
         leader = self._leaders.get(partition)
         return leader if leader is not None and leader.node_id in self._nodes else None
 
     def moved(self, partitions: Iterable[TopicIdPartition], node_id: int) -> bool:
-        """Whether all of these partitions, which `node_id` led, are known to be led by others now.
+        """Whether other nodes are known to lead all of these partitions, which `node_id` led.
 
-        Deleted topics do not count; partitions without a known leader have not moved yet.
+        Partitions of deleted topics do not count; partitions without a known leader have not moved yet.
         """
         leaders = [self.leader(partition) for partition in partitions if partition.topic_id in self.names]
         return bool(leaders) and all(leader is not None and leader.node_id != node_id for leader in leaders)
 
     def learn(self, partition: TopicIdPartition, leader: LeaderIdAndEpoch, endpoints: Iterable[NodeEndpoint]) -> bool:
-        """Take a leader that a response names, if it is newer than the one known (CL-34). True when it was."""
+        """Store the leader that a response names, if it is newer than the known one (CL-34). Returns whether it was."""
         known = self._leaders.get(partition)
         if leader.leader_id < 0 or (known is not None and known.epoch >= leader.leader_epoch):
             return False
@@ -133,16 +135,19 @@ class Cluster:
         self._listeners.append(listener)
 
     def on_recovery(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after a refresh that succeeds behind one that failed: what waits for a back-off is due."""
+        """Call `listener` when a refresh succeeds after one that failed: what waits for a back-off is due now."""
         self._recovered.append(listener)
 
     def heard(self) -> None:
-        """A node has answered somebody: if the last refresh failed, the next one need not wait for its back-off."""
+        """A node has answered a call: if the last refresh failed, the next one starts without its back-off."""
         if self.trouble:
             self._urgent.set()
 
     def want(self, names: Iterable[str], ids: Iterable[bytes] = ()) -> None:
-        """Keep these topics in the metadata, and nothing else by id."""
+        """Keep the topics `names` too, and look up those of `ids` that have no known name, instead of earlier ids.
+
+        Requests a refresh when a name is new or an id is unknown.
+        """
         new = set(names) - self._wanted
         self._wanted |= new
         self._wanted_ids = set(ids) - self.names.keys()
@@ -152,7 +157,7 @@ class Cluster:
             self.request_refresh()
 
     def forget(self, names: Iterable[str]) -> None:
-        """Ask for these topics no longer."""
+        """Leave these topics out of the next refreshes."""
         self._wanted -= set(names)
 
     def request_refresh(self) -> None:
@@ -160,7 +165,7 @@ class Cluster:
         self._refresh.set()
 
     async def wait_refreshed(self) -> None:
-        """Fetch metadata soon and return when a round has ended; one that was under way at this call counts."""
+        """Request a refresh and return when one has ended, successful or not; one that is already running counts."""
         target = self._rounds + 1
         self._refresh.set()
         async with self._refreshed:
@@ -171,7 +176,10 @@ class Cluster:
     async def call_any(
         self, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float | None = None
     ) -> wire.ResponseT:
-        """Call one node after the other until one answers. Raises NetworkError when none does."""
+        """Call one node after the other until one answers.
+
+        Raises NetworkError when none does, TransportError when a retry cannot help.
+        """
         problems: list[str] = []
         for address in sorted(self._addresses(), key=lambda one: (one in self._silent, self.transport.left_s(one))):
             try:
@@ -185,7 +193,7 @@ class Cluster:
     async def ask_any(
         self, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float | None = None
     ) -> wire.ResponseT:
-        """As `call_any`, for what may be asked twice: while one node is silent the next is asked beside it."""
+        """As `call_any`, for requests that may be sent twice: while one node is silent, the next is called as well."""
         addresses = sorted(self._addresses(), key=self.transport.left_s)
         self._silent.intersection_update(addresses)
 
@@ -195,8 +203,8 @@ class Cluster:
         return await first_answer(addresses, call, self._silent, method.name)
 
     async def find_coordinator(self, group_id: str) -> str:
-        """Address of a group's coordinator. Raises KafkaError or TransportError; one try."""
-        if not self._nodes:  # an admin client that knew no other node would be lost with its bootstrap node
+        """Address of a group's coordinator. Raises KafkaError or TransportError; it does not retry."""
+        if not self._nodes:  # otherwise an admin client would know no other node when its bootstrap node goes down
             await self.fetch_metadata([])
         request = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=[group_id])
         response = await self.ask_any(wire.FIND_COORDINATOR, request)
@@ -208,7 +216,7 @@ class Cluster:
         raise CoordinatorNotAvailableError(f"the answer does not name the coordinator of group {group_id!r}")
 
     async def fetch_metadata(self, names: Iterable[str] | None, ids: Iterable[bytes] = ()) -> MetadataResponse:
-        """Ask for some topics, or for all with None, and learn from the answer. Raises KafkaError, TransportError."""
+        """Fetch the metadata of some topics, or of all with None, and store them. Raises KafkaError, TransportError."""
         request = MetadataRequest()
         if names is not None:
             request.topics.SetInParent()
@@ -225,7 +233,7 @@ class Cluster:
     # Steps.
 
     def _addresses(self) -> list[str]:
-        """Nodes to ask, in an order of chance: known ones, and those to begin with."""
+        """The known nodes and the bootstrap servers, in random order."""
         addresses = list(dict.fromkeys([*self._nodes.values(), *self._bootstrap]))
         random.shuffle(addresses)
         return addresses
@@ -275,7 +283,7 @@ class Cluster:
             listener()
 
     async def _refresh_forever(self) -> None:
-        """Refresh when asked or when the metadata grow old; rounds that follow at once are spaced by the back-off."""
+        """Refresh on request and when metadata.max.age.ms is over, with a back-off after each refresh."""
         backoff = self.backoff()
         max_age_s = self._config["metadata.max.age.ms"] / 1000
         quiet_s = self._config["retry.backoff.max.ms"] * 2 / 1000
@@ -305,7 +313,7 @@ class Cluster:
 
 
 async def wait_for_event(event: asyncio.Event, timeout_s: float) -> None:
-    """Return when the event is set or the time is over."""
+    """Return when the event is set, or after `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
             await event.wait()

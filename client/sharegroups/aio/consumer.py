@@ -1,6 +1,6 @@
-"""The share consumer for asyncio: `aio.engine` for one task at a time, with the callback run inside its calls.
+"""The share consumer for asyncio: `aio.engine` for one task at a time; its calls run the acknowledgement callback.
 
-Rules CL-26, CL-28, CL-29; the rest of CL-20 to CL-28 is the engine's.
+Rules CL-26, CL-28, CL-29; `aio.engine` carries out the rest of CL-20 to CL-28.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ShareConsumer:
             self._engine.subscribe(topics)
 
     def unsubscribe(self) -> None:
-        """Leave the group; the heartbeat that says so leaves at once (CL-8)."""
+        """Leave the group; the leave heartbeat is sent at once (CL-8)."""
         with self._exclusive():
             self._engine.unsubscribe()
 
@@ -61,10 +61,10 @@ class ShareConsumer:
         return list(self._engine.subscription)
 
     async def poll(self, timeout: float | None = None) -> Messages:  # noqa: ASYNC109 - the shape of CL-44
-        """Records as soon as there are any, else empty after `timeout` seconds; None waits without end (CL-21).
+        """Return records as soon as there are any; empty after `timeout` seconds; None waits without end (CL-21).
 
-        In implicit mode it accepts what the poll before returned. Raises WakeupError; IllegalStateError without a
-        subscription, and in explicit mode while a record has no acknowledgement; KafkaError that ended the membership.
+        In implicit mode it accepts what the previous poll returned. Raises WakeupError; IllegalStateError without a
+        subscription, and in explicit mode while a record is unacknowledged; KafkaError that ended the membership.
         """
         arguments.seconds("poll", timeout)
         engine = self._engine
@@ -83,19 +83,19 @@ class ShareConsumer:
             self._busy = False
 
     def acknowledge(self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Say what became of a record; sent by the next poll or commit (CL-23). Raises IllegalStateError."""
+        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight."""
         with self._exclusive():
             self._engine.ledger.acknowledge(delivered_of(message), message.offset(), AcknowledgeType(type))
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
-        """As `acknowledge`, for any record in flight by its place (CL-23)."""
+        """As `acknowledge`, for the record in flight at this topic, partition and offset (CL-23)."""
         with self._exclusive():
             self._engine.ledger.acknowledge_offset(topic, partition, offset, AcknowledgeType(type))
 
     async def commit_sync(self, timeout: float | None = None) -> CommitResult:  # noqa: ASYNC109 - the shape of CL-44
-        """Send what is acknowledged and wait (CL-24): per partition None or the error; {} when nothing is pending.
+        """Send the acknowledgements and wait (CL-24): None or the error per partition; {} when nothing is pending.
 
         In implicit mode it accepts what the last poll returned. `timeout` is in seconds, default.api.timeout.ms by
         default, below 0 without end. Raises WakeupError.
@@ -107,18 +107,21 @@ class ShareConsumer:
             return results
 
     def commit_async(self) -> None:
-        """Send what is acknowledged; the outcome goes to the callback (CL-25). Must run inside the event loop."""
+        """Send the acknowledgements; the callback gets their results (CL-25). Must run inside the event loop."""
         with self._exclusive():
             self._engine.ledger.run_callbacks()
             self._engine.send_acknowledged()
 
     def set_acknowledgement_commit_callback(self, callback: AckCallback | None) -> None:
-        """Called once per partition result inside poll, commit or close; None clears it and what is queued (CL-26)."""
+        """Set the function that poll, commit and close call for each partition's result (CL-26).
+
+        None clears it, and drops queued results.
+        """
         with self._exclusive():
             self._engine.ledger.set_callback(callback)
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records stay acquired, as a leader last told; None before that (CL-27)."""
+        """How long records are locked, ms, as a leader last answered; None before the first answer (CL-27)."""
         return self._engine.acquisition_lock_timeout_ms()
 
     def metrics(self) -> dict[tuple[str, str], float]:
@@ -130,9 +133,9 @@ class ShareConsumer:
         self._engine.wakeup()
 
     async def close(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - the shape of CL-44
-        """Send acknowledgements, close sessions, leave the group (CL-28). Again is a no-op. Raises the first error.
+        """Send acknowledgements, close sessions, leave the group (CL-28). Raises the first error.
 
-        In implicit mode the records of the last poll are not accepted: they are released.
+        In implicit mode the records of the last poll are not accepted: they are released. A second call does nothing.
         """
         arguments.seconds("close", timeout)
         if self._closed:

@@ -1,4 +1,4 @@
-"""What a consumer runs in its event loop, put together once: transport, cluster, heartbeats, fetcher, watch."""
+"""Builds what a consumer runs in its event loop: transport, cluster, heartbeats, fetcher, stall watch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sharegroups.security import transport_for
 
 
 class ConsumerRuntime:
-    """Made inside the running event loop at the first poll; ended by `close`."""
+    """Create it inside the running event loop, at the first poll. `close` ends it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Calls to a group's coordinator that survive its moves (CL-46), and to nodes in general, with errors as KafkaError."""
+"""Calls to a group's coordinator, which follow it to another node (CL-46), and to any node; they raise KafkaError."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sharegroups.aio.silent_nodes import while_in_charge
 
 T = TypeVar("T")
 
-#: What may be asked of several nodes at once: it changes nothing.
+#: Requests that change nothing, so several nodes may be asked at once.
 _QUESTIONS: Final = frozenset(
     method.path for method in (wire.METADATA, wire.FIND_COORDINATOR, wire.DESCRIBE_CLUSTER, wire.DESCRIBE_CONFIGS)
 )
@@ -32,7 +32,8 @@ _QUESTIONS: Final = frozenset(
 async def at_coordinator(
     cluster: Cluster, group_id: str, timeout_s: float, call: Callable[[str], Coroutine[Any, Any, T]]
 ) -> T:
-    """Run `call(address)` until it raises nothing that a retry can help. Raises KafkaError in the end."""
+    """Retry `call(address)` at the group's coordinator until it succeeds. Raises KafkaError: one that a retry cannot
+    help, or RequestTimedOutError after `timeout_s`."""
     backoff = cluster.backoff()
     last: Exception = NetworkError("no coordinator answered")
     address: str | None = None
@@ -64,14 +65,15 @@ async def at_coordinator(
 async def at_any(
     cluster: Cluster, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float
 ) -> wire.ResponseT:
-    """Call any node, again until one answers or the time is over. Raises KafkaError."""
+    """Call any node, and retry until one answers. Raises KafkaError, RequestTimedOutError after `timeout_s`."""
     call = cluster.ask_any if method.path in _QUESTIONS else cluster.call_any
     one_s = min(timeout_s, cluster.timeout_s)
     return await until_answered(cluster, method.name, timeout_s, lambda: call(method, request, one_s))
 
 
 async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:
-    """Run `call()` until it raises nothing that a retry can help, or the time is over. Raises KafkaError."""
+    """Retry `call()` until it succeeds. Raises KafkaError: one that a retry cannot help, or RequestTimedOutError after
+    `timeout_s`. `what` names the request in that error."""
     backoff = cluster.backoff()
     last: KafkaError = NetworkError("no node answered")
     try:
@@ -89,7 +91,7 @@ async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Ca
 
 
 async def while_no_room(cluster: Cluster, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:
-    """Run `call()` again while its node has no room for it (CL-86), until the time is over. Raises what it raises."""
+    """Retry `call()` while its node has no room for it (CL-86), for at most `timeout_s`. Raises what `call` raises."""
     backoff, clock = cluster.backoff(), asyncio.get_running_loop().time
     until_s = clock() + timeout_s
     while True:

@@ -1,7 +1,7 @@
-"""What asyncio and blocking share consumer have in common: everything but callers, callbacks and threads.
+"""What the asyncio and the blocking share consumer have in common: everything but callers, callbacks and threads.
 
-Rules CL-20 to CL-28. All coroutines run in one event loop; plain methods may be called from the application's thread
-while no coroutine of this object runs, which its owners guarantee (CL-29).
+Rules CL-20 to CL-28. All coroutines run in one event loop. Plain methods may be called from the application's thread,
+but only while no coroutine of this object runs; the two consumers guarantee that (CL-29).
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ class ConsumerEngine:
         self._membership.subscribe(self.subscription)
 
     def unsubscribe(self) -> None:
-        """Leave the group; the heartbeat that says so leaves at once (CL-8). Inside the loop once polling began."""
+        """Leave the group; the leave heartbeat is sent at once (CL-8). Call it in the loop once polling has begun."""
         self.subscription = []
         self._membership.leave()
         if self._machinery is not None:
             self._machinery.heartbeats.wake()
 
     def limit_records(self, count: int) -> None:
-        """Let the fetches to come ask for at most `count` records, and never for more than max.poll.records."""
+        """Let later fetches ask for at most `count` records, and never for more than max.poll.records."""
         self._member.records_cap = max(1, min(count, self._config["max.poll.records"]))
 
     def raise_background(self) -> None:
-        """Raise what happened since the last call: wakeup, errors of sessions and membership (CL-21)."""
+        """Raise what happened since the last call: wakeup(), or an error of a session or the membership (CL-21)."""
         if self._wakeup:
             self._raise_wakeup()
         if self._errors:
@@ -89,7 +89,11 @@ class ConsumerEngine:
             raise error
 
     async def poll(self, timeout_s: float | None) -> Messages | None:
-        """CL-21 from the acknowledgements of the previous poll on, then `wait_records`."""
+        """Send the acknowledgements of the previous poll, then wait for records (CL-21).
+
+        Returns None when results wait for the callback: run the callbacks, then call `wait_records`. Raises what poll()
+        of the consumers raises.
+        """
         self._last_polled = []
         self.ledger.check_all_acknowledged()
         self._holding.look()
@@ -104,7 +108,7 @@ class ConsumerEngine:
         return await self._wait_records(timeout_s)
 
     async def wait_records(self, timeout_s: float | None) -> Messages | None:
-        """Wait for records; empty at the timeout. None when results of acknowledgements want their callback first."""
+        """Wait for records; empty after `timeout_s`. None: results wait for the callback; run it, then call again."""
         self._membership.poll(int(asyncio.get_running_loop().time() * 1000))
         return await self._wait_records(timeout_s)
 
@@ -117,7 +121,7 @@ class ConsumerEngine:
         while True:
             self.raise_background()
             if delivered := fetcher.collect(int(clock() * 1000)):
-                fetcher.flush()  # data was there, so what is pending travels by itself (P-5)
+                fetcher.flush()  # no ShareFetch is sent now, so pending acknowledgements go without one (P-5)
                 machinery.watch.heard()
                 self.ledger.hand_out(delivered)
                 self._holding.handed(delivered)
@@ -137,7 +141,10 @@ class ConsumerEngine:
             self._membership.poll(int(now_s * 1000))
 
     async def commit(self, timeout_s: float | None) -> CommitResult:
-        """CL-24 without the callbacks. None means default.api.timeout.ms, below 0 no end."""
+        """Send acknowledgements and wait for their results (CL-24); the caller runs the callbacks.
+
+        `timeout_s`: None means default.api.timeout.ms, below 0 no end.
+        """
         self._raise_wakeup()
         seconds = self._config["default.api.timeout.ms"] / 1000 if timeout_s is None else timeout_s
         limit = None if seconds < 0 else seconds
@@ -151,7 +158,8 @@ class ConsumerEngine:
         return commit.results
 
     def send_acknowledged(self, flush: bool = True) -> None:
-        """Send what is acknowledged, in implicit mode everything of the last poll (CL-21, CL-25). Inside the loop."""
+        """Send the acknowledgements, in implicit mode of all records of the last poll (CL-21, CL-25). Call it in the
+        loop."""
         ledger = self.ledger
         acks = ledger.take(accept_rest=not ledger.explicit)
         self._holding.over()
@@ -159,30 +167,33 @@ class ConsumerEngine:
             ledger.send(acks, self._config["default.api.timeout.ms"], flush=flush)
 
     def wakeup(self) -> None:
-        """Make a waiting call, or the next one, raise WakeupError (CL-29). Inside the loop once polling began."""
+        """Make a waiting call, or the next one, raise WakeupError (CL-29). Call it in the loop after the first poll."""
         self._wakeup = True
         if self._machinery is not None:
             self._machinery.fetcher.wake()
 
     def take_back(self) -> None:
-        """The poll that was just cut short may have taken records: they come with the next one. Inside the loop."""
+        """The last poll was interrupted: the next poll returns the records that it had taken. Call it in the loop."""
         if self._machinery is not None:
             self._machinery.fetcher.put_back(self.ledger.take_back(self._last_polled))
         self._last_polled = []
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records stay acquired, as a leader last told; None before that (CL-27)."""
+        """How long records are locked, ms, as a leader last answered; None before the first answer (CL-27)."""
         return self._machinery.fetcher.acquisition_lock_timeout_ms() if self._machinery is not None else None
 
     def metrics(self) -> dict[tuple[str, str], float]:
-        """Metrics by (group, name) (CL-41); empty before the first poll. Inside the loop."""
+        """Metrics by (group, name) (CL-41); empty before the first poll. Call it in the loop."""
         if self._machinery is None:
             return {}
         now_s = asyncio.get_running_loop().time()
         return self._machinery.metrics.snapshot(now_s, self._membership.rebalances)
 
     async def close(self, timeout_s: float) -> None:
-        """CL-28 without the callbacks: implicit records are not accepted, the session's end releases them."""
+        """Close sessions and leave the group (CL-28). Call `finish_close` next, which runs the callbacks.
+
+        In implicit mode the records of the last poll are not accepted: the end of the session releases them.
+        """
         if self._machinery is not None:
             budget_s = max(0.0, min(timeout_s, self._config["request.timeout.ms"] / 1000))
             self.ledger.send(self.ledger.take(accept_rest=False), int(budget_s * 1000), flush=False)
@@ -190,7 +201,7 @@ class ConsumerEngine:
         self._holding.close()
 
     def finish_close(self) -> None:
-        """Run the last callbacks; raise the first error of closing (CL-28)."""
+        """Run the last callbacks. Raises the callback's first error, else the fatal error of the membership (CL-28)."""
         errors: list[Exception] = []
         try:
             self.ledger.run_callbacks()
@@ -229,7 +240,7 @@ class ConsumerEngine:
             await fetcher.wait(remaining, int(loop.time() * 1000))
 
     def _settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """The fate of acknowledgements is known; renewed records come back with the next poll (CL-27)."""
+        """The outcome of acknowledgements is final; the next poll returns renewed records again (CL-27)."""
         renewed = self.ledger.settled(ack, error)
         self._holding.settled(ack, error)
         if self._machinery is not None:

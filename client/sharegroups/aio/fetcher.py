@@ -1,8 +1,8 @@
-"""The share sessions of one consumer and the records they have brought that nobody has taken yet.
+"""The share sessions of one consumer, and a buffer for fetched records that no poll has returned yet.
 
-Rules CL-21, CL-30, CL-34, CL-36, CL-37, CL-83. It follows assignment and metadata: one session per leader of an
-assigned partition. Fetches are sent only while the application polls and nothing is buffered, so nothing is acquired
-ahead of need (P-5).
+Rules CL-21, CL-30, CL-34, CL-36, CL-37, CL-83. It follows the assignment and the metadata: one session per leader of an
+assigned partition. It fetches only while the application polls and the buffer is empty, so that no record is locked
+before it is needed (P-5).
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from sharegroups.metrics import ConsumerMetrics
 
 
 class Fetcher:
-    """Sessions and buffer. `settled` and `failed` are told about acknowledgements and errors for the application."""
+    """Sessions and buffer.
+
+    `settled` is called with the outcome of acknowledgements, `failed` with errors that poll must raise, `expired` with
+    records that were dropped because of their lock. `in_use` tells whether the application holds records of a session.
+    """
 
     def __init__(
         self,
@@ -51,7 +55,7 @@ class Fetcher:
         self._closing: set[asyncio.Task[None]] = set()
         self._turn = 0
         self._max_records = int(member.config["max.poll.records"])
-        #: How many leaders in a row were asked, one at a time, since one had records.
+        #: How many leaders were asked, one at a time, since one had records.
         self._asked = 0
         self._wait_ms = int(member.config["fetch.max.wait.ms"])
         cluster.listen(self.follow_metadata)
@@ -65,24 +69,24 @@ class Fetcher:
         self._buffer.extend(delivered)
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """The fate of acknowledgements is known."""
+        """The outcome of acknowledgements is final."""
         self._settled(ack, error)
         self._signal.set()
 
     def failed(self, error: KafkaError) -> None:
-        """The application must see this."""
+        """An error that the application must see."""
         self._failed(error)
         self._signal.set()
 
     def wake(self) -> None:
-        """Let a waiting poll look again."""
+        """Let a waiting poll continue."""
         self._reap()
         self._signal.set()
 
     # What the consumer asks.
 
     def assign(self, partitions: frozenset[TopicIdPartition]) -> None:
-        """Follow a new assignment; buffered records of partitions that are gone go back to the group."""
+        """Follow a new assignment. Buffered records of partitions that are no longer assigned are released."""
         self._assignment = partitions
         kept: deque[Delivered] = deque()
         for part in self._buffer:
@@ -94,7 +98,7 @@ class Fetcher:
         self.follow_metadata()
 
     def follow_metadata(self) -> None:
-        """Give each leader the partitions it leads; ask for metadata where a leader is missing (CL-34)."""
+        """Give each session the partitions that its node leads; refresh the metadata if a leader is missing (CL-34)."""
         wanted: dict[int, dict[TopicIdPartition, str]] = {}
         missing = False
         for partition in sorted(self._assignment):
@@ -115,8 +119,11 @@ class Fetcher:
         self._signal.set()
 
     def collect(self, now_ms: int) -> list[Delivered]:
-        """Buffered records for one poll: whole answers until max.poll.records is reached (CL-36). Those whose lock ran
-        out while they lay here, or will while they are worked on, go back to the group (CL-83)."""
+        """Take buffered records for one poll: whole answers until max.poll.records is reached (CL-36).
+
+        Records are released instead when their lock expired in the buffer, or would expire while the application
+        processes them (CL-83).
+        """
         taken: list[Delivered] = []
         if not self._buffer:
             return taken
@@ -124,7 +131,7 @@ class Fetcher:
         while self._buffer and count < self._max_records:
             part = self._buffer.popleft()
             if part.generation != part.session.generation:
-                continue  # the session ended, and the acquisition with it
+                continue  # the session ended, so the leader has released the records
             if part.has_lain(now_ms, self._member.hold_ms):
                 self._expired(part)
                 self._session_of(part).release(part)
@@ -134,11 +141,14 @@ class Fetcher:
         return taken
 
     def put_back(self, delivered: Iterable[Delivered]) -> None:
-        """Records that did not reach the application after all come first next time."""
+        """Put back records of an interrupted poll; the next poll returns them first."""
         self._buffer.extendleft(reversed(list(delivered)))
 
     def renewed(self, part: Delivered) -> None:
-        """Renewed records come first next time, by offset however their renewals were confirmed (CL-22, CL-27)."""
+        """Let the next poll return these renewed records first.
+
+        Several such deliveries are ordered by offset, whatever order their renewals were confirmed in (CL-22, CL-27).
+        """
         self._buffer.appendleft(part)
         index = 1
         while index < len(self._buffer) and self._buffer[index].was_renewed:
@@ -149,7 +159,7 @@ class Fetcher:
             index += 1
 
     def send_fetches(self, now_ms: int) -> None:
-        """Ask leaders for records, acknowledgements on the way; where no fetch can leave, send them alone (P-5)."""
+        """Fetch from the leaders, with the acknowledgements. Sessions that cannot fetch send theirs alone (P-5)."""
         sessions = list(self._sessions.values())
         ready = [session for session in sessions if session.wants_fetch(now_ms)]
         for session in ready:
@@ -163,8 +173,11 @@ class Fetcher:
                 session.flush()
 
     def _next_of(self, ready: list[ShareSession], now_ms: int) -> list[ShareSession]:
-        """The leader whose turn it is. Each is asked once without waiting; when none had records, they share the wait,
-        so that records on one leader do not wait for long while another is asked. One that is late holds up nobody."""
+        """The leader whose turn it is; none while another leader's answer is awaited and not late.
+
+        Each leader is asked once without waiting. When none had records, each may wait for its share of
+        fetch.max.wait.ms, so that records of one leader do not wait for long while another is asked.
+        """
         if any(session.awaits_records(now_ms) for session in self._sessions.values()):
             return []
         self._turn += 1
@@ -180,7 +193,7 @@ class Fetcher:
                 session.flush()
 
     async def wait(self, timeout_s: float, now_ms: int) -> None:
-        """Return when something happened, a back-off is over, or the time is."""
+        """Return when something happened, when a session may fetch again, or after `timeout_s`."""
         for session in self._sessions.values():
             if session.not_before_ms > now_ms:
                 timeout_s = min(timeout_s, (session.not_before_ms - now_ms) / 1000)
@@ -190,12 +203,12 @@ class Fetcher:
             self._signal.clear()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """The last lock time that a leader told (CL-27)."""
+        """How long records are locked, ms, as a leader last answered (CL-27)."""
         known = [session.lock_timeout_ms for session in self._sessions.values() if session.lock_timeout_ms is not None]
         return known[-1] if known else self.lock_timeout_ms
 
     async def close(self, timeout_s: float) -> None:
-        """Close every session (CL-28); records nobody has taken are released by that."""
+        """Close every session (CL-28). That releases the buffered records."""
         self._buffer.clear()
         self._assignment = frozenset()
         sessions = list(self._sessions.values())
@@ -205,7 +218,7 @@ class Fetcher:
     # Steps.
 
     async def _finish_closing(self, timeout_s: float) -> None:
-        """Sessions that were being closed already get no more time than the others."""
+        """Wait for sessions that are being closed already; they get no more time than the others."""
         if self._closing:
             _, late = await asyncio.wait(self._closing, timeout=timeout_s)
             for task in late:
@@ -224,7 +237,7 @@ class Fetcher:
         return session
 
     def _reap(self) -> None:
-        """Close sessions that lead nothing for us any more and have nothing left to do (CL-37)."""
+        """Close sessions without partitions that have nothing left to do (CL-37)."""
         for node_id, session in list(self._sessions.items()):
             if session.wanted or session.is_busy or self._in_use(session):
                 continue

@@ -1,6 +1,6 @@
 """Administration of share groups (CL-45, CL-46): list, describe, offsets, delete. One call per group, run side by side.
 
-Results map each group or partition to its value or to the error that befell it; nothing is raised for a single group.
+Results map each group or partition to its value or its error; an error of a single group is returned, not raised.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ class GroupAdmin:
     async def list_share_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None]
     ) -> dict[str, Offsets | KafkaError]:
-        """Start offsets and lags, of all initialised partitions for None (GC-110); None where there is none."""
+        """Start offsets and lags by group and partition (GC-110). For None: of all initialised partitions of the group.
+
+        A partition without a start offset has None.
+        """
 
         name, instead = "list_share_group_offsets", 'list_share_group_offsets({"workers": None})'
         asked: dict[str, list[TopicPartition] | None] = {}

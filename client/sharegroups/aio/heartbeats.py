@@ -1,6 +1,6 @@
-"""Runs a Membership: sends its heartbeats to the coordinator, names its topics, tells the fetcher what it is assigned.
+"""Runs a Membership: sends its heartbeats to the coordinator, finds its topics' names, reports its assignment.
 
-Rules CL-11 to CL-18. The decisions are `core.membership`'s; this host looks up the coordinator, waits and calls.
+Rules CL-11 to CL-18. `core.membership` decides; this host looks up the coordinator, waits and calls.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from sharegroups.metrics import ConsumerMetrics
 
 log = logging.getLogger(__name__)
 
-#: A leave that would have to wait longer than this for its node is not sent, s: the coordinator expires the member.
+#: A leave is not sent if its node wants no call for longer than this, s; the coordinator then expires the member.
 _LEAVE_WAIT_S: Final = 2.0
-#: Without a heartbeat for this long a person is told, s: a third of the least session timeout.
+#: After this long without a heartbeat a warning is logged, s: a third of the shortest session time-out.
 _UNHEARD_S: Final = 15.0
 
 _FATAL: Final[dict[TransportStatus, type[KafkaError]]] = {
@@ -46,7 +46,7 @@ _FATAL: Final[dict[TransportStatus, type[KafkaError]]] = {
 
 
 def fatal_error(error: TransportError) -> KafkaError | None:
-    """The error that ends a membership, for a status after which trying again cannot help (CL-16), else None."""
+    """The error that ends a membership, when a retry cannot help (CL-16); None when it can."""
     if error.retriable:
         return None
     text = f"the node refused the call: {error}"
@@ -59,7 +59,7 @@ def fatal_error(error: TransportError) -> KafkaError | None:
 
 
 class Heartbeats:
-    """The heartbeat loop of one consumer. `assigned` is told every change of the assignment."""
+    """The heartbeat loop of one consumer. It calls `assigned` at every change of the assignment."""
 
     def __init__(
         self,
@@ -96,17 +96,17 @@ class Heartbeats:
             self._task = asyncio.create_task(self._run(), name="heartbeats")
 
     def wake(self) -> None:
-        """Look at the membership again now."""
+        """Check now whether a heartbeat is due."""
         self._signal.set()
 
     async def wait_left(self) -> None:
-        """Return once no heartbeat is needed any more (CL-8)."""
+        """Return when the member has left, or needs no heartbeat for another reason (CL-8)."""
         self.wake()
         async with self._changed:
             await self._changed.wait_for(lambda: self._membership.has_left)
 
     async def close(self) -> None:
-        """Stop the loop and whatever it has in flight."""
+        """Stop the loop and its heartbeats in flight."""
         tasks = [*self._sending] + ([self._task] if self._task else [])
         for task in tasks:
             task.cancel()
@@ -136,7 +136,7 @@ class Heartbeats:
         await self._signal.wait(None if deadline is None else max(held_s, (deadline - self._now_ms()) / 1000))
 
     def _held_back_s(self) -> float:
-        """For how long the coordinator's node wants no heartbeat yet, s (CL-86). A leave does not wait behind one."""
+        """How long the coordinator's node still wants no heartbeat, s (CL-86). A leave is not held back."""
         if self._coordinator is None or self._membership.is_leaving:
             return 0.0
         left_s = self._cluster.transport.left_s(self._coordinator)
@@ -157,7 +157,7 @@ class Heartbeats:
             self._wake_owner()
 
     async def _send(self, heartbeat: Heartbeat) -> None:
-        """One heartbeat and what came of it."""
+        """Send one heartbeat and report its outcome to the membership."""
         membership = self._membership
         started_ms = self._now_ms()
         named: str | None = None
@@ -171,7 +171,7 @@ class Heartbeats:
             outcome = membership.unanswered(heartbeat, fatal_error(error), self._now_ms())
             if error.status is TransportStatus.RESOURCE_EXHAUSTED:
                 self._note_unheard(error.address, 0)
-                outcome = Lookup.KEEP  # it is the right one, and has no room
+                outcome = Lookup.KEEP  # it is the right node, but has no room for the call
         else:
             named = wire.address_of(response.coordinator) if response.HasField("coordinator") else None
             outcome = self._answered(heartbeat, response)
@@ -190,7 +190,7 @@ class Heartbeats:
     def _answered(self, heartbeat: Heartbeat, response: ShareGroupHeartbeatResponse) -> Lookup:
         if response.error_code:
             kind = error_class(response.error_code)
-            # CL-16: the server's text on UNSUPPORTED_VERSION tells less than ours
+            # CL-16: our text for UNSUPPORTED_VERSION tells more than the server's.
             text = None if kind is UnsupportedVersionError else response.error_message or None
             return self._membership.refused(heartbeat, kind(text), self._now_ms())
         assignment = None
@@ -224,7 +224,7 @@ class Heartbeats:
         return await while_in_charge(call, address, self._find, f"group {self._group_id!r}")
 
     def _note_unheard(self, address: str, wait_s: float) -> None:
-        """The node has no room for heartbeats: say so, once, before the coordinator takes this member for dead."""
+        """The node has no room for heartbeats: log it, once, before the coordinator expires this member."""
         now_s = asyncio.get_running_loop().time()
         if self._heard_s is None:
             self._heard_s = now_s

@@ -1,7 +1,7 @@
-"""Watches how long the application holds the records of a poll: warns while their locks run, and paces the fetches.
+"""Watches how long the application holds the records of a poll: warns before their locks expire, paces the fetches.
 
-Rules CL-81 to CL-85. Times are ms of the loop's clock. A lock is counted from when its request was *sent*, so this side
-never takes it for longer than the leader does.
+Rules CL-81 to CL-85. Times are ms of the loop's clock. The client counts a lock from when it *sent* the request, so it
+never takes a lock for longer than the leader does.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: From this part of a lock on, what other leaders send meanwhile would lie too long.
+#: An application that holds records for a fourth of their lock or more is slow: records that other leaders send in the
+#: meantime would wait too long.
 _SLOW: Final = 4
 _HOWTO: Final = "docs/howto/jobs.md says more."
 
 
 class Holding:
-    """For one consumer; in its loop. `ledger` knows what is in the application's hands."""
+    """Belongs to one consumer and runs in its loop. `ledger` knows which records the application holds."""
 
     def __init__(self, ledger: AckLedger, member: Member) -> None:
         self._ledger = ledger
@@ -39,7 +40,7 @@ class Holding:
         self._timer: asyncio.TimerHandle | None = None
 
     def handed(self, delivered: Iterable[Delivered]) -> None:
-        """A poll returns these."""
+        """A poll returns these records."""
         self._records += sum([part.records for part in delivered])
         self._since_ms = _now_ms()
         for part in delivered:
@@ -48,7 +49,7 @@ class Holding:
             self._arm(self._lock_ms // 2)
 
     def over(self) -> None:
-        """The application may have said what became of its records: if it holds none any more, its time is known."""
+        """Acknowledgements were taken for sending: if the application holds no record now, note how long it needed."""
         if not self._records or self._ledger.holds_any:
             return
         held_ms = _now_ms() - self._since_ms
@@ -68,7 +69,7 @@ class Holding:
                 _warn(self._warnings.held(_hold(part, now_ms), *held, now_ms))
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """The fate of acknowledgements is known; a refusal is not kept from somebody who does not ask (CL-81)."""
+        """The outcome of acknowledgements is final. Log a failure that the application would not learn of (CL-81)."""
         if error is None or ack.unseen:
             return
         part, now_ms = ack.delivered, _now_ms()
@@ -81,12 +82,12 @@ class Holding:
             _warn(self._warnings.failed(part.place, ranges, error, now_ms))
 
     def expired(self, part: Delivered) -> None:
-        """Records were dropped, for their lock ran out before the application asked for them (CL-83)."""
+        """Records were dropped because their lock expired before the application polled for them (CL-83)."""
         now_ms = _now_ms()
         _warn(self._warnings.expired(_hold(part, now_ms), part.delivery.ranges, now_ms))
 
     def close(self) -> None:
-        """Tell what was counted only, and watch no more."""
+        """Log what was only counted, and stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
         for line in self._warnings.rest():
@@ -96,7 +97,7 @@ class Holding:
         self._timer = asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._due)
 
     def _due(self) -> None:
-        """Look, and come back when the next records in hand have used half of their lock."""
+        """Look, and arm the timer for when the next held records will have used half of their lock."""
         self._timer = None
         self.look()
         now_ms = _now_ms()

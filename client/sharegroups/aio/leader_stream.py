@@ -1,7 +1,7 @@
-"""The stream to one leader: opened when it is needed, given up when the leader is silent and others lead by now.
+"""The stream to one leader: opened when it is needed, abandoned when the leader is silent and others lead by now.
 
-It also keeps for how long that leader wants no further request (CL-86); the owner asks before it sends. Share sessions
-and the producer's sender each have one for every leader.
+It also knows until when that leader wants no request (CL-86); its owner must check `free_at_ms` before it sends. Each
+share session and each producer's sender has one for every leader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sharegroups.aio.streams import CorrelatedStream, RequestT, ResponseT
 
 
 class LeaderStream(Generic[RequestT, ResponseT]):
-    """The stream to node `node_id`. `held` names the partitions that are asked of it."""
+    """The stream to node `node_id`. `held` returns the partitions that its requests are about."""
 
     def __init__(
         self,
@@ -40,17 +40,17 @@ class LeaderStream(Generic[RequestT, ResponseT]):
 
     @property
     def free_at_ms(self) -> int:
-        """From when on the leader may be asked again, by the loop's clock (CL-86)."""
+        """From when on the leader wants requests again, ms of the loop's clock (CL-86)."""
         return self._cluster.transport.throttle.until_ms(self._cluster.address(self._node_id))
 
     def told(self, throttle_ms: int) -> None:
-        """The leader has said for how long it wants no request."""
+        """The leader wants no request for `throttle_ms`; 0 or less: no wish."""
         address = self._cluster.address(self._node_id)
         if throttle_ms > 0 and address is not None:
             self._cluster.transport.told(address, throttle_ms)
 
     async def open(self, ended: Callable[[], object] | None = None) -> CorrelatedStream[RequestT, ResponseT]:
-        """The stream, opened anew when it has ended, which `ended` is told first. Raises TransportError."""
+        """The open stream. If it has ended, call `ended` and open a new one. Raises TransportError."""
         async with self._opening:
             if self._stream is not None and self._stream.is_lost:
                 if ended is not None:
@@ -66,7 +66,7 @@ class LeaderStream(Generic[RequestT, ResponseT]):
             return self._stream
 
     def give_up_silent(self) -> None:
-        """Leave a leader whose answer is late when others lead all that it was asked about (PL-524, CL-33, CL-34)."""
+        """Abandon the stream if an answer is late and others lead all its partitions (PL-524, CL-33, CL-34)."""
         stream = self._stream
         if stream is not None and stream.is_late and self._cluster.moved(self._held(), self._node_id):
             stream.abandon(f"no answer, and node {self._node_id} does not lead these partitions any more")

@@ -1,4 +1,4 @@
-"""Who fetches: a member of a share group, and what every ShareFetch of it says."""
+"""The member of a share group that fetches, and the fields that all its ShareFetch requests have in common."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ ADAPTIVE: Final = "adaptive"
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """Who fetches, and how. `records_cap`: what the next ShareFetch asks for at most, whatever the pace allows;
-    `is_slow`: the application needs much of a lock for what a poll returns, so nothing is fetched ahead (CL-84);
-    `hold_ms`: how long it needed last."""
+    """The member that fetches, and how it fetches.
+
+    `records_cap`: how many records the next ShareFetch asks for at most, whatever the pace allows. `is_slow`: the
+    application needs a large part of a lock for what a poll returns, so nothing is fetched ahead (CL-84). `hold_ms`:
+    how long it needed for the last poll.
+    """
 
     group_id: str
     member_id: str
@@ -34,7 +37,7 @@ class Member:
 
     @property
     def max_records(self) -> int:
-        """What the next ShareFetch asks for at most, 1 to max.poll.records."""
+        """How many records the next ShareFetch asks for at most, 1 to max.poll.records."""
         return min(self.records_cap, self.pace.limit)
 
     @property
@@ -47,16 +50,16 @@ class Member:
 
     @property
     def asks_one_leader(self) -> bool:
-        """Whether one leader is asked for records at a time, so that nothing is fetched ahead (CL-36, CL-84)."""
+        """Whether the consumer asks one leader at a time, so that nothing is fetched ahead (CL-36, CL-84)."""
         return self.is_slow or not self.takes_whole_batches
 
     @property
     def acquire_mode(self) -> int:
-        """The mode of the next ShareFetch as the wire has it."""
+        """The share_acquire_mode of the next ShareFetch."""
         return ACQUIRE_BATCH_OPTIMIZED if self.takes_whole_batches else ACQUIRE_RECORD_LIMIT
 
     def fetch_request(self) -> ShareFetchRequest:
-        """What every ShareFetch of this member says."""
+        """The request with the fields that all ShareFetch requests of this member have in common."""
         return ShareFetchRequest(
             group_id=self.group_id,
             member_id=self.member_id,

@@ -1,6 +1,6 @@
-"""Watches which partitions a producer cannot write to, and tells of those that stay so (CL-80).
+"""Watches which partitions a producer cannot write to, and logs those that remain so (CL-80).
 
-It asks for metadata while a leader is unknown, every few seconds: a producer that avoids the partition would not.
+While a partition is ill it refreshes the metadata every few seconds: a producer that avoids the partition would not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class PartitionHealth:
-    """`ill` is for the partitioner; everything else runs in the producer's loop. Ended by `close`."""
+    """`ill` is for the partitioner, in any thread; everything else runs in the producer's loop. `close` ends it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.ill = IllPartitions()
@@ -28,23 +28,23 @@ class PartitionHealth:
         cluster.listen(self._changed)
 
     def repeated(self, partition: TopicPartition, error: KafkaError) -> None:
-        """A batch of it goes again: it was not taken."""
+        """The leader did not take a batch of the partition; the sender retries it."""
         self.ill.failed(partition, f"{error.name}: {error.message}", self._now_ms())
         self._look_later()
 
     def over(self, partition: TopicPartition) -> None:
-        """A batch of it was taken, or given up."""
+        """The leader took a batch of the partition, or the sender gave it up."""
         self.ill.over(partition)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the timers."""
         self._closed = True
         for timer in (self._soon, self._later):
             if timer is not None:
                 timer.cancel()
 
     def _changed(self) -> None:
-        if self._soon is None and not self._closed:  # many leaders are learned one by one
+        if self._soon is None and not self._closed:  # leaders are learned one by one: judge once for all of them
             self._soon = asyncio.get_running_loop().call_soon(self._judge)
 
     def _judge(self) -> None:

@@ -1,4 +1,4 @@
-"""The message of a produce request, made of groups of batches. Nothing here waits or remembers."""
+"""Builds a produce request from groups of batches. Its functions neither wait nor keep state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fill_request(
     meanings: Mapping[str, Meaning],
     compression: str,
 ) -> None:
-    """Add the groups' batches to a request that says the rest already (CM-41, CM-42). `meanings`: the topics' ids."""
+    """Add the groups' batches to a request whose other fields are set (CM-41, CM-42). `meanings`: the topics' ids."""
     topics: dict[str, ProduceRequest.TopicData] = {}
     transactional = request.HasField("transactional_id")
     for group in groups:

@@ -1,6 +1,6 @@
 """The producer for asyncio: `send` waits for the delivery of one record, `produce` only for room in the buffer.
 
-Rules P-1, CM-42, CM-43, CM-44. Records are serialised and given a partition here; `sender` does the rest.
+Rules P-1, CM-42, CM-43, CM-44. It serialises records and chooses their partitions; `sender` delivers them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Producer:
         self.on_progress: Callable[[], None] | None = None
         #: Monotonic seconds, for the age of batches.
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
-        #: Topics of which was said that they are waited for.
+        #: Topics for which a line says that the producer waits for them.
         self._told_waiting: set[str] = set()
         self._closed = False
         self._transactions = Transactions(self.cluster, self._config, self.sender, self.flush)
@@ -85,7 +85,7 @@ class Producer:
         headers: Headers = None,
         timestamp: int | None = None,
     ) -> DeliveryReport:
-        """Produce one record and return where it is stored. Raises what `produce` does, or why it was not delivered."""
+        """Produce one record and return where it is stored. Raises what `produce` raises, or the delivery's error."""
         delivered: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
 
         def done(error: KafkaError | None, report: DeliveryReport) -> None:
@@ -110,7 +110,7 @@ class Producer:
         headers: Headers = None,
         timestamp: int | None = None,
     ) -> None:
-        """Put one record into the buffer; `on_delivery(error or None, report)` tells its fate, in the event loop.
+        """Put one record into the buffer; `on_delivery(error or None, report)` gets its outcome, in the event loop.
 
         Without it a failure is logged as an error. `timestamp` is in ms since 1970, now when left out. Waits for
         metadata and room, at most max.block.ms each.
@@ -129,7 +129,7 @@ class Producer:
             asyncio.get_running_loop().call_soon(self.sender.pump)
 
     async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 - the public shape of CL-44
-        """Wait until everything is delivered or failed; returns how many records still wait after `timeout` s."""
+        """Wait until all records are delivered or failed. Returns how many still wait after `timeout` seconds."""
         arguments.seconds("flush", timeout)
         try:
             async with asyncio.timeout(timeout):
@@ -142,7 +142,7 @@ class Producer:
         return self.sender.buffer.records
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the public shape of CL-44
-        """Flush for at most `timeout` seconds (delivery.timeout.ms by default), then stop. Again is a no-op."""
+        """Flush for at most `timeout` seconds (default: delivery.timeout.ms), then stop. A second call does nothing."""
         arguments.seconds("close", timeout)
         if self._closed:
             return
@@ -189,16 +189,16 @@ class Producer:
         await self._transactions.end(commit)
 
     def knows(self, topic: str) -> bool:
-        """Whether the metadata have the topic. Raises ValueError for what is no name."""
+        """Whether the metadata have the topic. Raises ValueError for a value that cannot be a name."""
         try:
             return topic in self.cluster.topics
-        except TypeError:  # a list, for example; a number is found out by `ensure_topic`
+        except TypeError:  # a list, for example; `ensure_topic` refuses a number
             raise arguments.refusal("produce", "topic", topic, "the name of a topic") from None
 
     async def ensure_topic(self, topic: str) -> None:
-        """Have the topic's metadata; after a while without them a log line says why it waits.
+        """Wait for the topic's metadata, at most max.block.ms. A warning tells why it waits longer than 2 s.
 
-        Raises what the metadata say, or UnknownTopicOrPartitionError in the end.
+        Raises the topic's error, NetworkError when the cluster did not answer, else UnknownTopicOrPartitionError.
         """
         if self._closed:
             raise IllegalStateError("This producer has already been closed.")
@@ -230,7 +230,7 @@ class Producer:
             self._told_waiting.discard(topic)
 
     def _tell_waiting(self, topic: str) -> None:
-        """Once for all that wait for this topic now."""
+        """Log once for all calls that wait for this topic now."""
         if topic in self._told_waiting or topic in self.cluster.topics:
             return
         self._told_waiting.add(topic)
@@ -240,7 +240,7 @@ class Producer:
         log.warning("%s, %d ms.", text, self._config["max.block.ms"], extra={"trouble": trouble})
 
     def record(self, value: Any, key: Any, headers: Headers, timestamp_ms: int | None) -> ProducedRecord:
-        """Serialise one record. Raises ValueError for what is neither bytes nor text, or no time."""
+        """Serialise one record. Raises ValueError for a key or value that is neither bytes nor text, or a bad time."""
         if type(value) is not bytes or self._serialize_value is not None:
             value = _bytes(value, self._serialize_value, "value")
         if key is not None and (type(key) is not bytes or self._serialize_key is not None):
@@ -256,7 +256,7 @@ class Producer:
     def append(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
     ) -> bool | None:
-        """Put a record into the buffer, from any thread: None when full, else whether the sender must be woken.
+        """Put a record into the buffer, from any thread. After True, call `sender.pump` in the loop; None: no room.
 
         Raises MessageTooLargeError, InvalidRequestError for a partition that does not exist, IllegalStateError.
         """

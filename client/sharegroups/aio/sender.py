@@ -1,9 +1,9 @@
 """Sends what a producer's buffer holds to the leaders, one request in flight per leader, over ProduceStream.
 
-Rules P-1 and P-4 (what piled up while a request was in flight forms the next), CM-42, CM-43 (the same batch goes out
-again with the same sequences until it is answered, and not to another topic while it is in doubt), CL-34 (redirects).
-A leader that is silent while others lead its partitions is not waited for. The buffer is shared with the application's
-threads under `lock`; everything else belongs to the event loop.
+Rules P-1 and P-4 (records that arrive while a request is in flight form the next one), CM-42, CM-43 (a batch is retried
+with the same sequences until the leader answers, and never under another topic's id while it is unconfirmed), CL-34
+(redirects). The sender abandons a silent leader when others lead its partitions. The application's threads share the
+buffer under `lock`; everything else belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from sharegroups.reports import DeliveryReport
 log = logging.getLogger(__name__)
 
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
-#: Partitions of one request: with a whole group of batches each they keep to what a leader takes (CM-113).
+#: Partitions of one request. Even with a full group of batches each, a leader takes so many (CM-113).
 _REQUEST_PARTITIONS: Final = PRODUCED_BATCHES_MAX // BATCHES_IN_FLIGHT
 _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, UnknownTopicIdError)
 
@@ -65,7 +65,10 @@ _Link = LeaderStream[ProduceStreamRequest, ProduceStreamResponse]
 
 
 class Sender:
-    """`pump` looks for work; call it in the loop after appending. `changed` is called after every outcome."""
+    """Sends the buffer's batches, and calls `changed` after every outcome. `lock` guards `buffer`.
+
+    After adding a record to an idle partition, call `pump` in the loop.
+    """
 
     def __init__(self, cluster: Cluster, config: Config, changed: Callable[[], None]) -> None:
         self.lock = threading.Lock()
@@ -110,7 +113,7 @@ class Sender:
         self._arm(now_ms)
 
     async def close(self) -> None:
-        """Stop; what is still in the buffer fails."""
+        """Stop. Records that are still in the buffer fail."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -128,7 +131,7 @@ class Sender:
             log.error(line)
 
     def fail_all(self, error: KafkaError) -> None:
-        """Give up everything that waits; nothing is in flight any more."""
+        """Fail all waiting records. Call it only while nothing is in flight."""
         with self.lock:
             groups = self.buffer.expired(2**62)
         for group in groups:
@@ -136,12 +139,12 @@ class Sender:
         self._changed()
 
     async def identify(self) -> ProducerIdentity:
-        """InitProducerId once more (CM-43). Raises KafkaError, TransportError."""
+        """Get a new identity with InitProducerId (CM-43). Raises KafkaError, TransportError."""
         request = InitProducerIdRequest(producer_id=-1, producer_epoch=-1)
         if self.transaction is not None:
             request.transactional_id = self.transaction.transactional_id
             request.transaction_timeout_ms = self.transaction.timeout_ms
-        # Asked twice, a transaction's epoch would rise twice, and the answer that came first would be fenced.
+        # Two requests would raise a transaction's epoch twice, and the identity of the first answer would be fenced.
         ask = self._cluster.ask_any if self.transaction is None else self._cluster.call_any
         response = await ask(wire.INIT_PRODUCER_ID, request)
         if error := error_for(response.error_code, response.error_message):
@@ -154,7 +157,7 @@ class Sender:
     # Steps.
 
     def _identified(self) -> bool:
-        """Whether batches can be numbered; begins to fetch the identity when not (CM-43)."""
+        """Whether batches can be sent: they need no identity, or there is one. If not, start to fetch it (CM-43)."""
         if not self._config["enable.idempotence"] and self.transaction is None:
             return True
         if self.identity is None and self._identifying is None:
@@ -203,7 +206,7 @@ class Sender:
             self._busy[node_id] = asyncio.create_task(self._serve(node_id, groups, meanings))
 
     async def _serve(self, node_id: int, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
-        """One request, and then what the leader asked for: nothing for a while, as when there is none (CL-86)."""
+        """Send one request, if there are groups; then wait for as long as the leader wants no request (CL-86)."""
         try:
             if groups:
                 await self._send(node_id, groups, meanings)
@@ -261,7 +264,7 @@ class Sender:
         return link
 
     def _leaders_changed(self) -> None:
-        """What a silent node was asked to append goes to the new leaders, unchanged, as after a broken connection."""
+        """Retry the requests of silent nodes at the new leaders, unchanged, as after a broken connection."""
         for node_id in list(self._asked):
             self._link(node_id).give_up_silent()
         self.pump()
@@ -358,9 +361,10 @@ class Sender:
         return None if topic is None else Meaning(topic.topic_id, topic.version)
 
     def _report_failure(self, group: _Group, error: KafkaError) -> None:
-        """Tell every record's owner, or the log where it has none.
+        """Call every record's on_delivery; log the records without one.
 
-        What was numbered leaves a gap or an unknown outcome, so a new id follows.
+        If the failed batches had sequences, these now have a gap or an unknown outcome, so the producer drops its
+        identity.
         """
         self.health.over(group.partition)
         if self.transaction is not None:
@@ -377,7 +381,7 @@ class Sender:
                 log.error(line)
 
     def _arm(self, now_ms: int) -> None:
-        """Wake up at the next end of a back-off, or once a second while anything waits, for delivery.timeout.ms."""
+        """While records wait, arm the timer for the end of the next back-off, at most 1 s ahead: records may expire."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

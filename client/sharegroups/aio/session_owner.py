@@ -1,4 +1,4 @@
-"""Whom a share session tells what came of it: records, errors, the fate of acknowledgements."""
+"""The interface to which a share session reports records, errors and the outcome of acknowledgements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sharegroups.messages import Delivered
 
 
 class SessionOwner(AckOwner, Protocol):
-    """Whom a session reports to; all calls come from the client's loop."""
+    """What a session reports to. The session makes all calls in the client's loop."""
 
     def fetched(self, delivered: list[Delivered]) -> None:
         """Records arrived."""
@@ -21,5 +21,5 @@ class SessionOwner(AckOwner, Protocol):
         ...
 
     def wake(self) -> None:
-        """Something about this session changed."""
+        """The state of this session changed: let a waiting poll continue."""
         ...

@@ -1,6 +1,6 @@
-"""The messages of a share session: requests made of a session step and acknowledgements, deliveries made of answers.
+"""The messages of a share session: builds requests from a session step and acknowledgements, deliveries from answers.
 
-Nothing here waits or remembers.
+Its functions neither wait nor keep state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sharegroups.messages import Delivered, SessionHandle
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-#: Acquired offsets of one partition that one answer may bring; far above what a leader lends.
+#: How many acquired offsets of one partition one answer may bring; far more than a leader acquires.
 DELIVERY_OFFSETS_MAX: Final = 2 * BATCH_RECORDS_MAX
 
 
@@ -35,7 +35,7 @@ def fetch_request(
     sent: list[PendingAck],
     wanted: Container[TopicIdPartition],
 ) -> ShareStreamRequest:
-    """A ShareFetch with the acknowledgements in `sent`; `template` says what all of them say."""
+    """A ShareFetch with the acknowledgements in `sent`. `template` holds the fields that all fetches have in common."""
     message = ShareStreamRequest(correlation_id=number, fetch=template)
     request = message.fetch
     request.share_session_epoch = step.epoch
@@ -49,7 +49,8 @@ def fetch_request(
         if topic is None:
             topic = topics[topic_id] = request.topics.add(topic_id=topic_id)
         _add_batches(topic.partitions.add(partition_index=index).acknowledgement_batches, acks.get(partition, ()))
-    # Acknowledged though no longer wanted: named in both lists it is acknowledged, then left out (PL-507).
+    # A partition that is acknowledged but no longer wanted is named in both lists: the leader acknowledges, then
+    # forgets it (PL-507).
     strangers = [partition for partition in acks if partition not in wanted]
     if strangers or step.forgotten:
         for topic_id, partitions in wire.by_topic(dict.fromkeys([*step.forgotten, *strangers])).items():
@@ -58,7 +59,7 @@ def fetch_request(
 
 
 def acknowledge_request(member: Member, number: int, step: SessionStep, sent: list[PendingAck]) -> ShareStreamRequest:
-    """A ShareAcknowledge of what is in `sent`."""
+    """A ShareAcknowledge with the acknowledgements in `sent`."""
     message = ShareStreamRequest(correlation_id=number)
     request = message.acknowledge
     request.group_id = member.group_id
@@ -88,7 +89,7 @@ def delivered(
     generation: int,
     part: ShareFetchResponse.PartitionResult,
 ) -> Delivered:
-    """The acquired records of one partition of an answer; only batches of which something was acquired are decoded."""
+    """The acquired records of one partition of an answer. Batches without acquired records are not decoded."""
     records = part.records
     if len(records) == 1 and len(part.acquired_records) == 1:
         (batch,), (taken,) = records, part.acquired_records
@@ -111,7 +112,7 @@ def delivered(
     used = {piece.batch for piece in slices}
     if len(used) == len(extents):
         batches = list(map(wire.decode, records))
-    else:  # a leader rarely sends a batch of which nothing was acquired
+    else:  # rare: the leader sent a batch without acquired records
         order = {batch: number for number, batch in enumerate(sorted(used))}
         slices = [piece._replace(batch=order[piece.batch]) for piece in slices]
         batches = [wire.decode(records[batch]) for batch in order]

@@ -1,10 +1,10 @@
 """The host of one share session: the stream to one leader, its fetches and its acknowledgements.
 
-Rules CL-30 to CL-35, P-4, P-5, PL-502a. At most one ShareFetch and one ShareAcknowledge are in flight; epochs are taken
-when a request is written. Acknowledgements never wait behind a parked fetch: they leave in a ShareAcknowledge of their
-own. The end of the stream is the end of the session, and of every acknowledgement that belonged to it; a leader that is
-silent while others lead everything of the session is not waited for. One that wants no request for a while gets none
-(CL-86), and no acknowledgement is lost by that.
+Rules CL-30 to CL-35, P-4, P-5, PL-502a. At most one ShareFetch and one ShareAcknowledge are in flight; a request takes
+its epoch when it is written. Acknowledgements do not wait for a ShareFetch that the leader has parked: they are sent in
+a ShareAcknowledge. When the stream ends, the session ends, and all its acknowledgements fail. The session abandons a
+silent leader when others lead all its partitions. A leader that wants no request for a while gets none (CL-86), and no
+acknowledgement is lost by that.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from sharegroups.core.fetch_session import FetchSession, SessionStep
 from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics
 
-#: A leader that is later than this with its records does not keep others from being asked.
+#: When a leader's answer is later than this, ms, the other leaders are asked without waiting for it.
 _LATE_MS: Final = 1_000
 _NEVER_MS: Final = 2**62
 
 
 class ShareSession:
-    """One leader's session. `wanted` is what it should hold; `fetch` and `flush` start requests. What is put into the
-    `outbox` leaves with the next ShareFetch, or with `flush`. `wait_ms`: how long the next ShareFetch may wait,
-    None for fetch.max.wait.ms. `link` is its stream.
+    """One leader's session. `wanted` is the partitions that it should hold; `fetch` and `flush` start requests.
 
-    Since only one ShareFetch is in flight, the session itself is what its stream knows of it (streams.Exchange).
+    Acknowledgements put into the `outbox` are sent with the next ShareFetch, or by `flush`. `wait_ms` is how long the
+    leader may park the next ShareFetch; None means fetch.max.wait.ms. `link` is the session's stream. Only one
+    ShareFetch is in flight, so the session itself is that request's streams.Exchange.
     """
 
     def __init__(
@@ -75,18 +75,19 @@ class ShareSession:
         self._wait_ms = int(member.config["fetch.max.wait.ms"])
         self.timeout_s = self._wait_ms / 1000 + cluster.timeout_s
         self.expected_s = self._wait_ms / 1000 + SILENCE_S
-        # Of the ShareFetch in flight: what it acknowledges, its step, when it began, was written; who awaits its end.
+        # The ShareFetch in flight: its acknowledgements, its step, when `fetch` was called, when it was written, and a
+        # future for its end while close() waits.
         self._sent: list[PendingAck] = []
         self._step = SessionStep(0, None, self._session.generation, [], [])
         self._started_ms = self._sent_ms = 0
         self._over: asyncio.Future[None] | None = None
         self._closed = False
-        #: From when on acknowledgements leave though the node wants no request: close() has no more time.
+        #: From this time on acknowledgements are sent though the node wants no request: close() has no more time.
         self._last_call_ms = _NEVER_MS
 
     @property
     def generation(self) -> int:
-        """The generation of the present session; deliveries of older ones cannot be acknowledged."""
+        """The generation of the present session; deliveries of older generations cannot be acknowledged."""
         return self._session.generation
 
     @property
@@ -96,7 +97,7 @@ class ShareSession:
 
     @property
     def not_before_ms(self) -> int:
-        """From when on a ShareFetch may be sent: a back-off is over, and the time for which the node wants none."""
+        """From when on a ShareFetch may be sent: after the back-off, and when the node wants requests again."""
         return max(self._retry_at_ms, self.link.free_at_ms)
 
     def wants_fetch(self, now_ms: int) -> bool:
@@ -104,11 +105,11 @@ class ShareSession:
         return not self.fetching and not self._closed and now_ms >= self.not_before_ms and bool(self.wanted)
 
     def awaits_records(self, now_ms: int) -> bool:
-        """Whether a ShareFetch is in flight whose answer may still come about when it is due."""
+        """Whether a ShareFetch is in flight and its answer is not late."""
         return self.fetching and now_ms - self._started_ms < self._wait_ms + _LATE_MS
 
     def fetch(self, now_ms: int) -> None:
-        """Send a ShareFetch, with the pending acknowledgements on it (CL-21)."""
+        """Send a ShareFetch with the pending acknowledgements (CL-21). Call it only after `wants_fetch` was true."""
         self.fetching, self._started_ms = True, now_ms
         if self._step.generation != self._session.generation:
             self._step = SessionStep(0, None, self._session.generation, [], [])
@@ -118,7 +119,7 @@ class ShareSession:
             stream.send(self)
 
     def flush(self) -> None:
-        """Send the pending acknowledgements now, whatever the fetch does (P-5)."""
+        """Send the pending acknowledgements now, even while a ShareFetch is in flight (P-5)."""
         if not self.outbox:
             return
         self._flushed.set()
@@ -131,8 +132,10 @@ class ShareSession:
         self._retry_at_ms = 0
 
     async def close(self, timeout_s: float) -> None:
-        """Send what is pending, close the session with epoch −1, end the stream (CL-28, CL-37). Raises only when it is
-        cancelled, with the stream ended all the same."""
+        """Send what is pending, close the session with epoch −1, end the stream (CL-28, CL-37).
+
+        Raises only CancelledError, and ends the stream even then.
+        """
         self._last_call_ms = self._now_ms() + int(timeout_s * 500)
         self._flushed.set()
         try:
@@ -144,7 +147,7 @@ class ShareSession:
             await self._end()
 
     async def _end(self) -> None:
-        """Stop what is under way, settle what has no outcome, end the stream."""
+        """Stop requests in flight, fail acknowledgements without an outcome, end the stream."""
         self._closed = True
         tasks = [task for task in (self._opening_fetch, self._acknowledging) if task is not None]
         for task in tasks:
@@ -169,7 +172,7 @@ class ShareSession:
             self._opening_fetch = None
 
     def make(self, number: int) -> ShareStreamRequest:
-        """The ShareFetch, when it is its turn to be written; it acknowledges what waits (streams.Exchange)."""
+        """Make the ShareFetch, with the pending acknowledgements, when it is written (streams.Exchange)."""
         outbox, template, self._sent_ms = self.outbox, self._template, self._now_ms()
         outbox.drop_dead(self._session.generation)
         self._sent = outbox.take(renewals=False)
@@ -180,7 +183,7 @@ class ShareSession:
         return share_messages.fetch_request(template, number, step, self._sent, self.wanted)
 
     def answered(self, response: ShareStreamResponse) -> None:
-        """The answer of the ShareFetch (streams.Exchange)."""
+        """The leader answered the ShareFetch (streams.Exchange)."""
         sent = self._end_fetch()
         self.link.told(response.fetch.throttle_time_ms)
         try:
@@ -190,7 +193,7 @@ class ShareSession:
             self._owner.wake()
 
     def failed(self, error: Exception) -> None:
-        """The ShareFetch will have no answer (streams.Exchange). Raises what nobody foresaw."""
+        """The ShareFetch will have no answer (streams.Exchange). Raises an error that is no TransportError again."""
         sent = self._end_fetch()
         try:
             if self._closed:
@@ -203,7 +206,7 @@ class ShareSession:
             self._owner.wake()
 
     def _end_fetch(self) -> list[PendingAck]:
-        """What it had acknowledged."""
+        """The ShareFetch is over. Returns the acknowledgements that it carried."""
         self.fetching = False
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
@@ -251,9 +254,9 @@ class ShareSession:
         return delivered
 
     def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
-        """Give records to the owner; those of a partition taken away meanwhile go back to the group at once."""
+        """Hand records to the owner. Release those of partitions that are no longer assigned at once."""
         if step.generation != self._session.generation:
-            return  # the session is gone, and with it the acquisition (PL-520)
+            return  # the session is gone, so the leader has released the records (PL-520)
         kept: list[Delivered] = []
         for part in delivered:
             if part.id_partition not in self.wanted:
@@ -266,7 +269,7 @@ class ShareSession:
             self._owner.fetched(kept)
 
     def release(self, part: Delivered) -> None:
-        """Give records back that the user has never seen."""
+        """Release records that the application was never given."""
         part.delivery.acknowledge_rest(ACK_RELEASE)
         self.outbox.add(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
         self.flush()
@@ -274,7 +277,7 @@ class ShareSession:
     # Acknowledging.
 
     async def _acknowledge(self) -> None:
-        """Send what is pending until nothing is, one request at a time."""
+        """Send acknowledgements until none is pending, one request at a time."""
         try:
             while True:
                 self._flushed.clear()
@@ -290,8 +293,11 @@ class ShareSession:
             self._owner.wake()
 
     def _due_in_s(self) -> float:
-        """When the next acknowledgement may leave. A node that wants no request is left alone (CL-86), but not so long
-        that locks run out: an acknowledgement that is late is lost, and the work is done, and paid for, again."""
+        """In how many seconds the next acknowledgement may be sent.
+
+        A node that wants no request gets none (CL-86), but not until locks expire: the leader would refuse a late
+        acknowledgement, and another consumer would do the work again.
+        """
         free_ms = self.link.free_at_ms
         if free_ms > (now_ms := self._now_ms()):
             free_ms = min(free_ms, self.outbox.latest_ms(), self._last_call_ms)
@@ -320,7 +326,7 @@ class ShareSession:
             self._lost(step.generation, error, sent)
             return
         except asyncio.CancelledError:
-            self.outbox.fail(sent, self._was_closed())  # the time to close is over; their fate is not known (CL-26)
+            self.outbox.fail(sent, self._was_closed())  # close() has no more time; their outcome is unknown (CL-26)
             raise
         self.link.told(response.throttle_time_ms)
         if refusal := error_for(response.error_code, response.error_message):
@@ -337,7 +343,7 @@ class ShareSession:
 
     async def _close_session(self) -> None:
         if self.fetching and self._sent:
-            # The end of the session would take away the outcome of what this fetch acknowledges (CL-26, PL-505).
+            # If the session ended now, the outcome of this fetch's acknowledgements would be lost (CL-26, PL-505).
             self._over = asyncio.get_running_loop().create_future()
             await self._over
         if self._acknowledging is not None:
@@ -345,15 +351,15 @@ class ShareSession:
         while self._session.is_established:
             if (left_s := self._due_in_s()) > 0:
                 if not self.outbox:
-                    return  # the end of the stream closes the session too (PL-520), and asks for nothing
+                    return  # the end of the stream closes the session too (PL-520), without a request
                 await asyncio.sleep(left_s)
             await self._acknowledge_once(closing=self.outbox.fits_one_request)
 
     def _refused(self, step: SessionStep, sent: list[PendingAck], error: KafkaError) -> None:
-        """A whole request was answered with an error (CL-31)."""
+        """The leader answered a request as a whole with an error (CL-31)."""
         if step.epoch == 0 or isinstance(error, SESSION_GONE):
             self._session.lost(step.generation)
-        if isinstance(error, ThrottlingQuotaExceededError):  # nobody looked at it
+        if isinstance(error, ThrottlingQuotaExceededError):  # the leader did not process it
             self._session.refused(step)
             self.outbox.put_back(sent, error)
         elif isinstance(error, SESSION_GONE):
@@ -366,7 +372,7 @@ class ShareSession:
         self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
 
     def _lost(self, generation: int, error: TransportError, sent: list[PendingAck]) -> None:
-        """The stream broke or could not be opened: session and acquisitions are gone (PL-524)."""
+        """The stream broke or could not be opened: the session and its locks are gone (PL-524)."""
         self._session.lost(generation)
         self.link.told(error.throttle_ms)
         self.outbox.fail(sent, NetworkError(f"node {self.node_id} went away before it answered: {error}"))

@@ -1,7 +1,7 @@
-"""A flag that one task waits for, at most for a while.
+"""A flag that one task waits for, with a time-out.
 
-It does what an asyncio.Event inside asyncio.timeout does, for one waiter, at a fraction of the cost: its timer stays
-armed from wait to wait and is moved only when a wait must end before it, since hardly any wait ends by time.
+It does what an asyncio.Event inside asyncio.timeout does, for one waiter, at a fraction of the cost. Hardly any wait
+times out, so its timer remains armed from wait to wait, and is moved only when a wait must end before it fires.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import asyncio
 from math import inf
 from typing import Final
 
-#: Timers come as early as this.
+#: A timer may fire this much too early, s.
 _TICK_S: Final = 0.001
 
 
 class Signal:
-    """Set from the event loop; stays set until `clear`. One task waits at a time: a second one takes its place."""
+    """Set it in the event loop; it stays set until `clear`. One task waits at a time; a second one replaces it."""
 
     __slots__ = ("_is_set", "_timer", "_timer_at", "_until", "_waiter")
 
@@ -27,7 +27,7 @@ class Signal:
         self._timer_at = inf
 
     def set(self) -> None:
-        """Raise the flag and wake who waits."""
+        """Raise the flag and wake the waiting task."""
         self._is_set = True
         if self._waiter is not None:
             self._wake(self._waiter)
@@ -37,7 +37,7 @@ class Signal:
         self._is_set = False
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Return when the flag is up or the time is over; None waits without end."""
+        """Return when the flag is up, or after `timeout_s`; None waits without end."""
         if self._is_set:
             return
         loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class Signal:
         self._timer, self._timer_at = loop.call_at(at_s, self._look), at_s
 
     def _look(self) -> None:
-        """The timer: the present wait is over, or has longer to go."""
+        """The timer fired: end the present wait if its time is over, else arm the timer for its end."""
         self._timer, self._timer_at = None, inf
         if self._waiter is None or self._until == inf:
             return

@@ -1,8 +1,8 @@
-"""What the client does while a node is silent: a process that is stopped answers nothing and breaks no connection.
+"""What the client does while a node is silent: a stopped process does not answer, but its connections remain open.
 
-Nobody is given up for being slow alone. Past the time that an answer takes when all is well, the client asks other
-nodes who is in charge now; a request is abandoned only when somebody else is, or when its own time is over. What
-becomes of it is then as unknown as after the loss of a connection (CL-14, CL-33, CM-43).
+The client does not abandon a request only because its node is slow. When the answer is late, the client asks other
+nodes which node is in charge now. It abandons the request when that is another node, or when the request times out. The
+request's outcome is then unknown, as after the loss of a connection (CL-14, CL-33, CM-43).
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from kip932.rpc.transport import TransportError, TransportStatus
 
 T = TypeVar("T")
 
-#: How long past its expected time an answer may be, s: a silent owner has lost its lease by then, and another may own.
+#: How long after its expected time an answer counts as late, s. By then a silent owner has lost its lease, and another
+#: node may be the owner.
 SILENCE_S: Final = 3.0
-#: How long one node is waited for alone before the next is asked as well, s; for questions that any node answers.
+#: For requests that any node can answer: how long the client waits for one node before it asks the next as well, s.
 HEDGE_S: Final = 1.0
-#: Between two looks while the silence lasts, s: retry.backoff.max.ms as it comes.
+#: Time between two look-ups while the silence lasts, s; as the default of retry.backoff.max.ms.
 AGAIN_S: Final = 1.0
 
 
 async def while_in_charge(
     call: Coroutine[Any, Any, T], address: str, who: Callable[[], Coroutine[Any, Any, str]], what: str
 ) -> T:
-    """Wait for `call` to `address`, but only as long as `who()` answers that address.
+    """Wait for `call` to `address`, but only as long as `who()` returns that address.
 
-    Raises what `call` raises; TransportError (UNAVAILABLE) when another is in charge of `what` before the answer came.
+    Raises what `call` raises, and TransportError (UNAVAILABLE) when another node is in charge of `what` before the
+    answer comes.
     """
     task = asyncio.create_task(call)
     try:
@@ -53,10 +55,11 @@ async def while_in_charge(
 async def first_answer(
     addresses: Iterable[str], call: Callable[[str], Coroutine[Any, Any, T]], silent: set[str], what: str
 ) -> T:
-    """The first answer of any node: the next one is asked when one fails, and beside one that is silent.
+    """The first answer of any node. The next node is called when one fails, and as well when one is silent.
 
-    Only for questions that may be asked twice. `silent` holds nodes that did not answer in time; they come last, and
-    leave it when they answer. Raises NetworkError when all failed; TransportError after which no retry helps.
+    Only for requests that may be sent twice. `silent` is the set of nodes that did not answer in time: it is updated
+    here, and its nodes are called last. Raises NetworkError when all nodes failed, TransportError when a retry cannot
+    help.
     """
     left = deque(sorted(addresses, key=silent.__contains__))
     asked: dict[asyncio.Task[T], str] = {}
@@ -97,11 +100,11 @@ def _moved(look: asyncio.Task[str], address: str) -> bool:
     try:
         return look.result() != address
     except (KafkaError, TransportError):
-        return False  # nobody could say; it is asked again
+        return False  # the look-up failed; it is retried
 
 
 async def _end(task: asyncio.Task[Any]) -> None:
-    """Cancel it unless it is done, and let nobody miss its error."""
+    """Cancel the task unless it is done, and retrieve its error, so that asyncio does not log it."""
     if not task.done():
         task.cancel()
     await asyncio.gather(task, return_exceptions=True)

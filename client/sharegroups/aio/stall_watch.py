@@ -1,6 +1,6 @@
-"""Says why a consumer gets nothing while its cluster or topics are not there: a warning of the log, once per cause.
+"""Logs why a consumer gets no records when its cluster or topics are not there: a warning, once per cause.
 
-It asks the cluster only while the consumer has no partitions; otherwise what the sessions have found out is enough.
+It asks the cluster only while the consumer has no partitions; otherwise it uses what the sessions have found out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sharegroups.core.stall_diagnosis import LEADERLESS, UNKNOWN, UNREACHABLE, L
 
 log = logging.getLogger(__name__)
 
-#: How long the cluster may take to answer before it counts as unreachable: a person is told within 5 s.
+#: When the cluster has not answered after this long, s, it counts as unreachable. So the warning comes within 5 s.
 _ASK_S: Final = 2.0
 
 
@@ -51,9 +51,9 @@ class StallWatch:
             left_s = self._lookout.due_s - self._clock()
             if left_s > 0:
                 await asyncio.sleep(left_s)
-                continue  # records that came meanwhile have put it off
+                continue  # records may have come meanwhile, which moves `due_s`
             if self._membership.has_left:
-                self.heard()  # nothing is wanted, or poll() raises why
+                self.heard()  # no records are wanted, or poll() raises the reason
                 continue
             asked = self._clock()
             answered = bool(self._membership.assignment) or await self._ask()
@@ -64,7 +64,7 @@ class StallWatch:
                 log.warning("%s", told.text(), extra={"trouble": told})
 
     async def _ask(self) -> bool:
-        """Have the metadata anew; whether they came, or a failure did, in time."""
+        """Refresh the metadata. Returns whether the refresh ended, with success or failure, within _ASK_S."""
         try:
             async with asyncio.timeout(_ASK_S):
                 await self._cluster.wait_refreshed()

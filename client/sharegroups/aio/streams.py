@@ -1,9 +1,9 @@
 """Requests and answers over one long-lived stream to a leader, matched by correlation number (P-4).
 
-It owns the stream, its writer and its reader: two tasks for as long as it is open, and none for a request. It never
-retries: when the stream ends, every request without an answer fails with TransportError. One timer watches over all
-requests of a stream, since hardly any ever ends by it; it also tells the owner when an answer is late, so that the
-owner may look whether somebody else leads by now.
+It owns the stream, its writer and its reader: two tasks while the stream is open, and none per request. It never
+retries: when the stream ends, every request without an answer fails with TransportError. Requests hardly ever time out,
+so one timer serves all requests of a stream. The timer also tells the owner when an answer is late, so that the owner
+can find out whether another node leads by now.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 ResponseT_contra = TypeVar("ResponseT_contra", bound=Message, contravariant=True)
 ToldT = TypeVar("ToldT")
 
-#: Timers come as early as this.
+#: A timer may fire this much too early, s.
 _TICK_S: Final = 0.002
 
 
 class Exchange(Protocol[RequestT_co, ResponseT_contra]):
-    """A request and who learns what became of it. Either `answered` or `failed` is called, once, by the stream's tasks.
+    """A request and its outcome: the stream's tasks call either `answered` or `failed`, once.
 
-    Times count from the moment the request is written.
+    Neither is called when `make` has returned None. Times count from the moment the request is written.
     """
 
     @property
     def timeout_s(self) -> float:
-        """How long the answer may take, s; past it the stream ends."""
+        """How long the answer may take, s; after that the stream ends."""
         ...
 
     @property
@@ -45,7 +45,10 @@ class Exchange(Protocol[RequestT_co, ResponseT_contra]):
         ...
 
     def make(self, number: int) -> RequestT_co | None:
-        """The message, when it is this request's turn to be written; None: it is no longer wanted, and is over."""
+        """Make the message; called when it is this request's turn to be written.
+
+        Return None when the request is no longer wanted: then nothing is sent, and the stream forgets the request.
+        """
         ...
 
     def answered(self, response: ResponseT_contra) -> None:
@@ -58,7 +61,7 @@ class Exchange(Protocol[RequestT_co, ResponseT_contra]):
 
 
 class _Sent(Generic[RequestT, ResponseT]):
-    """A request that was written, and by the loop's clock when to look at it next and when it is out of time, s."""
+    """A request that was written; when to examine it next (`look_s`) and when it times out, s of the loop's clock."""
 
     __slots__ = ("exchange", "late", "look_s", "until_s")
 
@@ -109,13 +112,14 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
 
     @property
     def is_late(self) -> bool:
-        """Whether a request waits that should have been answered by now."""
+        """Whether the answer of a request is late."""
         return any(sent.late for sent in self._sent.values())
 
     def send(self, exchange: Exchange[RequestT, ResponseT]) -> None:
-        """Send a request, after those sent before. Raises TransportError when the stream has ended already.
+        """Queue a request for sending. Raises TransportError when the stream has ended.
 
-        `make` runs when it is this request's turn to be written, so numbers it hands out are in sending order (CL-30).
+        The stream calls `make` when it is this request's turn to be written, so session epochs that `make` takes are
+        in the order of sending (CL-30).
         """
         if self._lost is not None:
             raise self._lost
@@ -126,20 +130,20 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
     async def request(
         self, make: Callable[[int], RequestT], timeout_s: float, expected_s: float | None = None
     ) -> ResponseT:
-        """`send` what `make` builds for a correlation number, and wait for the answer, which is late past `expected_s`.
+        """Send the message that `make` builds for a correlation number, and wait for its answer.
 
-        Raises TransportError when the stream ends or the answer does not come in time; both end the stream. Raises what
-        `make` raises.
+        The answer is late after `expected_s`; after `timeout_s` the stream ends. Raises TransportError when the stream
+        ends, and what `make` raises.
         """
         awaited: _Awaited[RequestT, ResponseT] = _Awaited(make, timeout_s, expected_s)
         self.send(awaited)
         try:
             return await awaited.answer
         finally:
-            self._sent.pop(awaited.number, None)  # a caller who went away does not end the stream by being late
+            self._sent.pop(awaited.number, None)  # without a caller, a late answer must not end the stream
 
     def abandon(self, why: str) -> None:
-        """End the stream though it may live: the peer is silent, and nobody needs its answers any more."""
+        """End the stream though it may still work: its peer is silent, and its answers are no longer needed."""
         self._give_up(TransportStatus.UNAVAILABLE, why)
 
     async def close(self) -> None:
@@ -169,7 +173,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
                 self._end(TransportError(TransportStatus.INTERNAL, self._address, repr(error)))
 
     def _next_message(self, now_s: float) -> RequestT | None:
-        """Make the next message; from now on its answer is awaited."""
+        """Make the next message; its time starts now."""
         exchange = self._queue.popleft()
         number = self._next_id = self._next_id + 1
         try:
@@ -201,7 +205,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
 
     def _look(self) -> None:
-        """The timer: a request out of time ends the stream, a late one is told; else wait for the next to look at."""
+        """The timer fired: a request out of time ends the stream, a late one is reported; then arm the timer again."""
         self._timer = None
         if not self._sent:
             return
@@ -225,10 +229,10 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
     def _give_up(self, status: TransportStatus, why: str) -> None:
         if self._lost is None:
             self._end(TransportError(status, self._address, why))
-            self._abort = asyncio.create_task(self._stream.close())  # a write that the peer holds up ends by that
+            self._abort = asyncio.create_task(self._stream.close())  # this also ends a write that the peer blocks
 
     def _end(self, error: TransportError) -> None:
-        """The stream has ended. Whoever waits is told in the next turn of the loop: owners end streams too."""
+        """The stream has ended. Its requests fail in the loop's next turn, since owners end streams in mid-call too."""
         if self._lost is not None:
             return
         self._lost = error
@@ -245,7 +249,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
 
 
 class _Awaited(Generic[RequestT, ResponseT]):
-    """The exchange of `request`."""
+    """The exchange of one `request` call."""
 
     __slots__ = ("_make", "answer", "expected_s", "number", "timeout_s")
 
@@ -277,7 +281,7 @@ def _tell_all(waiting: Sequence[Exchange[RequestT, ResponseT]], error: Transport
 def _tell(hears: Callable[[ToldT], None], told: ToldT) -> None:
     try:
         hears(told)
-    except Exception as error:  # a fault with one request must not leave the others without a reader or an end
+    except Exception as error:  # one request's fault must not stop the reader, or leave other requests without an end
         context = {"message": "the outcome of a request could not be taken in", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
 

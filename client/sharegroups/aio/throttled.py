@@ -1,7 +1,7 @@
-"""The transport of one client: it leaves a node alone for as long as the node asked (CL-86, CM-92).
+"""The transport of one client: it sends a node no call for as long as the node asked (CL-86, CM-92).
 
-All unary calls go through it. Requests on streams are held back by who sends them (aio.leader_stream), out of the same
-book. It repeats nothing: a call that was refused fails as retriable, and its caller decides where to go next.
+All unary calls go through it. Requests on streams are delayed by their senders (aio.leader_stream), which share its
+`throttle`. It never retries: a refused call fails as retriable, and its caller decides which node to call next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sharegroups.errors import IllegalStateError
 
 
 class ThrottledTransport:
-    """`kip932.rpc.transport.Transport` over another one, which stays its owner's; `end` ends waits, not connections."""
+    """A `kip932.rpc.transport.Transport` over another one. `close` ends calls that wait, but closes no connection."""
 
     def __init__(self, transport: Transport) -> None:
         self.throttle = Throttle()
@@ -25,10 +25,10 @@ class ThrottledTransport:
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
-        """One unary call, not before the node's time is over; the wait counts into `timeout_s`.
+        """One unary call, sent when the node wants requests again; `timeout_s` includes that wait.
 
-        Raises TransportError: RESOURCE_EXHAUSTED when the node has no room for the call, or none before the time is
-        over. Raises IllegalStateError when the client is closed while the call waits.
+        Raises TransportError; it is RESOURCE_EXHAUSTED when the node has no room for the call, or when `timeout_s` ends
+        before the call may be sent. Raises IllegalStateError when the client is closed while the call waits.
         """
         left_s = self.left_s(address)
         if left_s > 0:
@@ -49,20 +49,20 @@ class ThrottledTransport:
         return response
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a duplex stream, at once: it asks for nothing yet."""
+        """Open a duplex stream, without a wait: opening one is no request yet."""
         return await self._transport.open_stream(address, method)
 
     async def close(self) -> None:
-        """End what waits; the connections are the owner's to close."""
+        """End the calls that wait. The owner of the inner transport must close its connections."""
         self._ended.set()
 
     def told(self, address: str, throttle_ms: int) -> None:
-        """A node has said for how long it wants no request."""
+        """The node wants no request for `throttle_ms`; 0 or less: no wish."""
         if throttle_ms > 0:
             self.throttle.told(address, throttle_ms, _now_ms())
 
     def left_s(self, address: str) -> float:
-        """For how long the node is still to be left alone, s; 0 when it may be asked."""
+        """How long the node still wants no request, s; 0 when it may be sent one."""
         until_ms = self.throttle.until_ms(address)
         return max(0, until_ms - _now_ms()) / 1000 if until_ms else 0.0
 

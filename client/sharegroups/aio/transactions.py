@@ -1,6 +1,6 @@
 """Transactions of a producer (CM-44): fence older producers of the same id, then commit or abort on every partition.
 
-The leaders write the markers; this module only asks each of them, and again, until all have answered.
+The leaders write the markers; this module asks each of them, and retries until all have answered.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Transactions:
             sender.transaction = Transaction(config["transactional.id"], config["transaction.timeout.ms"])
 
     async def begin(self) -> None:
-        """Begin. Raises IllegalStateError without transactional.id or inside another transaction."""
+        """Begin a transaction. Raises IllegalStateError without transactional.id or inside another transaction."""
         if self._sender.transaction is None:
             raise IllegalStateError("a transaction needs the setting transactional.id")
         if self._open:
@@ -45,16 +45,16 @@ class Transactions:
             await self._sender.identify()
 
     async def end(self, commit: bool) -> None:
-        """Flush, then have every partition marked. Raises KafkaError when that cannot be done in time.
+        """Flush, then have the leaders mark every partition. Raises KafkaError when that cannot be done in time.
 
-        A record that could not be delivered turns a commit into an abort, and its error is raised.
+        If a record could not be delivered, the transaction is aborted even with `commit`, and its error is raised.
         """
         await self._flush()
         self._open = False
         failed = self._sender.transaction_error
         await self._mark_all(commit and failed is None)
         if failed is not None:
-            self._sender.identity = None  # sequences have a gap; the next transaction fences this one
+            self._sender.identity = None  # its sequences have a gap; the next transaction's identity fences this one
             if commit:
                 raise failed
 
@@ -80,7 +80,7 @@ class Transactions:
     async def _mark(
         self, partitions: Iterable[TopicIdPartition], commit: bool
     ) -> tuple[set[TopicIdPartition], KafkaError | None]:
-        """One round; returns the partitions that must be asked again, and why."""
+        """One round; returns the partitions to retry, and the last error."""
         by_node: dict[str, list[TopicIdPartition]] = {}
         again: set[TopicIdPartition] = set()
         last: KafkaError | None = None
