@@ -17,6 +17,7 @@ import structlog
 
 from partition_leader.led_partitions import LedPartitions, TailCaches, TopicFacts
 from partition_leader.metrics import PartitionLeaderMetrics
+from partition_leader.partition_owners import PartitionOwners
 from partition_leader.service import PartitionLeaderService
 from partition_leader.share.archived_records import ArchivedRecords
 from partition_leader.share.core import events as ev
@@ -68,14 +69,7 @@ class PartitionLeader:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._deadlines = Deadlines(around.clock)
-        self.led: Final = LedPartitions(
-            around.record_log,
-            around.clock,
-            around.facts,
-            settings=around.topic_log,
-            meter=around.metrics,
-            caches=around.caches,
-        )
+        self.led: Final = LedPartitions(around.clock, around.facts, around.topic_log, around.caches)
         self._archived = ArchivedRecords(around.facts.name, around.metrics.records_archived)
         parts = LeaderParts(
             persister=around.persister,
@@ -88,7 +82,15 @@ class PartitionLeader:
             operation_timeout_ms=around.operation_timeout_ms,
         )
         self.share_partitions: Final = SharePartitions(parts)
-        self.led.share_partitions = self.share_partitions
+        self.owners: Final = PartitionOwners(
+            around.record_log,
+            around.clock,
+            around.facts,
+            self.led,
+            self.share_partitions,
+            settings=around.topic_log,
+            meter=around.metrics,
+        )
         sessions = SessionCache(around.sessions_max)
         self.requests: Final = ShareRequests(
             self.led,
@@ -100,14 +102,14 @@ class PartitionLeader:
             enabled=around.enabled,
         )
         self.service: Final = PartitionLeaderService(self.led, self.requests, around.fetch_max_bytes)
-        self.owner: Final = self.led.owner
+        self.owner: Final = self.owners.owner
         self._tasks: list[asyncio.Task[None]] = []
         around.metrics.watch(sessions, self.share_partitions, self.led)
 
     def topics_changed(self, deleted: frozenset[bytes]) -> None:
         """The metadata image has a new version; `deleted` topics are led no more (PL-632)."""
         for partition in [partition for partition in self.led.led() if partition.topic_id in deleted]:
-            self.led.topic_deleted(partition)
+            self.owners.topic_deleted(partition)
 
     def groups_changed(self) -> None:
         """Group configs may have changed: parked fetches look again (PL-214)."""
@@ -136,7 +138,7 @@ class PartitionLeader:
         await self.share_partitions.close()
         self._deadlines.close()
         self._archived.close()
-        self.led.refusals.close()
+        self.owners.close()
 
     async def _sweep_retention(self) -> None:
         while True:

@@ -22,8 +22,9 @@ from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, pa
 from kip932.ids import TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2
 from kip932.rpc.grpc_transport import GrpcTransport
-from partition_leader.led_partitions import TailCaches, topic_shard
+from partition_leader.led_partitions import TailCaches
 from partition_leader.metrics import PartitionLeaderMetrics
+from partition_leader.partition_owners import topic_shard
 from partition_leader.role import PartitionLeader
 from partition_leader.role import Surroundings as LeaderSurroundings
 from partition_leader.topic_log.settings import TopicLogSettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kip932.ids import TopicIdPartition
-from partition_leader.led_partitions import topic_shard
+from partition_leader.partition_owners import topic_shard
 from partition_leader.share.group_view import EffectiveGroup
 from partition_leader.topic_rpc.log_directory import Leader
 from shard_runtime.cluster.metadata_log import MetadataLog

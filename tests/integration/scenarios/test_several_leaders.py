@@ -8,7 +8,7 @@ import pytest
 
 from kip932 import errors
 from kip932.ids import TopicIdPartition
-from partition_leader.led_partitions import topic_shard
+from partition_leader.partition_owners import topic_shard
 from shard_runtime.ownership.placement import target
 from tests.integration.cluster import QUICK, Cluster
 from tests.integration.scenarios.sessions import ACCEPT, Session, acquired, part

@@ -30,7 +30,7 @@ class Log:
 
 def leading(partitions: int, looked: list[Log]) -> LedPartitions:
     clock = SimpleNamespace(wall_ms=lambda: 0)
-    leader = LedPartitions(None, clock, SimpleNamespace(retention=lambda _: (-1, -1)))  # type: ignore[arg-type]
+    leader = LedPartitions(clock, SimpleNamespace(retention=lambda _: (-1, -1)))
     for number in range(partitions):
         leader.led()[TopicIdPartition(bytes(16), number)] = SimpleNamespace(log=Log(looked))  # type: ignore[assignment]
     return leader

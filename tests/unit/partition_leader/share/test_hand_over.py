@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from partition_leader.led_partitions import topic_shard
+from partition_leader.partition_owners import topic_shard
 
 from .persister import Fault
 from .worlds import Member, World, code, key, part, run, settle
@@ -91,7 +91,7 @@ def test_a_deleted_topic_is_led_no_more_at_once_and_its_log_ends_with_its_shard(
         for number in range(4):
             await world.leader.owner(topic_shard(part(number))).releasing()
         assert topic_log.closed
-        assert world.leader.led._owners == {}
+        assert world.leader.owners._owners == world.leader.led._demand == {}
 
     run(scenario)
 

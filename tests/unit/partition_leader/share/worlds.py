@@ -14,8 +14,9 @@ from kip932.errors import (
     KafkaError,
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
-from partition_leader.led_partitions import TailCaches, topic_shard
+from partition_leader.led_partitions import TailCaches
 from partition_leader.metrics import PartitionLeaderMetrics
+from partition_leader.partition_owners import topic_shard
 from partition_leader.role import PartitionLeader, Surroundings
 from partition_leader.share.core.events import AckBatch
 from partition_leader.share.core.validate import FetchLimits

@@ -1,0 +1,225 @@
+"""The owners of topic-partitions' shards: logs come with a claim and go with the lease (CM-10, CM-12).
+
+Each owner puts its partition into `LedPartitions` and takes it out. When leadership goes, every share-partition of the
+topic-partition goes with it, at once (PL-632).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from kip932.errors import KafkaError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
+from kip932.ids import TopicIdPartition, parse_topic_id, topic_id_text
+from partition_leader.led_partitions import LedPartitions, TopicFacts
+from partition_leader.share.core import events as ev
+from partition_leader.share.partition_host import LedPartition
+from partition_leader.share.partitions import SharePartitions
+from partition_leader.topic_log.meter import TopicLogMeter
+from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.topic_log import TailMemory, TopicLog
+from shard_runtime.clock import Clock
+from shard_runtime.ownership.lease import Lease
+from shard_runtime.rate_limited_log import RateLimitedLog
+from shard_runtime.record_log.protocol import AppendRefusedError, Claimed, RecordLog, ShardId, ShardKind
+
+log = structlog.get_logger(__name__)
+
+#: How long a hand-over waits for state writes, and then for flushes; both together less than ownership allows for it.
+HAND_OVER_S: Final = 2.0
+DRAIN_S: Final = 5.0
+_LOAD_ATTEMPTS: Final = 3
+
+
+def topic_shard(partition: TopicIdPartition) -> ShardId:
+    """The shard of a topic-partition."""
+    return ShardId(ShardKind.TOPIC, partition.text)
+
+
+def partition_of(shard: ShardId) -> TopicIdPartition:
+    """The topic-partition of a shard."""
+    text, _, number = shard.name.partition(":")
+    return TopicIdPartition(parse_topic_id(text), int(number))
+
+
+class PartitionOwners:
+    """The maker of shard owners for ownership, and what those share."""
+
+    def __init__(
+        self,
+        record_log: RecordLog,
+        clock: Clock,
+        facts: TopicFacts,
+        led: LedPartitions,
+        share_partitions: SharePartitions,
+        *,
+        settings: TopicLogSettings,
+        meter: TopicLogMeter,
+    ) -> None:
+        self.record_log = record_log
+        self.clock = clock
+        self.facts = facts
+        self.led = led
+        self.settings = settings
+        self.meter = meter
+        self.refusals = RateLimitedLog(log)
+        self._share_partitions = share_partitions
+        self._owners: dict[ShardId, PartitionOwner] = {}
+
+    def owner(self, shard: ShardId) -> PartitionOwner:
+        """The owner of a topic-partition's shard, the same one for the life of the process."""
+        owner = self._owners.get(shard)
+        if owner is None:
+            partition = partition_of(shard)
+            owner = self._owners[shard] = PartitionOwner(self, partition)
+            self.led.count_demand(partition)
+        return owner
+
+    def topic_deleted(self, partition: TopicIdPartition) -> None:
+        """Lead it no more, at once (PL-632); its log closes when ownership takes the shard away."""
+        led = self.led.led().get(partition)
+        if led is not None:
+            error = UnknownTopicOrPartitionError(f"topic {topic_id_text(partition.topic_id)} was deleted")
+            self.uninstall(partition, led.log, error)
+
+    def close(self) -> None:
+        """Say what was not yet said of refused writes."""
+        self.refusals.close()
+
+    # --- what owners tell
+
+    def install(self, partition: TopicIdPartition, led: LedPartition) -> None:
+        """The partition is led from now on."""
+        self.led.count_demand(partition)
+        self.led.add(partition, led)
+        led.log.add_listener(_Listener(self, self._share_partitions, partition, led.log))
+
+    def uninstall(self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError) -> None:
+        """The partition is led no more: drop its share-partitions."""
+        self.led.remove(partition, topic_log)
+        self._share_partitions.leadership_lost(partition, topic_log, error)
+
+    async def hand_over(
+        self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError, timeout_s: float
+    ) -> None:
+        """Take no new requests, let share-partitions finish their writes, then drop them (CM-4)."""
+        self.led.remove(partition, topic_log)
+        await self._share_partitions.hand_over(partition, topic_log, error, timeout_s)
+
+    def ended(self, partition: TopicIdPartition) -> None:
+        """The shard's log is closed: of a deleted topic nothing is kept."""
+        if self.facts.partitions(partition.topic_id) is None:
+            self._owners.pop(topic_shard(partition), None)
+            self.led.forget_demand(partition)
+
+
+class _Listener:
+    """Passes what a log tells on to the share-partitions of its topic-partition (PL-008)."""
+
+    def __init__(
+        self,
+        owners: PartitionOwners,
+        share_partitions: SharePartitions,
+        partition: TopicIdPartition,
+        topic_log: TopicLog,
+    ) -> None:
+        self._owners = owners
+        self._share_partitions = share_partitions
+        self._partition = partition
+        self._log = topic_log
+
+    def high_watermark_advanced(self, high_watermark: int) -> None:
+        """New records may be acquired."""
+        del high_watermark
+        self._share_partitions.wake_partition(self._partition)
+
+    def log_start_advanced(self, log_start: int) -> None:
+        """Records below are gone (PL-620)."""
+        for host in self._share_partitions.of_partition(self._partition):
+            host.feed(ev.LogStartMoved(log_start))
+
+    def log_closed(self, error: KafkaError) -> None:
+        """Leadership is lost."""
+        self._owners.uninstall(self._partition, self._log, error)
+
+
+class PartitionOwner:
+    """Owns one topic-partition's shard: loads its log after a claim, closes it when the lease ends."""
+
+    def __init__(self, owners: PartitionOwners, partition: TopicIdPartition) -> None:
+        self._owners = owners
+        self._partition = partition
+        self._log: TopicLog | None = None
+        self._memory: TailMemory | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def demand(self) -> int:
+        """Requests that were turned away for want of this partition."""
+        return self._owners.led.demand(self._partition)
+
+    async def gained(self, claimed: Claimed, lease: Lease) -> None:
+        """Load the log and lead. Raises LogError: ownership drops the shard and claims it anew."""
+        await self._closed()
+        owners = self._owners
+        self._log = await self._load(claimed, lease)
+        self._memory = None
+        owners.install(self._partition, LedPartition(self._log, lease))
+        log.info("leading partition", partition=self._partition.text, epoch=lease.epoch, log_end=self._log.log_end)
+
+    def lost(self, reason: str) -> None:
+        """Lead no longer, at once."""
+        topic_log, self._log = self._log, None
+        if topic_log is None:
+            self._owners.ended(self._partition)
+            return
+        self._memory = topic_log.memory()
+        error = NotLeaderOrFollowerError(f"this node no longer leads {self._partition.text}: {reason}")
+        self._owners.uninstall(self._partition, topic_log, error)
+        self._closing = asyncio.get_running_loop().create_task(topic_log.close(error=error))
+        self._owners.ended(self._partition)
+
+    async def releasing(self) -> None:
+        """Hand over: take nothing new, finish the writes and flushes under way, drop the share-partitions."""
+        topic_log, self._log = self._log, None
+        if topic_log is None:
+            return
+        partition, owners = self._partition, self._owners
+        error = NotLeaderOrFollowerError(f"{partition.text} is being handed over; look up the leader")
+        try:
+            await owners.hand_over(partition, topic_log, error, HAND_OVER_S)
+            await topic_log.close(drain_s=DRAIN_S, error=error)
+        finally:
+            # Cut short, the log still ends, and nothing loads it anew before it has (`gained`).
+            self._closing = asyncio.get_running_loop().create_task(topic_log.close(error=error))
+            owners.ended(partition)
+
+    async def _load(self, claimed: Claimed, lease: Lease) -> TopicLog:
+        owners = self._owners
+        created_under = owners.facts.created_under(self._partition.topic_id)
+        suspect = claimed.previous is None and created_under not in {"", claimed.history}
+        for attempt in range(1, _LOAD_ATTEMPTS + 1):
+            try:
+                return await TopicLog.load(
+                    owners.record_log,
+                    lease,
+                    claimed,
+                    owners.clock,
+                    owners.settings,
+                    memory=self._memory,
+                    suspect=suspect,
+                    meter=owners.meter,
+                    refusals=owners.refusals,
+                )
+            except AppendRefusedError:
+                if attempt == _LOAD_ATTEMPTS:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _closed(self) -> None:
+        """Wait until the former log runs no flush any more."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            self._closing = None
