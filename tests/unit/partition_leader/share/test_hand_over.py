@@ -91,7 +91,8 @@ def test_a_deleted_topic_is_led_no_more_at_once_and_its_log_ends_with_its_shard(
         for number in range(4):
             await world.leader.owner(topic_shard(part(number))).releasing()
         assert topic_log.closed
-        assert world.leader.owners._owners == world.leader.led._demand == {}
+        assert world.leader.owners._owners == {}
+        assert world.leader.led._demand == {}
 
     run(scenario)
 
