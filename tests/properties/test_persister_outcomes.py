@@ -15,8 +15,9 @@ from kip932 import errors
 from kip932.rpc.transport import ClientStream, Method, TransportError, TransportStatus
 from share_coordinator.core.commands import CommandBatch, WriteState
 from share_persister import PersisterClient, PersisterError, PersisterSettings, StateInit
+from tests.support.clocks import LoopClock
 from tests.support.coordinator_nodes import Net, change, key
-from tests.support.share_coordinators import SHARDS, Host, LoopClock, World
+from tests.support.share_coordinators import SHARDS, Host, World
 from tests.support.virtual_time import run
 
 #: What happens to one request: nothing odd, lost before or behind the coordinator, delivered after its stream broke,

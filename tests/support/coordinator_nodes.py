@@ -18,7 +18,8 @@ from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateR
 from kip932.state_batches import StateBatch
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from share_persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings, StateWrite
-from tests.support.share_coordinators import SHARDS, LoopClock, World
+from tests.support.clocks import LoopClock
+from tests.support.share_coordinators import SHARDS, World
 from tests.support.share_state import TOPIC
 
 STATE_SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]

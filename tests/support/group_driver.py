@@ -13,8 +13,8 @@ from group_coordinator.core.lifecycle import Initializing, Lifecycle
 from group_coordinator.core.records import Record, StateMetadata, TargetMetadata
 from group_coordinator.core.shard import GroupShard
 from group_coordinator.core.views import CoordinatorSettings, GroupConfigs, Topic
+from tests.support.clocks import WALL_MS
 
-WALL_MS = 1_700_000_000_000
 KAFKA = CoordinatorSettings(fast_first_assignment=False)
 
 

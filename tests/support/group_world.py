@@ -29,6 +29,7 @@ from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from share_persister import PersisterError, StateInit, StateSummary, StateWrite, StoredState
+from tests.support.clocks import LoopClock
 from tests.support.group_driver import Image, topic_id
 from tests.support.toy_shard import ObedientLog
 
@@ -38,16 +39,6 @@ FAR_FUTURE_MS = 1 << 50
 METHODS = service_methods(service_pb.DESCRIPTOR.services_by_name["GroupCoordinatorService"])
 #: Epochs of the scenarios are Kafka's, with assignment interval 0.
 KAFKA = GroupCoordinatorConfig(shards=3, fast_first_assignment=False)
-
-
-class LoopClock:
-    """The event loop's time."""
-
-    def now_ms(self) -> int:
-        return 1_000_000 + round(asyncio.get_running_loop().time() * 1000)
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.now_ms()
 
 
 @dataclass

@@ -11,6 +11,7 @@ from share_coordinator.core.commands import ShareCommand
 from share_coordinator.core.shard import ShareStateShard
 from share_coordinator.dispatch import Dispatcher
 from share_coordinator.service import ShareCoordinatorService
+from tests.support.clocks import LoopClock
 from tests.support.share_state import COLD_MS, Metadata
 
 SHARDS = 4
@@ -99,16 +100,6 @@ class Meter:
 
     def implausible(self, keys: int) -> None:
         self.refused += keys
-
-
-class LoopClock:
-    """The running loop's time as both clocks."""
-
-    def now_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
-
-    def wall_ms(self) -> int:
-        return self.now_ms()
 
 
 class World:

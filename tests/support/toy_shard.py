@@ -23,6 +23,7 @@ from shard_runtime.record_log.protocol import (
     StreamAppend,
     StreamId,
 )
+from tests.support.clocks import HandClock
 
 SHARD = ShardId(ShardKind.SHARE_STATE, "7")
 STREAM = SHARD.streams[0]
@@ -121,19 +122,6 @@ class ToyCodec:
         return Record(key, int(value) if value else None)
 
 
-class TestClock:
-    __test__ = False
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.ms
-
-
 @dataclass
 class ObedientLog:
     """One stream in memory. `gate` holds appends back; `failures` are raised by the next appends, in order."""
@@ -219,8 +207,8 @@ class ObedientLog:
         return Claimed(epoch, False, replay_from, None, "h", sent_ms)
 
 
-def lease_of(epoch: int, clock: TestClock, give_up: Any, lease_ms: int = 3_000) -> Lease:
+def lease_of(epoch: int, clock: HandClock, give_up: Any, lease_ms: int = 3_000) -> Lease:
     return Lease(SHARD, 1, epoch, deadline_ms=clock.ms + lease_ms, clock=clock, give_up=give_up)
 
 
-__all__ = ["AppendRefusedError", "ObedientLog", "TestClock", "ToyCodec", "ToyShard"]
+__all__ = ["AppendRefusedError", "ObedientLog", "ToyCodec", "ToyShard"]

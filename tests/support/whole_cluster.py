@@ -27,9 +27,9 @@ from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork, InMemoryTransport
 from share_node.process_store import StoreClient
 from share_node.roles import Roles
+from tests.support.clocks import LoopClock
 
 CLUSTER_ID = "adversarial"
-WALL_START_MS = 1_790_000_000_000
 #: How long a message travels at most.
 SLOWEST_S = 0.002
 FLAGS = {
@@ -54,16 +54,6 @@ FLAGS = {
 
 #: The process that the running task belongs to.
 _NODE: ContextVar[Node | None] = ContextVar("node", default=None)
-
-
-class LoopClock:
-    """Both clocks by the event loop's time."""
-
-    def wall_ms(self) -> int:
-        return WALL_START_MS + self.now_ms()
-
-    def now_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000) + 1_000_000
 
 
 class SlowTransport(InMemoryTransport):

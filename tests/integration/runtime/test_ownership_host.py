@@ -29,7 +29,7 @@ from shard_runtime.record_log.protocol import (
     StoreUnavailableError,
     TailLostError,
 )
-from tests.support.toy_shard import TestClock
+from tests.support.clocks import HandClock
 
 pytestmark = pytest.mark.asyncio
 
@@ -41,7 +41,7 @@ FIRST = ShardId(ShardKind.GROUP, "0")
 class Script:
     """The store: grants every claim with a rising epoch, unless told otherwise; notes what it is asked."""
 
-    clock: TestClock
+    clock: HandClock
     events: list[str] = field(default_factory=list)
     epochs: int = 0
     answers: list[ClaimAnswer | Exception] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Owner:
 
 class World:
     def __init__(self, options: OwnershipOptions | None = None) -> None:
-        self.clock = TestClock()
+        self.clock = HandClock()
         self.script = Script(self.clock)
         self.owners = {shard: Owner(self, shard) for shard in SHARDS}
         self.loading: list[str] = []

@@ -28,8 +28,9 @@ from share_metrics.ingest import Source, Step, Watch, start
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader
+from tests.support.clocks import HandClock
 from tests.support.pipeline_entries import snapshot, update
-from tests.support.toy_shard import SHARD, STREAM, Put, Record, TestClock, ToyCodec, ToyShard
+from tests.support.toy_shard import SHARD, STREAM, Put, Record, ToyCodec, ToyShard
 
 from .world import Log, World, finish
 
@@ -133,7 +134,7 @@ class Owner:
 
     limits = CompactionLimits(entries_min=20, entries_per_key=1, history_ms=1_000, readers_max_lag_ms=10_000)
 
-    def __init__(self, url: str, clock: TestClock, number: int) -> None:
+    def __init__(self, url: str, clock: HandClock, number: int) -> None:
         self.number = number
         self.clock = clock
         self.log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), Random(number))
@@ -198,7 +199,7 @@ def read_on(source: StreamReader, at: dict[str, Any]) -> tuple[dict[str, Any], l
 
 
 async def story(world: World) -> None:
-    clock = TestClock()
+    clock = HandClock()
     owner, second = Owner(world.url, clock, 1), Owner(world.url, clock, 2)
     try:
         await _story(world, owner, second)

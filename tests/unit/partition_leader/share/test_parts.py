@@ -9,9 +9,10 @@ import pytest
 from partition_leader.led_partitions import TailCaches
 from partition_leader.share.deadlines import Deadlines
 from partition_leader.share.group_view import EffectiveGroup, GroupViews
+from tests.support.clocks import LoopClock
 from tests.support.virtual_time import run as run_virtual
 
-from .worlds import LoopClock, World, run
+from .worlds import World, run
 
 KIB = 1024
 

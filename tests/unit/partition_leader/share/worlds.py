@@ -29,6 +29,7 @@ from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest
 from shard_runtime.record_log.redis.connection import StoreSettings
+from tests.support.clocks import LoopClock
 from tests.support.virtual_time import run as run_virtual
 from tests.unit.partition_leader.share.persister import OPERATION_TIMEOUT_S, ScriptedPersister
 from tests.unit.partition_leader.topic_log.harness import batch
@@ -45,19 +46,6 @@ def part(number: int = 0, topic_id: bytes = TOPIC) -> TopicIdPartition:
 
 def key(number: int = 0, group: str = GROUP) -> SharePartitionKey:
     return SharePartitionKey(group, TOPIC, number)
-
-
-class LoopClock:
-    """The virtual loop's time. `ahead_ms` makes a process that was paused."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return 1_000 + round(asyncio.get_running_loop().time() * 1_000) + self.ahead_ms
-
-    def wall_ms(self) -> int:
-        return 1_780_000_000_000 + self.now_ms()
 
 
 class Facts:

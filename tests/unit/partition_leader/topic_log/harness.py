@@ -18,24 +18,11 @@ from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.protocol import Claimed, ClaimRequest, Renewal, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
+from tests.support.clocks import HandClock
 
 SHARD = ShardId(ShardKind.TOPIC, "AAAAAAAAAAAAAAAAAAAAAQ:0")
 LEASE_MS = 1_000_000_000
-WALL_MS = 1_780_000_000_000
 _nonces = count(1)
-
-
-class HandClock:
-    """A clock that moves only when a test moves it."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000
-
-    def wall_ms(self) -> int:
-        return WALL_MS + self.ms
-
-    def now_ms(self) -> int:
-        return self.ms
 
 
 def record_bytes(values: list[bytes], timestamps: list[int] | None = None) -> bytes:

@@ -14,8 +14,9 @@ from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import StreamId
+from tests.support.clocks import WALL_MS
 
-from .harness import SHARD, WALL_MS, Cluster, batch, record_bytes
+from .harness import SHARD, Cluster, batch, record_bytes
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,18 +12,11 @@ from shard_runtime.cluster.deleted_topics import PASSES, DeletedTopics
 from shard_runtime.cluster.metadata import Change, MetadataImage, StreamsRemoved, TopicCreated, TopicDeleted
 from shard_runtime.cluster.metadata_log import Listener
 from shard_runtime.record_log.protocol import ShardId, ShardKind, StoreUnavailableError
+from tests.support.clocks import LoopClock
 from tests.support.virtual_time import run
 
 LEASE_MS = 3_000
 T, U = bytes([1] * 16), bytes([2] * 16)
-
-
-class Clock:
-    def now_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
-
-    def wall_ms(self) -> int:
-        return self.now_ms()
 
 
 class World:
@@ -37,7 +30,7 @@ class World:
         self.failing: set[int] = set()
         self.changes_fail = 0
         self.changes = 0
-        self.sweeper = DeletedTopics(self, self, self, Clock(), LEASE_MS)  # type: ignore[arg-type]  # what it calls
+        self.sweeper = DeletedTopics(self, self, self, LoopClock(), LEASE_MS)  # type: ignore[arg-type]  # what it calls
 
     def subscribe(self, listener: Listener) -> None:
         self.listeners.append(listener)
@@ -59,7 +52,7 @@ class World:
         topic = 1 if shard.name.startswith("AQEB") else 2
         if topic in self.failing:
             raise StoreUnavailableError("away")
-        self.removed.append((Clock().now_ms() // 1000, topic, shard.name[-1]))
+        self.removed.append((round(asyncio.get_running_loop().time()), topic, shard.name[-1]))
 
     async def remove_hints(self, kind: ShardKind, names: Sequence[str]) -> None:
         assert kind is ShardKind.TOPIC

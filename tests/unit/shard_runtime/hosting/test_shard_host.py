@@ -19,19 +19,8 @@ from shard_runtime.hosting.replay import BrokenRecordError
 from shard_runtime.hosting.shard_host import HostOptions, HostState, ShardHost
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import STREAM_START, AppendRefusedError, Entry, ShardLostError, StreamId
-from tests.support.toy_shard import (
-    SHARD,
-    Bad,
-    Bug,
-    Get,
-    ObedientLog,
-    Put,
-    Record,
-    TestClock,
-    ToyCodec,
-    ToyShard,
-    lease_of,
-)
+from tests.support.clocks import HandClock
+from tests.support.toy_shard import SHARD, Bad, Bug, Get, ObedientLog, Put, Record, ToyCodec, ToyShard, lease_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -39,7 +28,7 @@ pytestmark = pytest.mark.asyncio
 class World:
     def __init__(self, options: HostOptions | None = None) -> None:
         self.log = ObedientLog()
-        self.clock = TestClock()
+        self.clock = HandClock()
         self.effects: list[object] = []
         self.drops: list[str] = []
         self.lease: Lease = None  # type: ignore[assignment]  # set by gain()

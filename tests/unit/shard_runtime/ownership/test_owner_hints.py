@@ -10,22 +10,12 @@ import pytest
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.ownership.owner_hints import OwnHints
 from shard_runtime.record_log.protocol import ShardId, ShardKind, StoreUnavailableError
+from tests.support.clocks import HandClock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-14")]
 
 EVERY_MS = 3_000
 SHARDS = [ShardId(ShardKind.SHARE_STATE, "0"), ShardId(ShardKind.SHARE_STATE, "1"), ShardId(ShardKind.GROUP, "0")]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.ms = 1_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def wall_ms(self) -> int:
-        return self.ms
 
 
 async def nothing() -> None:
@@ -63,7 +53,7 @@ class Process:
     """One process with a clock of its own."""
 
     def __init__(self, store: Store, node_id: int) -> None:
-        self.clock = Clock()
+        self.clock = HandClock()
         self.leases: dict[ShardId, Lease] = {}
         self.hints = OwnHints(store, self.clock, node_id, self._held, EVERY_MS)  # type: ignore[arg-type]
 

@@ -21,28 +21,16 @@ from shard_runtime.record_log.protocol import (
 )
 from shard_runtime.record_log.redis.connection import ErrorReply, StoreConnection, StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
+from tests.support.clocks import HandClock
 
 pytestmark = pytest.mark.asyncio
 SHARD = ShardId(ShardKind.GROUP, "7")
 LOG = SHARD.streams[0]
 
 
-class Clock:
-    """Time that tests move."""
-
-    def __init__(self) -> None:
-        self.ms = 1_800_000_000_000
-
-    def wall_ms(self) -> int:
-        return self.ms
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
 @pytest.fixture
 def store() -> MemoryStore:
-    return MemoryStore(Clock(), replicas=1)
+    return MemoryStore(HandClock(), replicas=1)
 
 
 async def connect(store: MemoryStore, name: str = "a") -> StoreConnection:

@@ -10,21 +10,14 @@ import pytest
 from shard_runtime.record_log.memory import ConnectionLostError, MemoryStore
 from shard_runtime.record_log.redis import scripts
 from shard_runtime.record_log.redis.connection import ErrorReply, StoreConnection
+from tests.support.clocks import HandClock
 
 pytestmark = pytest.mark.asyncio
 
 
-class Clock:
-    def wall_ms(self) -> int:
-        return 1_800_000_000_000
-
-    def now_ms(self) -> int:
-        return 1_000
-
-
 @pytest.fixture
 def store() -> MemoryStore:
-    return MemoryStore(Clock(), replicas=2)
+    return MemoryStore(HandClock(), replicas=2)
 
 
 async def connect(store: MemoryStore, name: str = "a") -> StoreConnection:
