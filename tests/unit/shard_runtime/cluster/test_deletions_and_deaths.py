@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from shard_runtime.cluster.deleted_topics import PASSES
+from shard_runtime.ownership.placement import ROLES
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.record_log.redis import scripts
@@ -17,8 +18,8 @@ from shard_runtime.record_log.redis.connection import ConnectionLostError
 from shard_runtime.record_log.redis.keys import META_LOG, owners_key
 from sharegroups import NewTopic
 from sharegroups.aio import Admin, Producer
-from tests.support.virtual_time import run
-from tests.support.whole_cluster import World
+from tests.simulation import determinism
+from tests.simulation.world import Shape, World
 
 LEASE_S = 3
 PARTITIONS = 8
@@ -39,7 +40,7 @@ def remembered(world: World) -> list[str]:
     """What processes still hold of topics that are gone."""
     return [
         f"{name}: {what}"
-        for name, node in world.nodes.items()
+        for name, node in world.processes.items()
         for what in (
             *node.node.metadata.image.remains,
             *(shard.name for shard in node.node._owned if shard.kind is ShardKind.TOPIC),
@@ -66,7 +67,7 @@ async def with_topic(world: World) -> None:
 
 async def delete(world: World, node: str) -> None:
     """Delete the topic through a node; no answer yet as to its streams."""
-    transport, settings = world.transport("admin"), {"bootstrap.servers": world.nodes[node].address}
+    transport, settings = world.transport("admin"), {"bootstrap.servers": world.processes[node].address}
     with mock.patch.object(transport, "call", _only(node, transport.call)):
         async with Admin(settings, transport=transport) as admin:
             assert await admin.delete_topics(["t"]) == {"t": None}
@@ -83,12 +84,12 @@ def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     """Run it on a world of its own."""
 
     async def main() -> None:
-        world = World(3)
+        world = World(3, Shape.two())
         await with_topic(world)
         await tell(world)
         await world.close()
 
-    run(main())
+    determinism.run(3, main)
 
 
 @pytest.mark.rule("CM-21")
@@ -106,8 +107,8 @@ def test_the_streams_go_when_every_process_dies_right_after_the_deletion(after_s
             await world.kill(name)
         world.store.hook = None
         assert left(world)
-        await world.start("c")  # other nodes, which never saw the topic
-        await world.start("d")
+        await world.start("c", roles=ROLES)  # other nodes, which never saw the topic
+        await world.start("d", roles=ROLES)
         await asyncio.sleep(LEASE_S)
         assert left(world) == [], "what earlier processes left goes at the start of any"
         await asyncio.sleep(FORGOTTEN_S)
@@ -150,7 +151,7 @@ def test_what_a_claim_made_behind_the_first_removal_goes_with_the_last_though_th
         await asyncio.sleep(2 * LEASE_S)
         await world.settled()
         world.store.cut_off("b")
-        await world.start("c")
+        await world.start("c", roles=ROLES)
         await delete(world, "c")
         await asyncio.sleep(PASSES[0] * LEASE_S + 1)
         assert left(world) == []

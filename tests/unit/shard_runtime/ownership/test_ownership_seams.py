@@ -11,8 +11,8 @@ from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import STREAM_START, OwnedElsewhere, OwnerRecord, ShardId, ShardKind
 from shard_runtime.record_log.redis import scripts
-from tests.support.virtual_time import run
-from tests.support.whole_cluster import World
+from tests.simulation import determinism
+from tests.simulation.world import Shape, World
 
 SHARD = ShardId(ShardKind.GROUP, "7")
 OWNER = OwnerRecord(2, 99, "h:1", 5, 0, False, "h", "h", STREAM_START)
@@ -39,10 +39,10 @@ def test_a_release_that_overtakes_the_answer_to_a_claim_is_not_missed() -> None:
 @pytest.mark.parametrize("held_s", [0.2, 0.9])
 def test_shards_whose_claim_is_answered_while_the_node_leaves_are_handed_over(held_s: float) -> None:
     async def main() -> float:
-        world = World(1)
+        world = World(1, Shape.two())
         await world.open()
         await world.start("a")
-        a = world.nodes["a"].node.ownership
+        a = world.processes["a"].node.ownership
         assert a is not None
         await _settled(a)
         held = asyncio.Event()
@@ -64,7 +64,7 @@ def test_shards_whose_claim_is_answered_while_the_node_leaves_are_handed_over(he
         await world.close()
         return took
 
-    assert run(main()) < 1
+    assert determinism.run(1, main) < 1
 
 
 async def _settled(ownership: object) -> None:
@@ -78,10 +78,10 @@ async def _settled(ownership: object) -> None:
 @pytest.mark.rule("CM-12", "CM-47")
 def test_a_tail_made_good_under_a_history_that_is_past_counts_as_whole_under_the_next() -> None:
     async def main() -> tuple[list[str], str]:
-        world = World(1, replicas=2)
+        world = World(1, Shape.two(replicas=2))
         await world.open()
         await world.start("a")
-        node = world.nodes["a"]
+        node = world.processes["a"]
         ownership = node.node.ownership
         assert ownership is not None
         await _settled(ownership)
@@ -95,7 +95,7 @@ def test_a_tail_made_good_under_a_history_that_is_past_counts_as_whole_under_the
                 world.store.fail_over()
 
         await world.start("a", knows_dead=True)
-        again = world.nodes["a"].node.ownership
+        again = world.processes["a"].node.ownership
         assert again is not None
         world.store.hook = hook
         await _settled(again)
@@ -106,6 +106,6 @@ def test_a_tail_made_good_under_a_history_that_is_past_counts_as_whole_under_the
         await world.close()
         return tails, history
 
-    tails, history = run(main())
+    tails, history = determinism.run(1, main)
     assert tails
     assert set(tails) == {history}
