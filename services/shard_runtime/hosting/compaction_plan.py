@@ -1,7 +1,7 @@
-"""Where each key's newest self-contained copy lies, and so how much of a stream is needed at all. Pure (CM-18, SR-13).
+"""Where each key's newest self-contained copy is, and so which part of a stream is still needed. Pure (CM-18, SR-13).
 
-Holds positions of *confirmed* entries only, because only those justify a trim (SR-15). It plans; the host writes the
-cold copies and asks the log to trim.
+It holds positions of *confirmed* entries only, because only those justify a trim (SR-15). It plans; the host appends
+the cold copies and asks the log to trim.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shard_runtime.record_log.protocol import StreamId
 
 
 class Position(NamedTuple):
-    """An entry's place: how many entries this host had counted before it, and its id."""
+    """An entry's place: how many entries this host counted before it, and its id."""
 
     ordinal: int
     id: StreamId
@@ -23,7 +23,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompactionLimits:
-    """When a stream is compacted (CM-18), in what steps (SR-17), and what readers may still want (SR-29)."""
+    """When a stream is compacted (CM-18), in which slices (SR-17), and what is kept for readers (SR-29)."""
 
     entries_min: int = 5_000
     entries_per_key: int = 4
@@ -46,12 +46,12 @@ class Positions:
 
     @property
     def live_keys(self) -> int:
-        """Keys that have a self-contained copy and no later tombstone."""
+        """How many keys have a self-contained copy and no later tombstone."""
         return len(self._newest)
 
     @property
     def entries(self) -> int:
-        """Entries since `replay_from`, as far as this host counted them: what a take-over would replay."""
+        """Entries since `replay_from`, as counted by this host: what a take-over would replay."""
         return self._entries - self._start
 
     def note(self, entry: StreamId, anchor: Anchor | None) -> None:
@@ -64,19 +64,20 @@ class Positions:
         self._last = entry
 
     def note_unknown(self, entry: StreamId) -> None:
-        """Count an entry of a later build. What it holds cannot be written again here, so nothing is compacted."""
+        """Count an entry of a later build. This build cannot write a copy of it, so it compacts nothing."""
         self.note(entry, None)
         self._unknown = True
 
     def due(self) -> bool:
-        """Whether the stream has grown past max(entries_min, entries_per_key × live keys), and all of it is known."""
+        """Whether the stream has more than max(entries_min, entries_per_key × live keys) entries, all of known
+        types."""
         limits = self._limits
         return not self._unknown and self.entries > max(limits.entries_min, limits.entries_per_key * len(self._newest))
 
     def stale(self) -> list[Sequence[Hashable]]:
-        """Keys to rewrite, oldest first, in slices: those whose newest copy lies in the older half of the stream.
+        """The keys to rewrite, oldest first, in slices: those whose newest copy is in the older half of the stream.
 
-        A busy key has a younger copy already, so copying it would save nothing.
+        A busy key already has a younger copy, so another one would save nothing.
         """
         half = self._entries - self.entries // 2
         keys = []
@@ -92,9 +93,9 @@ class Positions:
         return [key for key in keys if key in self._newest]
 
     def needed_from(self) -> Position:
-        """The smallest position that is still some key's newest; without keys, the last entry's."""
+        """The smallest position that is the newest of some key; without keys, the last entry's."""
         return next(iter(self._newest.values()), Position(max(self._entries - 1, 0), self._last))
 
     def trimmed(self, to: Position) -> None:
-        """`replay_from` is now `to`, in the store too."""
+        """Note that `replay_from` is now `to` in the store."""
         self._start = max(self._start, to.ordinal)

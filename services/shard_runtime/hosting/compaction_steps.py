@@ -1,4 +1,4 @@
-"""Carries compaction out: cold copies in slices, then the trim they justify (CM-18, SR-13…17).
+"""Carries out compaction: appends cold copies in slices, then trims what they replace (CM-18, SR-13…17).
 
 `compaction_plan.Positions` plans; this module only asks the shard for copies and the log for the trim.
 """
@@ -27,9 +27,9 @@ def copy_next_slice(
     clock: Clock,
     append_cold: Callable[[Sequence[RecordT]], bool],
 ) -> None:
-    """When the stream has grown past its limit and no copy is outstanding: append the next slice of cold copies.
+    """Append the next slice of cold copies, if the stream has grown past its limit and no copy is outstanding.
 
-    `append_cold` takes the records of one atomic append; False means that the shard is gone.
+    `append_cold` takes the records of one atomic append; it returns False when the shard is no longer held.
     """
     wall_ms = clock.wall_ms()
     while not tenure.copying and tenure.plan_compaction(clock.now_ms()):
@@ -51,7 +51,11 @@ def copy_next_slice(
 async def trim(
     tenure: ShardTenure[CommandT, RecordT], record_log: RecordLog, shard_id: ShardId, clock: Clock, meter: HostMeter
 ) -> None:
-    """Move `replay_from` to the smallest id still needed and trim below it; only confirmed appends count (SR-15)."""
+    """Move `replay_from` to the smallest id still needed and trim below it, by confirmed appends only (SR-15).
+
+    When the store fails, the trim is tried again later; when the shard is no longer this owner's, the lease is given
+    up.
+    """
     to = tenure.positions.needed_from()
     tenure.stop_compaction(clock.now_ms() + tenure.retry_ms)
     lease = tenure.lease
@@ -79,10 +83,10 @@ async def trim(
 async def _keep_from(
     tenure: ShardTenure[CommandT, RecordT], record_log: RecordLog, shard_id: ShardId, clock: Clock
 ) -> StreamId | None:
-    """Where the trim must stop. Readers are asked now, and never on the way of a command (SR-29).
+    """Where the trim must stop. Readers' notes are read only here, never while a command waits (SR-29).
 
-    Raises LogError when their notes cannot be read for the first time, so that the trim is put off. If it fails again
-    it goes on without them: a store that cannot tell must not grow for readers that may not even be there.
+    Raises LogError the first time the notes cannot be read, so the trim is put off. The next time, the trim goes on
+    without them: the stream must not grow for readers that may not exist.
     """
     notes, trouble = None, ""
     if tenure.retention.asks_readers:

@@ -1,4 +1,4 @@
-"""One armed timer for the earliest deadline; a deadline that moves later costs nothing (P-13)."""
+"""One armed timer for the earliest deadline. When a deadline moves later the timer stays as it is (P-13)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Final
 
 from shard_runtime.clock import Clock
 
-#: A timer of the loop may stand still while the machine is suspended, so none is armed for longer than this.
+#: The event loop's clock may stop while the machine is suspended, so no timer is armed for longer than this, ms.
 _FARTHEST_MS: Final = 60_000
 
 
 class DeadlineTimer:
-    """Calls `fire` at, or up to a minute before, the deadline it was armed for; `fire` looks again and re-arms."""
+    """Calls `fire` at the deadline it was armed for, or up to a minute before; `fire` checks what is due and
+    re-arms."""
 
     def __init__(self, clock: Clock, fire: Callable[[], None]) -> None:
         self._clock = clock
@@ -22,7 +23,7 @@ class DeadlineTimer:
         self._at_ms = 0
 
     def arm(self, deadline_ms: int | None, at_least_ms: int = 0) -> None:
-        """Fire at `deadline_ms` (None: never), not before `at_least_ms` from now, unless armed for earlier already."""
+        """Fire at `deadline_ms` (None: never), at least `at_least_ms` from now; an earlier timer stays armed."""
         if deadline_ms is None:
             return
         now_ms = self._clock.now_ms()
@@ -35,7 +36,7 @@ class DeadlineTimer:
         self._handle = asyncio.get_running_loop().call_later(max(0, at_ms - now_ms) / 1000, self._on_time)
 
     def cancel(self) -> None:
-        """Fire no more until armed again."""
+        """Do not fire until armed again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,4 +1,4 @@
-"""A host's states, bounds and meter: the words around `shard_host`."""
+"""A host's states, bounds and meter; `shard_host` uses them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shard_runtime.hosting.compaction_plan import CompactionLimits
 
 
 class HostState(StrEnum):
-    """Where a host stands with its shard; the names are those of the `num-partitions` metric (GC-153)."""
+    """The state of a host's shard; the names are those of the `num-partitions` metric (GC-153)."""
 
     IDLE = "idle"
     LOADING = "loading"
@@ -32,27 +32,28 @@ class HostOptions:
 
 
 class HostMeter(Protocol):
-    """What a host reports, once per batch or event (P-6)."""
+    """What a host reports, once per batch or event, never per record (P-6)."""
 
     def flushed(self, records: int, elapsed_ms: int) -> None:
         """One flush was committed."""
         ...
 
     def refused(self, records: int) -> None:
-        """One flush was refused and undone."""
+        """The store refused one flush, and the host undid it."""
         ...
 
     def loaded(self, entries: int, unknown: int, elapsed_ms: int) -> None:
-        """A log was replayed; `unknown` entries were of a type or version this build does not know (SC-51)."""
+        """A log was replayed; `unknown` of its entries are of a type or version that this build does not know
+        (SC-51)."""
         ...
 
     def trimmed(self, entries_left: int) -> None:
-        """The stream was compacted; a take-over would now replay `entries_left`."""
+        """The stream was compacted; a take-over would now replay `entries_left` entries."""
         ...
 
 
 class NoMeter:
-    """Reports to nobody."""
+    """A meter that counts nothing."""
 
     def flushed(self, records: int, elapsed_ms: int) -> None:
         """Nothing."""

@@ -1,6 +1,6 @@
-"""From what went wrong below a shard to the Kafka error its caller gets (GC-5, SC-15).
+"""Translates a failure of the log or the host to the Kafka error that the caller gets (GC-5, SC-15).
 
-The table is the coordinators'; a host takes the mapping as a parameter, so that a leader can bring its own.
+This is the coordinators' table. A host takes the mapping as a parameter, so that a leader can pass its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG: Final[tuple[tuple[type[Exception], type[errors.KafkaError]], ...]] = (
 
 
 def coordinator_failure(error: BaseException) -> errors.KafkaError:
-    """The error a coordinator answers. KafkaErrors outside SC-15's table stay as they are, with their message."""
+    """The error that a coordinator answers. A KafkaError outside SC-15's table stays as it is, with its message."""
     if isinstance(error, errors.KafkaError):
         mapped = _KAFKA.get(type(error))
         return error if mapped is None else mapped(error.message)

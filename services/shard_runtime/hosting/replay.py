@@ -1,4 +1,4 @@
-"""Replays a shard's stream into an empty shard, in pages, so that a node that inherits many shards keeps serving."""
+"""Replays a shard's stream into an empty shard, in pages: between pages the node goes on serving its other shards."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ log = structlog.get_logger(__name__)
 
 
 class BrokenRecordError(DamagedEntryError):
-    """An entry of the stream is missing, is not what was written, or cannot be decoded: the shard is not served."""
+    """An entry of the stream is missing, is not what was written, or cannot be decoded: the shard cannot be served
+    until an operator lets replays skip the entry (CM-103)."""
 
 
 @dataclass(slots=True)
 class ReplayedLog:
-    """How much was replayed; how much of it was of an unknown type or version (SC-51), or was skipped (CM-103)."""
+    """How many entries were replayed; how many of them are of unknown type or version (SC-51) or were skipped
+    (CM-103)."""
 
     entries: int = 0
     unknown: int = 0
@@ -47,9 +49,9 @@ async def replay_log(
 ) -> ReplayedLog:
     """Replay `replay_from`…`through` (both inclusive, CM-12) in order, yielding to the loop after every page.
 
-    The claim at `through` is there already, so nothing an older owner sends can land behind it (SR-6). Raises LogError
-    when the store cannot be read, BrokenRecordError for an entry that is missing, is damaged, or that no codec version
-    wrote, unless an operator said to go on without it (CM-102, CM-103).
+    The claim entry at `through` is already in the stream, so the store refuses what an older owner still sends (SR-6).
+    Raises LogError when the store cannot be read: claim and replay again. Raises BrokenRecordError for an entry that is
+    missing, is damaged, or that no codec version wrote, unless an operator lets replays skip it (CM-102, CM-103).
     """
     result = ReplayedLog()
     after = predecessor(replay_from)
@@ -82,7 +84,7 @@ def predecessor(entry: StreamId) -> StreamId:
 
 
 class _Skips:
-    """What an operator said to go on without. The store is asked once, and only when something is wrong."""
+    """The entries that an operator lets replays skip. Read from the store once, and only when an entry is broken."""
 
     def __init__(self, record_log: RecordLog, shard: ShardId, result: ReplayedLog) -> None:
         self._log = record_log
@@ -101,10 +103,11 @@ class _Skips:
 
 
 def _require_next(stream: str, before: StreamId | None, entry: Entry) -> None:
-    """Sequences leave no hole inside an epoch, and each begins with its claim (SR-7): what is missing was lost."""
+    """Raise BrokenRecordError when an entry is missing before this one. Sequences have no hole inside an epoch, and
+    each epoch begins with its claim (SR-7), so a missing entry was lost."""
     if before is None or entry.id.seq == (before.seq + 1 if before.epoch == entry.id.epoch else 0):
         return
-    raise _broken(stream, entry, f"is not the one behind {before}: entries between them are missing")
+    raise _broken(stream, entry, f"does not follow {before}: entries between them are missing")
 
 
 def _replay_entry(

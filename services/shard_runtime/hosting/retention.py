@@ -1,7 +1,7 @@
-"""How far back a stream is kept although no claim replays it: its history, and what live readers have not read. Pure.
+"""How far back a stream is kept although no claim replays it: a time span, and what live readers have not read. Pure.
 
-Readers say where they are in a hash beside the stream (PM-12, SR-29). What stands there is advice of strangers: it only
-ever keeps more, never less, and never more than what was appended within the lag that is allowed.
+Readers note in a hash beside the stream how far they have read (PM-12, SR-29). Other processes write these notes, so
+they are not trusted: a note can only keep more, and never more than what was appended within the allowed lag.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 
 from shard_runtime.record_log.protocol import STREAM_START, ReaderNotes, StreamId
 
-#: `<entry id> <when it was written, in ms, by the store's clock>`
+#: `<id of the last entry read> <when the note was written, in ms, by the store's clock>`
 _NOTE: Final = re.compile(rb"(\d{1,20})-(\d{1,20}) (\d{1,16})")
 
 
 class History:
     """How far back a stream must be kept for readers, though no claim replays it (SR-29, PM).
 
-    Holds a few pairs (time, last id then): everything up to that id was appended by that time. What a load found counts
-    as appended at the load, which keeps it longer rather than shorter.
+    It holds a few pairs (time, last id at that time): everything up to that id was appended by then. Entries found by a
+    load count as appended at the load, so they are kept too long rather than too short.
     """
 
     _MARKS = 10
@@ -30,12 +30,12 @@ class History:
         self._marks: deque[tuple[int, StreamId]] = deque()
 
     def note(self, now_ms: int, last: StreamId) -> None:
-        """Entries up to `last` are there by now."""
+        """Note that entries up to `last` are in the stream at `now_ms`."""
         if self._history_ms and (not self._marks or now_ms - self._marks[-1][0] >= self._history_ms // self._MARKS):
             self._marks.append((now_ms, last))
 
     def keep_from(self, now_ms: int) -> StreamId | None:
-        """The id below which nothing is younger than the history asked for; None when none is asked for."""
+        """The id below which every entry is older than `history_ms`; None when no history is to be kept."""
         if not self._history_ms:
             return None
         marks = self._marks
@@ -45,35 +45,35 @@ class History:
 
 
 class Kept(NamedTuple):
-    """Where the trim must stop; None: nowhere. `malformed`: names whose notes cannot be read and count for nothing."""
+    """Where the trim must stop (None: nowhere). `malformed`: readers whose notes cannot be parsed and are ignored."""
 
     keep_from: StreamId | None
     malformed: tuple[str, ...] = ()
 
 
 class Retention:
-    """What a trim must leave: the history, and beyond it what live readers have not read yet (SR-29).
+    """What a trim must keep: the history, and what live readers have not read yet (SR-29).
 
-    A reader is live while its note is younger than the lag allowed and what it has not read was appended within that
-    lag. A dead reader keeps nothing, and one that is further behind has lost entries already.
+    A reader is live while its note is younger than the allowed lag and what it has not read was appended within that
+    lag. Any other reader is ignored: it is dead, or has lost entries already.
     """
 
     def __init__(self, history_ms: int, readers_max_lag_ms: int) -> None:
         self._history = History(history_ms)
-        #: Whether notes of readers can make a difference: only where they may lag by more than the history kept.
+        #: Whether readers' notes can matter: only if readers may lag by more than the history that is kept anyway.
         self.asks_readers = readers_max_lag_ms > history_ms
         self._lag = History(readers_max_lag_ms if self.asks_readers else 0)
         self._max_lag_ms = readers_max_lag_ms
 
     def note(self, now_ms: int, last: StreamId) -> None:
-        """Entries up to `last` are there by now."""
+        """Note that entries up to `last` are in the stream at `now_ms`."""
         self._history.note(now_ms, last)
         self._lag.note(now_ms, last)
 
     def keep_from(self, now_ms: int, notes: ReaderNotes | None) -> Kept:
-        """The least id that must stay: that of the history, or what the live reader that is furthest behind has read.
+        """The smallest id that must be kept: by the history, or by the live reader that has read least.
 
-        `now_ms` is this owner's clock; a note's age is by the store's, which wrote it.
+        `now_ms` is this owner's clock; a note's age is by the store's clock.
         """
         points = [] if (history := self._history.keep_from(now_ms)) is None else [history]
         malformed: list[str] = []
@@ -85,6 +85,6 @@ class Retention:
                     malformed.append(name)
                     continue
                 read, age_ms = StreamId(int(match[1]), int(match[2])), notes.now_ms - int(match[3])
-                if abs(age_ms) <= self._max_lag_ms and read >= oldest:  # a clock may have been set back since
+                if abs(age_ms) <= self._max_lag_ms and read >= oldest:  # abs: the store's clock may have been set back
                     points.append(read)
         return Kept(min(points, default=None), tuple(sorted(malformed)))

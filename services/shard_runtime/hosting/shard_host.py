@@ -1,11 +1,12 @@
 """Runs one pure shard over its durable log: load, then decide, replay, append in batches, answer (SC-59…65, GC-2…6).
 
-The host owns everything that waits: the door, the flush in flight, the one armed timer, the lease gate. It never
-decides anything about groups or share state, and it never claims or renews: that is `ownership`.
+The host does all the waiting: for commands, for the flush in flight, for the one armed timer, and it checks the lease.
+It never decides anything about groups or share state, and it never claims or renews: that is `ownership`.
 
-Schedules it is built for: an answer is given only after the append that it rests on is durable, and only while the
-lease is valid (CM-3, SR-24). A definite refusal is undone in reverse order (CM-13); whatever is unsure drops the shard
-with its parked answers, and ownership claims it again. A caller's write time-out rolls nothing back (SC-63).
+The host answers only after every append that the answer depends on is durable, and only while the lease is valid (CM-3,
+SR-24). When the store refuses an append, the host undoes it in reverse order (CM-13). When an outcome is unknown, it
+drops the shard and fails the waiting callers; ownership claims it again. A caller's write time-out rolls nothing back
+(SC-63).
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ _DUE_STEP_MS: Final = 10
 
 
 class ShardHost(Generic[CommandT, RecordT]):
-    """One shard's host. It lives as long as the process; the shard comes with `gained` and goes with `lost`.
+    """One shard's host. The host lives as long as the process; it has the shard from `gained` to `lost`.
 
-    `new_shard` makes an empty shard for each tenure. `effects` receives the effects of one durable decision, in
-    order; `dropped` tells that the shard is gone, so that outgoing calls made for it can be cancelled. Both run on the
-    event loop and must not block; their exceptions are logged.
+    `new_shard` makes an empty shard for each tenure. `effects` is called with the effects of one durable decision, in
+    order. `dropped` is called when the shard is lost, to cancel outgoing calls made for it. Both run on the event loop
+    and must not block; their exceptions are logged.
     """
 
     def __init__(
@@ -91,23 +92,23 @@ class ShardHost(Generic[CommandT, RecordT]):
         self._demand = 0
         self._faults = RateLimitedLog(log)
 
-    # ---- the door
+    # ---- commands
 
     @property
     def shard(self) -> Shard[CommandT, RecordT] | None:
-        """The shard while it is served here, for metrics and overviews; what it shows may not be durable yet."""
+        """The shard while it is served here, for metrics and overviews; its state may not be durable yet."""
         return self._tenure.shard if self._tenure and self.state is HostState.ACTIVE else None
 
     @property
     def waiting(self) -> int:
-        """Operations that wait for a commit."""
+        """How many commands wait for a commit."""
         return self._tenure.waiting if self._tenure else 0
 
     async def submit(self, command: CommandT, timeout_ms: int | None = None) -> object:
-        """Run a command; its reply, once everything it rests on is durable. Raises KafkaError.
+        """Run a command; return its reply when everything it depends on is durable. Raises KafkaError.
 
-        After `timeout_ms` (default `write_timeout_ms`) the caller gets COORDINATOR_NOT_AVAILABLE and nothing is rolled
-        back: the records may commit later (SC-63).
+        After `timeout_ms` (default `write_timeout_ms`) it raises COORDINATOR_NOT_AVAILABLE. Nothing is rolled back: the
+        records may still commit, so the caller repeats the request (SC-63).
         """
         future = self.post(command)
         if future.done():
@@ -120,9 +121,9 @@ class ShardHost(Generic[CommandT, RecordT]):
             handle.cancel()
 
     def post(self, command: CommandT) -> asyncio.Future[object]:
-        """Decide and replay now; the future ends with the reply or a KafkaError once that is durable.
+        """Decide and replay now; the future gets the reply, or a KafkaError, once the records are durable.
 
-        Raises KafkaError when the command is not taken at all: GC-6 states, CM-15, a full inbox.
+        Raises KafkaError at once when the command is not taken: by the states of GC-6, by CM-15, or for a full inbox.
         """
         tenure = self._admit()
         pending = PendingCommand(asyncio.get_running_loop().create_future())
@@ -131,7 +132,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         return pending.future
 
     def tell(self, command: CommandT) -> bool:
-        """Run a command that nobody waits for (a timer's, an effect's outcome). False: it was not taken."""
+        """Run a command without a waiting caller (a timer's, an effect's outcome). False: it was not taken."""
         try:
             tenure = self._admit()
         except KafkaError as error:
@@ -186,7 +187,7 @@ class ShardHost(Generic[CommandT, RecordT]):
                 pending.tokens.append(tenure.shard.replay(record))
                 pending.anchors.append(tenure.shard.anchor(record))
         except Exception:
-            # Half a decision may now be in memory, so memory is worth nothing.
+            # Memory may now have half of a decision, so it cannot be trusted.
             log.exception("replay failed; the shard is dropped", shard=self.shard_id.tag)
             pending.refuse(UnknownServerError())
             tenure.lease.give_up("replay failed")
@@ -209,7 +210,8 @@ class ShardHost(Generic[CommandT, RecordT]):
             tenure.flusher = asyncio.get_running_loop().create_task(self._flush(tenure))
 
     async def _flush(self, tenure: ShardTenure[CommandT, RecordT]) -> None:
-        """Empty the queue, one flush in flight at a time (SR-18); what arrives meanwhile forms the next."""
+        """Append the queue, one flush in flight at a time (SR-18); commands that arrive meanwhile form the next
+        flush."""
         try:
             while tenure is self._tenure and (tenure.pending or tenure.trim_due):
                 if tenure.pending:
@@ -265,7 +267,7 @@ class ShardHost(Generic[CommandT, RecordT]):
                 log.exception("effects failed", shard=self.shard_id.tag)
 
     def _undo(self, tenure: ShardTenure[CommandT, RecordT], error: AppendRefusedError) -> None:
-        """Nothing of the flush landed: restore memory, newest record first, and fail all who built on it (CM-13)."""
+        """The store refused the flush: undo all records not durable, newest first, and fail their callers (CM-13)."""
         commands = tenure.abandon()
         self._meter.refused(sum(len(pending.entries) for pending in commands))
         self._faults.warning("append refused by the store", key="", shard=self.shard_id.tag, why=str(error))
@@ -302,7 +304,7 @@ class ShardHost(Generic[CommandT, RecordT]):
     # ---- time
 
     def _resume(self, tenure: ShardTenure[CommandT, RecordT]) -> None:
-        """After an interruption every timer of the shard starts anew (GC-32a)."""
+        """After an interruption, restart every timer of the shard (GC-32a)."""
         if tenure.interrupted or tenure.lease.pauses != tenure.pauses_seen:
             tenure.interrupted = False
             tenure.pauses_seen = tenure.lease.pauses
@@ -337,11 +339,11 @@ class ShardHost(Generic[CommandT, RecordT]):
 
     @property
     def demand(self) -> int:
-        """Requests turned away since the last load, so that asked-for shards load first (CM-12)."""
+        """How many requests were refused since the last load; shards with many load first (CM-12)."""
         return self._demand
 
     async def gained(self, claimed: Claimed, lease: Lease) -> None:
-        """Replay the log up to the claim, then serve. Raises what the log or the codec raised when it cannot be."""
+        """Replay the log up to the claim, then serve. Raises what the log or the codec raised."""
         tenure = ShardTenure(self._new_shard(), lease, self._options.compaction)
         self._tenure, self.state = tenure, HostState.LOADING
         started_ms = self._clock.now_ms()
@@ -374,7 +376,7 @@ class ShardHost(Generic[CommandT, RecordT]):
             self._arm(tenure)
 
     def lost(self, reason: str) -> None:
-        """The shard is not ours any more: fail all who wait with NOT_COORDINATOR, forget its state (SC-78)."""
+        """The shard is lost: fail all waiting callers with NOT_COORDINATOR and forget its state (SC-78)."""
         tenure, self._tenure = self._tenure, None
         self.state = HostState.IDLE
         self._timer.cancel()
@@ -387,7 +389,7 @@ class ShardHost(Generic[CommandT, RecordT]):
             self._dropped()
 
     async def releasing(self) -> None:
-        """Take no more commands, wait (bounded) for the last flush, then forget the shard (CM-4)."""
+        """Refuse new commands, wait (bounded) for the last flush, then forget the shard (CM-4)."""
         if self._tenure is not None and self.state is HostState.ACTIVE:
             self.state = HostState.RELEASING
             try:

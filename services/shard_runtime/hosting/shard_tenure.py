@@ -1,4 +1,4 @@
-"""What a host holds while it owns its shard: the shard, its lease, the queue, the flush in flight, the next id.
+"""What a host keeps while it owns its shard: the shard, its lease, the queue, the flush in flight, the next id.
 
 Bookkeeping only, no I/O: `shard_host` decides when things happen.
 """
@@ -20,7 +20,7 @@ from shard_runtime.record_log.protocol import Appended, Entry, StreamId
 
 
 class PendingCommand:
-    """One command from its decision to its answer."""
+    """A command, from its decision to its answer."""
 
     __slots__ = ("anchors", "cold", "effects", "entries", "failure", "future", "reply", "tokens")
 
@@ -35,17 +35,17 @@ class PendingCommand:
         self.anchors: list[Anchor | None] = []
 
     def fail(self, failure: KafkaError) -> None:
-        """Let the answer be `failure`, and drop what a decision may have left."""
+        """Make `failure` the answer and drop the decision's reply and effects; `settle` then answers."""
         self.failure = failure
         self.effects = ()
 
     def refuse(self, failure: KafkaError) -> None:
-        """Answer with `failure` now, whatever else is pending; one instance each, since every waiter raises its own."""
+        """Answer with `failure` now. Pass a new instance for each command, since each caller raises its own."""
         self.fail(failure)
         self.settle(True)
 
     def settle(self, lease_valid: bool) -> None:
-        """Answer. Past the lease nobody gets an answer but NOT_COORDINATOR, though the records are durable (CM-3)."""
+        """Answer. After the lease's deadline the answer is NOT_COORDINATOR, although the records are durable (CM-3)."""
         if self.future is None or self.future.done():
             return
         if not lease_valid:
@@ -58,13 +58,13 @@ class PendingCommand:
 
 @dataclass(slots=True)
 class FlushBatch:
-    """Operations that are appended as one and answered together, in order."""
+    """Commands that are appended in one flush and answered together, in order."""
 
     commands: list[PendingCommand] = field(default_factory=list)
 
 
 class ShardTenure(Generic[CommandT, RecordT]):
-    """One owner's time with one shard."""
+    """One owner's time with one shard, from `gained` to `lost`."""
 
     def __init__(self, shard: Shard[CommandT, RecordT], lease: Lease, limits: CompactionLimits) -> None:
         self.shard = shard
@@ -89,7 +89,7 @@ class ShardTenure(Generic[CommandT, RecordT]):
 
     @property
     def waiting(self) -> int:
-        """Operations not answered yet."""
+        """How many commands are not answered yet."""
         return len(self.pending) + (len(self.in_flight.commands) if self.in_flight else 0)
 
     def take(self, records_max: int) -> FlushBatch:
@@ -114,7 +114,7 @@ class ShardTenure(Generic[CommandT, RecordT]):
         return numbered
 
     def committed(self, batch: FlushBatch, entries: list[Entry], appended: Appended) -> None:
-        """The batch is durable: its ids, and those of no-ops behind it, are used up; its positions count."""
+        """The batch is durable: move the next id past it and the no-ops after it, and count its positions."""
         self.in_flight = None
         self.last = appended.tip
         anchors = (anchor for pending in batch.commands for anchor in pending.anchors)
@@ -128,29 +128,29 @@ class ShardTenure(Generic[CommandT, RecordT]):
                 self.slice_done()
 
     def abandon(self) -> list[PendingCommand]:
-        """All commands not answered yet, oldest first; none is held any longer."""
+        """Remove and return all commands not answered yet, oldest first."""
         commands = [*(self.in_flight.commands if self.in_flight else ()), *self.pending]
         self.in_flight = None
         self.pending.clear()
         return commands
 
     def plan_compaction(self, now_ms: int) -> bool:
-        """Whether there is a slice to copy now; plans the slices when the stream has grown past its limit."""
+        """Whether there is a slice to copy now. Plans the slices when the stream has grown past its limit."""
         if not self._slices and not self.trim_due and now_ms >= self._compact_after_ms and self.positions.due():
             self._slices.extend(self.positions.stale())
             self.trim_due = not self._slices
         return bool(self._slices)
 
     def next_slice(self) -> list[Hashable]:
-        """Keys of the next slice that are still alive."""
+        """The keys of the next slice that are still alive."""
         return self.positions.alive(self._slices.popleft())
 
     def slice_done(self) -> None:
-        """All copies of the slice are confirmed; after the last slice the trim is due."""
+        """Note that all copies of the slice are confirmed; after the last slice the trim is due."""
         self.trim_due = not self._slices
 
     def stop_compaction(self, not_before_ms: int) -> None:
-        """Forget the plan; a new one may be made from `not_before_ms` on."""
+        """Forget the plan; do not make another before `not_before_ms`."""
         self._slices.clear()
         self.copying = 0
         self.trim_due = False
@@ -158,7 +158,7 @@ class ShardTenure(Generic[CommandT, RecordT]):
 
 
 def expire(future: asyncio.Future[object], limit_ms: int) -> None:
-    """Let a caller go who has waited for `limit_ms`. Nothing is undone: the records may still land (SC-63)."""
+    """Fail a caller that has waited for `limit_ms`. Nothing is undone: the records may still commit (SC-63)."""
     if not future.done():
         message = f"not confirmed within {limit_ms} ms; it may still take effect, so look before repeating it"
         future.set_exception(CoordinatorNotAvailableError(message))

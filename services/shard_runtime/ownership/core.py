@@ -1,7 +1,7 @@
 """Which shards this process may claim, keeps, or must give up: the decisions of CM-3, CM-11, CM-12, CM-13. Pure.
 
-It sends nothing and reads no clock: `ownership` carries out what it asks for and feeds every answer back. Losing an
-answer, or getting it late, is an input like any other.
+It sends nothing and reads no clock: `ownership` carries out its plans and passes every answer back. A lost or late
+answer is an input like any other.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from shard_runtime.record_log.protocol import (
 )
 
 _HISTORIES_KEPT: Final = 64
-#: Shards whose target is looked up in one reconcile, some 10 ms.
+#: How many shards' targets are looked up in one reconcile: some 10 ms.
 _LOOKS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now: claims to send, shards to hand over. `forgotten` shards are neither held nor wanted any more."""
+    """What to do now: claims to send, shards to hand over. `forgotten`: shards no longer held and no longer wanted."""
 
     claims: list[ClaimRequest] = field(default_factory=list)
     releases: list[ShardId] = field(default_factory=list)
@@ -66,11 +66,11 @@ class OwnershipCore:
         return self._shard_claims.all()
 
     def held(self) -> list[ShardClaim]:
-        """Shards whose owner record was last known to be ours."""
+        """Shards of which this process was the owner when last seen."""
         return self._shard_claims.held()
 
     def queued(self) -> list[ShardClaim]:
-        """Shards that are claimed and wait for their replay."""
+        """Shards that are claimed and wait for their replay to begin."""
         return list(self._shard_claims.within(ClaimPhase.QUEUED))
 
     def serving(self) -> list[ShardId]:
@@ -78,7 +78,7 @@ class OwnershipCore:
         return [claim.shard for claim in self._shard_claims.within(ClaimPhase.SERVING)]
 
     def see_history(self, history: str, now_ms: int) -> None:
-        """This process saw `history` as the store's present one (CM-11a). Histories never come back."""
+        """Note that this process saw `history` as the store's present one (CM-11a). Histories never come back."""
         if history and history not in self._first_seen:
             self._first_seen[history] = now_ms
             while len(self._first_seen) > _HISTORIES_KEPT:
@@ -103,8 +103,8 @@ class OwnershipCore:
     ) -> Plan:
         """Claim what targets this node and is not held; release what is held and targets another live node.
 
-        Shards that are no longer wanted (their topic is gone) are released too. At most `claims_max` shards are claimed
-        and not served yet, of `demand_of` requests that wait for each (CM-88). `unfinished` tells of more to look at.
+        Shards no longer wanted (their topic is gone) are released too. At most `claims_max` shards are claimed and not
+        served yet, those with the highest `demand_of` first (CM-88). If `unfinished`, reconcile again now.
         """
         self._targets.change(wanted, nodes)
         plan = Plan()
@@ -120,7 +120,7 @@ class OwnershipCore:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last reconcile left shards to the next, which is due at once."""
+        """Whether the last reconcile left shards to look up; the next one is then due at once."""
         return self._targets.unfinished
 
     def _look_at(self, shard: ShardId) -> None:
@@ -130,13 +130,13 @@ class OwnershipCore:
             self._astray.pop(shard, None)
         elif (claim := self._shard_claims.get(shard)) is not None:
             self._shard_claims.targets_elsewhere(claim)
-            if wanted and found is None:  # without a node for it, it stays where it is
+            if wanted and found is None:  # no node is there for it: keep it
                 self._astray.pop(shard, None)
             else:
                 self._astray[shard] = claim
 
     def _send_away(self, claim: ShardClaim, plan: Plan) -> None:
-        """Hand over what is not to be here; of a claim under way the answer comes first."""
+        """Hand over a shard that belongs elsewhere; while a claim is under way, wait for its answer first."""
         self._plan_release(claim, plan)
         if claim.phase is not ClaimPhase.FREE:
             return
@@ -149,8 +149,8 @@ class OwnershipCore:
         claim.load_failed = claim.ill = False
 
     def _to_claim(self, now_ms: int, claims_max: int, demand_of: Callable[[ShardId], int]) -> list[ShardClaim]:
-        """Of many, no more than will soon be loaded, half the bound at a time, for choosing looks at all: groups and
-        share state, which each partition needs, then what is asked for most, then what has waited longest."""
+        """The claims to send. When there are more than `claims_max` allows: groups and share state first, which every
+        partition needs, then most demand, then longest wait; half the bound at a time, since choosing looks at all."""
         room = claims_max - self._shard_claims.unserved()
         self._left_out = len(self._shard_claims.open) > room
         if room <= 0 or (self._left_out and room < claims_max // 2):
@@ -162,11 +162,11 @@ class OwnershipCore:
         return nlargest(room, due, key=lambda each: (each.shard.kind is not ShardKind.TOPIC, demand_of(each.shard)))
 
     def claims_due(self, claims_max: int) -> bool:
-        """Whether there is room again for shards that the last reconcile left out."""
+        """Whether there is room again for shards that the last reconcile left out: reconcile now."""
         return self._left_out and self._shard_claims.unserved() <= claims_max // 2
 
     def release_all(self) -> list[ShardId]:
-        """Every shard that is held, on the way out (CM-4)."""
+        """Every held shard, to hand over when the process ends (CM-4)."""
         plan = Plan()
         for claim in self._shard_claims.held():
             self._plan_release(claim, plan)
@@ -184,7 +184,7 @@ class OwnershipCore:
         claim.waits_for_owner = claim.woken = False
         continued = claim.cont_epoch if now_ms < claim.cont_until_ms else 0
         waited = self.waited(history, now_ms)
-        if claim.unanswered is not None:  # the reply was lost: the same nonce finds out, or claims (CM-12)
+        if claim.unanswered is not None:  # the reply was lost: the same nonce returns it, or claims (CM-12)
             request = replace(claim.unanswered, seen_history=history, waited=waited, cont_epoch=continued)
             request = replace(request, whole=self.terms.whole_before(history))
         else:
@@ -209,7 +209,7 @@ class OwnershipCore:
         return request
 
     def claim_answered(self, shard: ShardId, answer: ClaimAnswer, now_ms: int) -> bool:
-        """Take a claim's answer in; True when the shard is ours now and its replay may be queued."""
+        """Note a claim's answer. True: this process owns the shard now and may queue its replay."""
         claim = self._shard_claims.get(shard)
         if claim is None or claim.phase is not ClaimPhase.CLAIMING:
             return False
@@ -222,7 +222,7 @@ class OwnershipCore:
             case OwnedElsewhere():
                 claim.waits_for_owner = True
                 remaining_ms = min(max(answer.remaining_ms, 1), self.terms.lease_ms)
-                # The release may have overtaken this answer: the claim was sent before it (CM-4).
+                # The owner may have released between the claim and this answer: then try again at once (CM-4).
                 claim.next_try_ms = now_ms + (0 if claim.woken else remaining_ms)
             case HistoryChanged():
                 self.see_history(answer.history, now_ms)
@@ -240,14 +240,14 @@ class OwnershipCore:
         claim.floor = max(claim.floor, answer.epoch + 1)
         claim.deadline_ms = answer.sent_ms + self.terms.lease_ms
         claim.claim_history = claim.lease_history = answer.history
-        claim.tail_confirmed = ""  # a repeated claim may be answered under a later history than the record's
+        claim.tail_confirmed = ""  # a repeated claim may be answered under a later history than the owner record's
         claim.repaired = ""
         claim.lossy = answer.lossy
         claim.cont_epoch = 0
         claim.served_ms = None
 
     def claim_unknown(self, shard: ShardId, now_ms: int) -> None:
-        """No answer came; the claim may stand. The next try repeats it under its nonce."""
+        """No answer came; the claim may have succeeded. The next try repeats it with the same nonce."""
         claim = self._shard_claims.get(shard)
         if claim is not None and claim.phase is ClaimPhase.CLAIMING:
             self._shard_claims.enter(claim, ClaimPhase.FREE)
@@ -260,17 +260,17 @@ class OwnershipCore:
         self._shard_claims.enter(self._shard_claims[shard], ClaimPhase.LOADING)
 
     def load_failed(self, shard: ShardId, *, ill: bool = False) -> bool:
-        """The replay failed; the shard counts as failed until one succeeds (GC-153). `ill`: for a reason of its own,
-        so that nobody need wait for it (CM-86); True when that is new."""
+        """The replay failed; the shard counts as failed until one succeeds (GC-153). `ill`: the shard itself is at
+        fault, so readiness does not wait for it (CM-86). True when `ill` is new."""
         claim = self._shard_claims[shard]
         claim.load_failed, news = True, ill and not claim.ill
         claim.ill |= ill
         return news
 
     def loaded(self, shard: ShardId, epoch: int, now_ms: int) -> bool:
-        """The replay ended well; False when the shard was lost or is being released meanwhile.
+        """The replay succeeded. False: the shard was lost or is being released meanwhile.
 
-        After a lossy claim this is the moment the tail counts as repaired, so renewals say so (CM-12 `tail_ok`).
+        After a lossy claim the tail counts as repaired from now on, and renewals say so (CM-12 `tail_ok`).
         """
         claim = self._shard_claims.get(shard)
         if claim is None or claim.epoch != epoch or claim.phase is not ClaimPhase.LOADING:
@@ -285,17 +285,17 @@ class OwnershipCore:
     # ---- renewals
 
     def to_renew(self) -> list[ShardId]:
-        """Every held shard, the lease that ends first at the front."""
+        """Every held shard, the one whose lease ends first at the front."""
         return [claim.shard for claim in sorted(self._shard_claims.held(), key=lambda each: each.deadline_ms)]
 
     def renewals(self, tail_checked: Callable[[ShardId], str], among: Iterable[ShardId] | None = None) -> list[Renewal]:
-        """One renewal for every held shard, or for those of them that are named."""
+        """One renewal for each held shard, or for each held one of `among`."""
         named = map(self._shard_claims.get, self.to_renew() if among is None else among)
         return [self._renewal(each, tail_checked) for each in named if each is not None and each.phase in HELD_PHASES]
 
     def last_word(self, shard: ShardId, tail_checked: Callable[[ShardId], str]) -> list[Renewal]:
-        """Before a shard is given up: that its tail is whole, unless the owner record says so already. A log that
-        jumped just now must not jump again for want of that (CM-104)."""
+        """The renewal to send before a release: that the tail is whole, unless the owner record says so already.
+        Without it, a log whose end has just jumped would jump again at the next claim (CM-104)."""
         claim = self._shard_claims.get(shard)
         renewals = [] if claim is None else [self._renewal(claim, tail_checked)]
         return [renewal for renewal in renewals if renewal.tail_ok]
@@ -306,9 +306,9 @@ class OwnershipCore:
         return Renewal(claim.shard, self.identity.incarnation, claim.epoch, self.terms.lease_ms, told)
 
     def renewed(self, renewal: Renewal, answer: Renewed | None, now_ms: int) -> RenewalOutcome:
-        """Take one renewal's answer in (CM-3). The caller drops the shard when the outcome says so.
+        """Note one renewal's answer (CM-3). The caller drops the shard when the outcome has a `drop`.
 
-        A lease that had lapsed revives only under the same history: then nobody else can have claimed.
+        A lapsed lease revives only under the same history, since then no other process can have claimed.
         """
         claim = self._shard_claims.get(renewal.shard)
         if answer is not None:
@@ -329,17 +329,17 @@ class OwnershipCore:
     # ---- endings
 
     def dropped(self, shard: ShardId, now_ms: int, *, continued: bool, above_epoch: int = 0) -> None:
-        """The shard was dropped; it is claimed again like anyone else's, at once unless drops follow each other.
+        """The shard was dropped; claim it again at once, or after a back-off when drops follow each other.
 
-        `continued`: the owner itself gave it up while its lease ran, so `cont_epoch` may be passed (CM-12).
+        `continued`: this owner dropped it while its lease was valid, so the next claim may pass `cont_epoch` (CM-12).
         """
         claim = self._shard_claims.get(shard)
         if claim is None or claim.phase not in HELD_PHASES or claim.phase is ClaimPhase.RELEASING:
-            return  # a hand-over under way ends by itself
+            return  # a hand-over is under way and ends by itself
         claim.floor = max(claim.floor, above_epoch + 1 if above_epoch else 0)
         if continued and now_ms < claim.deadline_ms:
             claim.cont_epoch, claim.cont_until_ms = claim.epoch, claim.deadline_ms
-        # Served for so long, not held: a replay that fails after a minute must not be begun again at once, for ever.
+        # The time served counts, not the time held: a replay that always fails after a minute must back off, too.
         stable = claim.served_ms is not None and now_ms - claim.served_ms >= self.terms.stable_ms
         self._shard_claims.enter(claim, ClaimPhase.FREE)
         if stable:
@@ -349,7 +349,7 @@ class OwnershipCore:
             self._back_off(claim, now_ms)
 
     def released(self, shard: ShardId) -> None:
-        """The shard was handed over, whatever the store answered: this epoch is never served again (CM-12)."""
+        """The shard was handed over. Whatever the store answered, this epoch is never used again (CM-12)."""
         claim = self._shard_claims.get(shard)
         if claim is not None and claim.phase is ClaimPhase.RELEASING:
             self._shard_claims.enter(claim, ClaimPhase.FREE)
@@ -357,7 +357,7 @@ class OwnershipCore:
             claim.next_try_ms = 0
 
     def woken(self) -> None:
-        """A shard was released somewhere: ask again for those that another node held."""
+        """A shard was released somewhere: claim again, at once, the shards that another node held."""
         for claim in self._shard_claims.within(ClaimPhase.CLAIMING):
             claim.woken = True
         for claim in self._shard_claims.within(ClaimPhase.FREE):
@@ -372,10 +372,10 @@ class OwnershipCore:
     def settled(self, wanted: Collection[ShardId], *, but_for_ill: bool = False) -> bool:
         """Whether every shard that targets this node is served by it, as of the last reconcile.
 
-        `but_for_ill`: leaving out those that are ill, unless nothing else is served (CM-86).
+        `but_for_ill`: leave out ill shards (see `load_failed`), unless nothing else is served (CM-86).
         """
         if any(not (but_for_ill and claim.ill) for claim in self._shard_claims.waiting()):
-            return False  # most often, and without a look at all
+            return False  # the usual case, without going through all shards
         mine, served, left_out = self.identity.node_id, False, False
         for shard in wanted:
             if self._targets.of(shard, mine) != mine:
@@ -390,11 +390,11 @@ class OwnershipCore:
         return served or not left_out
 
     def ill(self) -> list[ShardId]:
-        """The shards that could not be loaded for a reason of their own, and have not been since."""
+        """The shards whose load failed through a fault of their own, and has not succeeded since."""
         return [claim.shard for claim in self._shard_claims.all() if claim.ill]
 
     def _back_off(self, claim: ShardClaim, now_ms: int) -> None:
-        """The first failure is retried at once, further ones after 100 ms, doubling."""
+        """Set the next try: at once after the first failure, then after 100 ms, doubling."""
         delay_ms = self.terms.retry_min_ms << min(claim.failures - 1, 16) if claim.failures else 0
         claim.failures += 1
         claim.next_try_ms = now_ms + min(delay_ms, self.terms.retry_max_ms)

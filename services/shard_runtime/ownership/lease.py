@@ -1,6 +1,6 @@
 """The right to serve one shard, as its host sees it: an epoch, and a deadline by this process's own clock (CM-3).
 
-Ownership writes a lease; hosts and leaders read it before every answer. It never does I/O.
+Ownership writes a lease; hosts and leaders read it before every answer. A lease does no I/O.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ EPOCH_MAX: Final = 2**31 - 1
 
 
 class Lease:
-    """One holding of one shard. `valid()` is the gate of CM-3, SR-24 and PL-411: ask it just before answering."""
+    """One ownership of one shard. Check `valid()` just before every answer; when False, do not answer (CM-3, SR-24,
+    PL-411)."""
 
     __slots__ = ("_clock", "_deadline_ms", "_give_up", "_pauses", "_revoked", "epoch", "incarnation", "shard")
 
@@ -35,13 +36,13 @@ class Lease:
 
     @property
     def deadline_ms(self) -> int:
-        """Until when (`now_ms` clock) this node may answer for the shard; 0 once the lease is over for good."""
+        """Until when (`now_ms` clock) this node may answer for the shard; 0 after `revoke`."""
         return 0 if self._revoked else self._deadline_ms
 
     @property
     def pauses(self) -> int:
-        """How often the lease had lapsed, or the store was away, and then came back: a host that sees this number
-        change restarts its timers in full (GC-32a)."""
+        """How often an interruption (a lapsed lease, a store that was away) has ended. When this number changes, the
+        host restarts its timers in full (GC-32a)."""
         return self._pauses
 
     def valid(self) -> bool:
@@ -49,16 +50,17 @@ class Lease:
         return not self._revoked and self._clock.now_ms() < self._deadline_ms
 
     def give_up(self, reason: str, above_epoch: int = 0) -> None:
-        """The owner found its shard lost (fenced, a lost tail, an unexpected reply): drop it and claim it again.
+        """Tell ownership that the shard is lost (fenced, a lost tail, an unexpected reply): it drops the shard and
+        claims it again.
 
-        `above_epoch`: the next epoch must exceed this one, which a FENCED_LEADER_EPOCH answer carried (CM-13).
-        Does nothing when the lease is over already, or when the number is not an epoch.
+        `above_epoch`: the epoch in a FENCED_LEADER_EPOCH answer; the next claim's epoch must exceed it (CM-13). Does
+        nothing when the lease has ended, or when the number is not an epoch.
         """
         if not self._revoked:
             self._give_up(reason, above_epoch if 0 <= above_epoch < EPOCH_MAX else 0)
 
     def extend(self, deadline_ms: int) -> None:
-        """A renewal was confirmed: valid until `deadline_ms`; never shortens."""
+        """A renewal was confirmed: the lease is valid until `deadline_ms`, if that is later than before."""
         self._deadline_ms = max(self._deadline_ms, deadline_ms)
 
     def paused(self) -> None:
@@ -66,5 +68,5 @@ class Lease:
         self._pauses += 1
 
     def revoke(self) -> None:
-        """The lease is over for good; `valid()` is False from now on."""
+        """End the lease: `valid()` is False from now on."""
         self._revoked = True

@@ -1,4 +1,4 @@
-"""Looks at what the log knows of the shards held here: which are lost, and whether their store node is there."""
+"""Asks the record log about the shards held here: which are lost, and whether their store node is available."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId
 
 
 class LeaseLook:
-    """A look at each of `leases`: tells `lost` what the log found lost; counts an interruption when the store goes
-    away, and when it is back.
+    """Checks each of `leases`: calls `lost` for a shard that the log found lost, and counts an interruption when a
+    store node becomes unavailable and again when it is back.
 
-    `looks_max` leases are looked at in one go. As long as there are no more, at each tick; else once per `tick_ms`, in
-    slices between which others have their turn (CM-88).
+    With at most `looks_max` leases, all are checked at each tick. With more, they are checked once per `tick_ms`, in
+    slices of `looks_max`; other tasks run between the slices (CM-88).
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class LeaseLook:
         self._running = False
 
     def tick(self) -> Coroutine[Any, Any, None] | None:
-        """Look; with very many leases, what to run for it."""
+        """Check the leases. With very many, returns a coroutine that does so, for the caller to run."""
         now_ms, options = self._clock.now_ms(), self._options
         if len(self._leases) <= options.looks_max:
             self._look(list(self._leases))
@@ -48,7 +48,7 @@ class LeaseLook:
         return None
 
     def ended(self, shard: ShardId) -> None:
-        """The shard's lease is over."""
+        """The shard's lease has ended: forget it."""
         self._away.discard(shard)
 
     async def _look_at_many(self, shards: Sequence[ShardId]) -> None:
@@ -60,7 +60,7 @@ class LeaseLook:
             self._running = False
 
     def _look(self, shards: Sequence[ShardId]) -> None:
-        available: dict[str, bool] = {}  # of this moment, by store node, which its history names
+        available: dict[str, bool] = {}  # at this moment, by store node, which is named by its history
         for shard in shards:
             lease = self._leases.get(shard)
             if lease is None:

@@ -1,4 +1,4 @@
-"""As whom a process claims shards, and on which terms (CM-12)."""
+"""Who a process is when it claims shards, and on which terms it claims (CM-12)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OwnerIdentity:
-    """What this process claims as. `dead`: earlier incarnations known gone, by the name's lock file (CM-12)."""
+    """Who this process claims as. `dead`: earlier incarnations that have ended, as the name's lock file proves
+    (CM-12)."""
 
     node_id: int
     incarnation: int
@@ -19,8 +20,8 @@ class OwnerIdentity:
 class LeaseTerms:
     """How shards are claimed; times in milliseconds. `lossless`: a single store node with `appendfsync always`.
 
-    `whole`: histories of the store that ended with everything on disk, one start after the other; the first is the one
-    that follows them, and under any other they prove nothing (CM-104).
+    `whole`: the store's history in force, then earlier histories that ended, one start after the other, with everything
+    on disk. They prove nothing under any other history than the first (CM-104).
     """
 
     lease_ms: int = 3_000
@@ -32,13 +33,13 @@ class LeaseTerms:
     stable_ms: int = 10_000
 
     def whole_before(self, history: str) -> tuple[str, ...]:
-        """The histories that ended well, for a claim under `history`."""
+        """The earlier histories that ended with everything on disk, for a claim under `history`."""
         return self.whole[1:] if self.whole and self.whole[0] == history else ()
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalOutcome:
-    """What one renewal's answer means: `drop` is the reason to drop the shard; `paused`: the lease had lapsed."""
+    """What one renewal's answer means. `drop`: why to drop the shard, "" to keep it; `paused`: the lease had lapsed."""
 
     drop: str = ""
     deadline_ms: int = 0

@@ -1,8 +1,9 @@
-"""Where this process's shards are owned, said for look-ups, and said again when it stands there wrong (CM-14).
+"""Publishes which shards this process owns, for look-ups, and corrects wrong entries (CM-14).
 
-A hint is written without a comparison: epochs of a store that failed over may go back, so that none tells which of two
-hints is the newer. Hence one may be wrong for good: a process that stood still writes its own over its successor's, a
-fail-over loses the newer. The owner of today is the one who knows, so it looks again once per lease.
+A hint is written without comparing it with the stored one: after a fail-over of the store epochs may go back, so they
+do not tell which of two hints is newer. So a hint can become wrong and stay wrong: a process that was suspended writes
+its own over its successor's, or a fail-over loses the newer one. The present owner therefore checks its hints once per
+lease.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from shard_runtime.record_log.protocol import LogError, ShardId, ShardKind
 log = structlog.get_logger(__name__)
 
 _NEVER_MS: Final = -(2**62)
-#: So many are compared in one go, some 2 ms: a process may own all partitions of a large cluster, and its leases and
-#: its callers do not wait while it reads what stands there.
+#: How many hints are compared without letting other tasks run, some 2 ms: a process may own all partitions of a large
+#: cluster, and its renewals and callers must not wait for the comparison.
 _AT_ONCE: Final = 1_000
 
 _Hints = dict[ShardKind, dict[str, tuple[int, int]]]
 
 
 class OwnHints:
-    """Hints of one process. `held`: the leases that are to be said, of the shards it is given; without any, all that
-    are held, cheaply. One that is not valid is left out.
+    """Hints of one process. `held(shards)` gives the leases to publish among these shards; `held(None)` gives all held
+    leases, cheaply. A lease that is not valid is not published.
 
-    `tick` gives what is to be done now, if anything; no two of them run at a time, so that an older hint of this
-    process is never written behind its newer one. What could not be written follows at a later tick.
+    `tick` returns the work due now, if any. Only one runs at a time, so this process never writes an older hint after a
+    newer one. What could not be written follows at a later tick.
     """
 
     def __init__(
@@ -54,11 +55,11 @@ class OwnHints:
         self._running = False
 
     def gained(self, shard: ShardId) -> None:
-        """A claim succeeded: its hint is due at the next tick."""
+        """A claim succeeded: publish its hint at the next tick."""
         self._new.add(shard)
 
     def tick(self) -> Coroutine[Any, Any, None] | None:
-        """What to do now. To be run, or closed."""
+        """The work due now, or None. The caller must run or close it."""
         if self._running or not (self._new or self._check_due()):
             return None
         self._running = True
@@ -72,7 +73,7 @@ class OwnHints:
             while self._new or self._check_due():
                 await (self._write_new() if self._new else self._check())
         except LogError as error:
-            self._checked_ms = self._clock.now_ms() - self._every_ms  # what is not written may be old or new
+            self._checked_ms = self._clock.now_ms() - self._every_ms  # check all: any hint may not have been written
             log.warning("hints not written; they follow at the next tick", why=str(error))
         finally:
             self._running = False
@@ -83,7 +84,7 @@ class OwnHints:
             await self._store.put_hints(kind, hints)
 
     async def _check(self) -> None:
-        """Compare what stands there with what is held. A claim meanwhile does not wait for the rest."""
+        """Compare the stored hints with the held leases. Hints of claims made meanwhile are written in between."""
         held = [lease.shard for lease in self._held(None)]
         for first in range(0, len(held), _AT_ONCE):
             for kind, hints in self._own(held[first : first + _AT_ONCE]).items():
@@ -93,7 +94,8 @@ class OwnHints:
         self._checked_ms = self._clock.now_ms()
 
     async def _compare(self, kind: ShardKind, said: list[tuple[str, tuple[int, int]]]) -> None:
-        """Put right what stands there otherwise; the leases of those are looked at again behind the wait."""
+        """Correct the stored hints that differ. Their leases are read again after the wait, since they may have
+        changed."""
         found = await self._store.hints_of(kind, [name for name, _ in said])
         wrong = {ShardId(kind, name) for name, hint in said if found.get(name) != hint}
         if wrong and (hints := self._own(wrong)):

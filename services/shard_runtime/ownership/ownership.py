@@ -1,6 +1,6 @@
 """Keeps the leases of all shards of one process, claims what targets it, hands over what does not (CM-3, CM-4, CM-12).
 
-The decisions are `core`'s; this module sends and waits. Hosts and leaders serve, behind the `Lease` of each.
+`core` decides; this module sends and waits. Hosts and leaders serve, each checking its `Lease`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ log = structlog.get_logger(__name__)
 class Ownership:
     """The shards of this process.
 
-    `shards` lists the shards that exist of the kinds this process has owners for; `owner_of` gives the owner of one;
-    `nodes` the live nodes as last seen; `deleted` says that a shard's topic is known deleted, so that its streams are
-    removed instead of released (CM-21); `claimed` is told each claim's epoch, `forgotten` what nobody asks for again.
+    `shards` lists the existing shards of the kinds this process has owners for; `owner_of` gives a shard's owner;
+    `nodes` gives the live nodes as last seen. `deleted` says whether a shard's topic is known deleted: its streams are
+    then removed instead of released (CM-21). `claimed` is called with each claim's epoch, `forgotten` with each shard
+    that is no longer wanted.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Ownership:
     # ---- for others
 
     def lease(self, shard: ShardId) -> Lease | None:
-        """The lease of a shard that is held here."""
+        """The lease of a shard held here; None for any other."""
         return self._leases.get(shard)
 
     def serving(self) -> list[ShardId]:
@@ -109,11 +110,11 @@ class Ownership:
         return self.core.serving()
 
     def settled(self, *, but_for_ill: bool = False) -> bool:
-        """Whether every shard that targets this node is served; `but_for_ill` for readiness: of those that can be."""
+        """Whether this node serves every shard that targets it; `but_for_ill`: every one that can be served (CM-86)."""
         return self.core.settled(self._shards(), but_for_ill=but_for_ill)
 
     def wake(self) -> None:
-        """Something changed (a release, the metadata, the nodes): reconcile now, not at the next tick."""
+        """Reconcile now instead of at the next tick: a shard was released, or the metadata or the nodes changed."""
         self._woken = True
         self._wake.set()
 
@@ -122,10 +123,10 @@ class Ownership:
         self._runner = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Hand every shard over and end (CM-4). The caller has set its node state to `leaving` before."""
+        """Hand every shard over and end (CM-4). Before, the caller must set its node state to `leaving`."""
         self._leaving = True
         self._release_all()
-        while under_way := self._releases | self._claims_sent:  # a claim that still succeeds is handed over too
+        while under_way := self._releases | self._claims_sent:  # a claim that still succeeds is handed over, too
             await asyncio.wait(under_way)
         if self._runner is not None:
             self._runner.cancel()
@@ -210,7 +211,7 @@ class Ownership:
         return self._owner_of(shard).demand
 
     def _order_loads(self) -> None:
-        """Once per tick: the shards that wait for their replay, most asked for first, those that are ill last."""
+        """Once per tick, order the shards that wait for their replay: most demand first, ill ones last."""
         queued = self.core.queued()
         if len(queued) > 1:
             queued.sort(key=lambda claim: (claim.ill, -self._owner_of(claim.shard).demand))
@@ -274,7 +275,7 @@ class Ownership:
         try:
             await self._owner_of(shard).gained(self._claims[shard], self._leases[shard])
         except Exception as error:
-            away = isinstance(error, LogError | RetriableError)  # the store is away, or another claimed
+            away = isinstance(error, LogError | RetriableError)  # the store is away, or another process claimed
             if not away:
                 self._faults.error("shard not loaded", key=shard, shard=shard.tag, epoch=epoch, exc_info=error)
             if (lease := self._leases.get(shard)) is not None and lease.epoch == epoch:
@@ -301,14 +302,14 @@ class Ownership:
             self._drop(shard, reason, continued=True, above_epoch=above_epoch)
 
     def _drop(self, shard: ShardId, reason: str, *, continued: bool, above_epoch: int = 0) -> None:
-        """Stop serving now; the next reconcile claims again like anyone else."""
+        """Stop serving now; the next reconcile may claim again."""
         log.warning("shard dropped", shard=shard.tag, why=reason)
         self.core.dropped(shard, self._clock.now_ms(), continued=continued, above_epoch=above_epoch)
         self._end_lease(shard)
         self._cancel_load(shard)
         try:
             self._owner_of(shard).lost(reason)
-        except Exception:  # one owner's fault must not keep the others from hearing of theirs
+        except Exception:  # a bug in one owner must not affect the others
             log.exception("owner failed at the loss of its shard", shard=shard.tag)
         self._forgetting[shard] = self._spawn(self._forget(shard))
         self._wake.set()
@@ -341,7 +342,7 @@ class Ownership:
         task.add_done_callback(self._releases.discard)
 
     async def _release(self, shard: ShardId) -> None:
-        """Hand one shard over: the owner stops answering before anything is sent (CM-12)."""
+        """Hand one shard over. The owner stops answering before the release is sent (CM-12)."""
         lease, owner = self._leases.get(shard), self._owner_of(shard)
         load = self._loads.get(shard)
         self._cancel_load(shard)
@@ -373,9 +374,9 @@ class Ownership:
             log.warning("release not confirmed; the lease runs out by itself", shard=shard.tag, why=str(error))
 
     def _to_be_said(self, among: Collection[ShardId] | None = None) -> Iterator[Lease]:
-        """What look-ups are to find here: not what is removed, whose hints are taken back (CM-21).
+        """The leases to publish as hints: not those of deleted topics, whose hints are removed (CM-21).
 
-        All that is held is given as it is: whoever gets it asks again for some at a time (CM-96).
+        Without `among`, all held leases unfiltered: the caller asks again for a slice of them at a time (CM-96).
         """
         if among is None:
             return iter(self._leases.values())

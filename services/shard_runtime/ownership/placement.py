@@ -1,6 +1,6 @@
 """Which node a shard belongs to: a rendezvous hash over the live nodes of a role (CM-11). Pure.
 
-Placement is a wish, never a right: safety rests on the owner record alone (CM-2, CM-12).
+Placement says which node should claim a shard. It gives no right: only the owner record does (CM-2, CM-12).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ NODE_LEAVING: Final = "leaving"
 
 
 def weight(shard: ShardId, node_id: int) -> bytes:
-    """How much a node wants a shard: the same 8 bytes on every platform, compared as bytes."""
+    """A node's weight for a shard: the same 8 bytes on every platform, compared as bytes."""
     return blake2b(f"{shard.kind.value}|{shard.name}|{node_id}".encode(), digest_size=8).digest()
 
 
 def target(shard: ShardId, node_ids: Iterable[int]) -> int | None:
-    """The node with the highest weight; None without nodes. A joining or leaving node moves only its own share."""
+    """The node with the highest weight; None without nodes. When a node joins or leaves, only its own shards move."""
     return max(node_ids, key=lambda node_id: (weight(shard, node_id), node_id), default=None)
 
 

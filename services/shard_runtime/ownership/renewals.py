@@ -21,9 +21,9 @@ log = structlog.get_logger(__name__)
 
 
 class Renewals:
-    """Rounds of renewals. Each store node, which its history names, has a round of its own: one that does not answer
-    costs no lease on the others. Within a round calls follow each other, so neither this process nor the store is held
-    up for long by tens of thousands of leases."""
+    """Rounds of renewals. Each store node (named by its history) has a round of its own, so a node that does not answer
+    costs no leases on other nodes. Within a round one call follows the other, so that tens of thousands of leases do
+    not occupy this process or the store for long."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Renewals:
             for first in range(0, len(shards), self._most):
                 among = shards[first : first + self._most]
                 await self._renew(self._core.renewals(self._log.tail_checked, among))
-        except LogError as error:  # the leases that end first are first in the next round
+        except LogError as error:  # the next round begins with the leases that end first
             log.warning("leases not renewed", shards=len(shards), why=str(error))
         finally:
             self._under_way.discard(node)

@@ -1,5 +1,5 @@
-"""A process's dealings with each of its shards, and which of them are in a phase: with tens of thousands of shards,
-nothing that happens to a few may look at all of them (CM-88). Pure.
+"""The state of each shard's claim in this process, also by phase: with tens of thousands of shards, an event of a few
+must not go through all of them (CM-88). Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shard_runtime.record_log.protocol import ClaimRequest, ShardId
 
 
 class ClaimPhase(StrEnum):
-    """Where this process stands with one shard."""
+    """The phase of one shard in this process."""
 
     FREE = "free"
     CLAIMING = "claiming"
@@ -30,7 +30,7 @@ UNSERVED_PHASES: Final = (ClaimPhase.CLAIMING, ClaimPhase.QUEUED, ClaimPhase.LOA
 
 @dataclass(slots=True)
 class ShardClaim:
-    """This process's dealings with one shard. `mine`: it targets this node, as of the last look."""
+    """One shard's claim in this process. `mine`: the shard targets this node, as last looked up."""
 
     shard: ShardId
     phase: ClaimPhase = ClaimPhase.FREE
@@ -56,45 +56,45 @@ class ShardClaim:
 
 
 class ShardClaims:
-    """All of them, by shard and by phase. Only `enter` changes a phase."""
+    """All claims, by shard and by phase. Only `enter` changes a phase."""
 
     def __init__(self) -> None:
         self._all: dict[ShardId, ShardClaim] = {}
         self._in: dict[ClaimPhase, dict[ShardId, ShardClaim]] = {phase: {} for phase in ClaimPhase}
-        #: Free ones that target this node, those that have waited longest first.
+        #: Free claims whose shard targets this node; those that have waited longest come first.
         self.open: dict[ShardId, ShardClaim] = {}
 
     def get(self, shard: ShardId) -> ShardClaim | None:
-        """One shard's, if there are any dealings with it."""
+        """One shard's claim; None when there is none."""
         return self._all.get(shard)
 
     def __getitem__(self, shard: ShardId) -> ShardClaim:
         return self._all[shard]
 
     def all(self) -> Collection[ShardClaim]:
-        """Every one."""
+        """Every claim."""
         return self._all.values()
 
     def within(self, phase: ClaimPhase) -> Collection[ShardClaim]:
-        """Those in a phase."""
+        """The claims in a phase."""
         return self._in[phase].values()
 
     def unserved(self) -> int:
-        """How many are claimed, or being claimed, and not served yet."""
+        """How many shards are claimed, or being claimed, and not served yet."""
         return sum(len(self._in[phase]) for phase in UNSERVED_PHASES)
 
     def waiting(self) -> Iterator[ShardClaim]:
-        """Those that target this node and are not served yet."""
+        """The claims whose shard targets this node and is not served yet."""
         yield from self.open.values()
         for phase in UNSERVED_PHASES:
             yield from self._in[phase].values()
 
     def held(self) -> list[ShardClaim]:
-        """Those whose owner record was last known to be ours."""
+        """The claims whose owner record named this process when last seen."""
         return [claim for phase in ClaimPhase if phase in HELD_PHASES for claim in self._in[phase].values()]
 
     def targets_here(self, shard: ShardId) -> ShardClaim:
-        """The shard targets this node: its claim, a new one if there is none."""
+        """Note that the shard targets this node; returns its claim, a new one if there is none."""
         claim = self._all.get(shard)
         if claim is None:
             claim = self._all[shard] = self._in[ClaimPhase.FREE][shard] = ShardClaim(shard)
@@ -104,7 +104,7 @@ class ShardClaims:
         return claim
 
     def targets_elsewhere(self, claim: ShardClaim) -> None:
-        """The shard targets another node, or nobody wants it any more."""
+        """Note that the shard targets another node, or is no longer wanted."""
         claim.mine = False
         self.open.pop(claim.shard, None)
 
@@ -120,6 +120,6 @@ class ShardClaims:
             self.open.pop(shard, None)
 
     def forget(self, claim: ShardClaim) -> None:
-        """No more dealings with the shard."""
+        """Remove the shard's claim."""
         del self._all[claim.shard], self._in[claim.phase][claim.shard]
         self.open.pop(claim.shard, None)

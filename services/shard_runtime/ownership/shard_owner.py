@@ -1,4 +1,4 @@
-"""Who serves a shard while it is owned here, as ownership sees it, and ownership's bounds."""
+"""What serves a shard while this process owns it, as ownership sees it; and ownership's bounds."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from shard_runtime.record_log.protocol import Claimed
 
 
 class ShardOwner(Protocol):
-    """Who serves one shard while it is owned here: a `ShardHost`, or a partition leader."""
+    """What serves one shard while this process owns it: a `ShardHost` or a partition leader.
+
+    Ownership calls `gained` once per claim; then `lost`, or `releasing` and after it `lost`. Before each answer the
+    owner checks its lease.
+    """
 
     @property
     def demand(self) -> int:
-        """Requests that were turned away for want of this shard; those with most are replayed first (CM-12)."""
+        """How many requests were refused because the shard is not served here; shards with most are replayed first
+        (CM-12)."""
         ...
 
     async def gained(self, claimed: Claimed, lease: Lease) -> None:
-        """The claim is durable: replay, make a lost tail good (CM-47), then serve behind `lease`.
+        """The claim is durable: replay, repair a lost tail (CM-47), then serve; answer only while `lease` is valid.
 
-        May be cancelled, when the shard is lost meanwhile; may raise, then the shard is dropped and claimed anew later.
+        It is cancelled when the shard is lost meanwhile. When it raises, the shard is dropped and claimed again later.
         """
         ...
 
     def lost(self, reason: str) -> None:
-        """The shard is gone: answer nothing more for it but NOT_COORDINATOR or NOT_LEADER_OR_FOLLOWER."""
+        """The shard is lost: from now on answer only NOT_COORDINATOR or NOT_LEADER_OR_FOLLOWER for it."""
         ...
 
     async def releasing(self) -> None:
-        """Stop taking work, finish the last flush and outgoing calls, forget the shard; returns when done (CM-4)."""
+        """Refuse new work, finish the last flush and outgoing calls, forget the shard; return when done (CM-4)."""
         ...
 
 
@@ -39,13 +44,13 @@ class OwnershipOptions:
 
     tick_ms: int = 1_000
     claims_max: int = 512
-    """Shards that are claimed, or being claimed, and not served yet (CM-88): each needs its lease renewed."""
+    """How many shards may be claimed, or being claimed, and not served yet: each needs its lease renewed (CM-88)."""
     looks_max: int = 2_000
-    """Leases that are looked at in one go."""
+    """How many leases are checked without letting other tasks run."""
     renewals_max: int = 2_000
-    """Renewals of one call: of forty thousand in one go nobody else would be served for half a second."""
+    """How many leases one call renews: a call with forty thousand would block everything else for half a second."""
     long_tick_ms: int = 5
-    """A tick that takes longer is followed by a pause as long (CM-87): with very many shards each takes long, and each
-    answer asks for one."""
+    """A tick that takes longer than this is followed by a pause of the same length (CM-87): with very many shards each
+    tick takes long, and each answer asks for another tick."""
     loads_max: int = 4
     release_timeout_ms: int = 10_000

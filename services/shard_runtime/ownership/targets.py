@@ -1,4 +1,4 @@
-"""Which node each shard targets, as of the last look, and which shards are to be looked at (CM-11, CM-88). Pure."""
+"""Which node each shard targets, and which shards' targets must be computed anew (CM-11, CM-88). Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 
 class Targets:
-    """Targets of all wanted shards. A look costs a hash per node, so each shard is looked at when the nodes or the
-    wanted shards changed, a bounded number at a time."""
+    """Targets of all wanted shards. Computing one costs a hash per node, so a shard's target is computed only when the
+    nodes or the wanted shards changed, a bounded number at a time."""
 
     def __init__(self) -> None:
         self.wanted: frozenset[ShardId] = frozenset()
@@ -21,11 +21,11 @@ class Targets:
 
     @property
     def unfinished(self) -> bool:
-        """Whether more shards are to be looked at."""
+        """Whether targets are still to be computed."""
         return bool(self._due)
 
     def change(self, wanted: frozenset[ShardId], nodes: Mapping[ShardKind, frozenset[int]]) -> None:
-        """Note the shards whose target may be another since the last time: few, unless nodes came or went."""
+        """Note the shards whose target may have changed: few, unless nodes came or went."""
         if nodes != self._nodes:
             self._found.clear()
             self._nodes = dict(nodes)
@@ -35,7 +35,7 @@ class Targets:
         self.wanted = wanted
 
     def look(self, most: int) -> list[ShardId]:
-        """Look the next shards up, at most so many, and return which."""
+        """Compute the targets of at most `most` more shards, and return those shards."""
         shards = list(islice(self._due, most))
         for shard in shards:
             del self._due[shard]
@@ -46,5 +46,5 @@ class Targets:
         return shards
 
     def of(self, shard: ShardId, unknown: int | None = None) -> int | None:
-        """The node a shard targets, None without a node; `unknown` before it was looked at."""
+        """The node that a shard targets; None when there is no node; `unknown` before it was computed."""
         return self._found.get(shard, unknown)

@@ -1,4 +1,4 @@
-"""Commands of the in-memory server: what each does to the data and answers. Whether it may run is not asked here."""
+"""Commands of the in-memory server: what each does to the data, and its reply. `server` decides whether it may run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node of the in-memory store: it executes commands, feeds replicas and a disk, and refuses as a real one would.
+"""One node of the in-memory store: it executes commands, feeds replicas and a disk, and refuses as a real node does.
 
 It never decides for a client; faults of the network are in `store.py`.
 """
@@ -25,14 +25,14 @@ _GROWS: Final = frozenset({"XADD", "HSET", "SET", "INCR"})
 
 _UNREAD_MAX: Final = 1_024
 
-#: Lets something happen that the server has sent: to a replica, or to a subscriber.
+#: Delivers what the server sent to a replica or a subscriber, by calling the function it is given: now, later or never.
 Carry = Callable[[Callable[[], None]], None]
 
 
 class Follower:
     """A replica's or the disk's copy: it applies groups of effects in order, and may lag by holding some back.
 
-    `applied` says how far it is; the effects are carried out when somebody looks at `data`.
+    `applied` is the offset up to which it has applied effects; they are carried out when `data` is read.
     """
 
     def __init__(self, data: Data, applied: int) -> None:
@@ -43,30 +43,30 @@ class Follower:
 
     @property
     def data(self) -> Data:
-        """What it holds."""
+        """The data up to `applied`."""
         while self._groups and self._groups[0][0] <= self.applied:
             for effect in self._groups.popleft()[1]:
                 self._data.apply(effect)
         return self._data
 
     def feed(self, offset: int, effects: Sequence[Effect]) -> None:
-        """Hold a group of effects, until `reach` or `catch_up`."""
+        """Take a group of effects; `reach` or `catch_up` applies it."""
         self._groups.append((offset, effects))
         if len(self._groups) > _UNREAD_MAX:
             _ = self.data
 
     def reach(self, offset: int) -> None:
-        """Apply what is held back up to an offset, unless paused."""
+        """Apply the effects up to an offset, unless paused."""
         if not self.paused:
             self.applied = max(self.applied, offset)
 
     def catch_up(self) -> None:
-        """Apply all that is held back."""
+        """Apply all effects taken so far."""
         if self._groups:
             self.applied = max(self.applied, self._groups[-1][0])
 
     def restart(self, data: Data, offset: int) -> None:
-        """Hold other data, in step with the master's offset."""
+        """Start again from other data, at the master's offset."""
         self._data, self.applied, self.paused = data, offset, False
         self._groups.clear()
 
@@ -83,13 +83,13 @@ class Session:
     channels: set[str] = field(default_factory=set)
     inbox: deque[list[Any]] = field(default_factory=deque)
     listener: asyncio.Future[None] | None = None
-    """Waits for a message, or for the end of the connection."""
+    """Done when a message arrives or the connection ends."""
     asking: asyncio.Future[list[Any]] | None = None
-    """Waits for the replies of the pipeline that is outstanding."""
+    """Done when the replies of the outstanding pipeline arrive."""
     open: bool = True
-    """The client can still hear an answer."""
+    """Whether the client can still receive a reply."""
     dead: bool = False
-    """The server forgot the connection: what it had not executed yet is gone."""
+    """Whether the server forgot the connection: it no longer executes what it had not executed yet."""
 
     def end(self, dead: bool) -> None:
         """Cut the connection; `dead`: from the server's side."""
@@ -100,7 +100,7 @@ class Session:
             self.asking.set_exception(ConnectionLostError("the connection to the in-memory store broke"))
 
     def hear(self, message: list[Any]) -> None:
-        """A message of a subscribed channel arrives."""
+        """Receive a message of a subscribed channel."""
         self.inbox.append(message)
         self._wake()
 
@@ -118,7 +118,7 @@ class _Waiter:
 
 
 class MemoryServer:
-    """A store node. `refuse` is an error code that every write is answered with (OOM, NOREPLICAS, MISCONF…)."""
+    """A store node. `refuse`: the error code with which it answers every write (OOM, NOREPLICAS, MISCONF…)."""
 
     def __init__(self, clock: Clock, rng: Random) -> None:
         self.data = Data()
@@ -131,7 +131,7 @@ class MemoryServer:
         self.skew_ms = 0
         self.sessions: list[Session] = []
         self.loaded: set[str] = set()
-        #: How what this server sends by itself travels; at once when None.
+        #: How messages that are not replies are delivered; at once when None.
         self.carry: Carry | None = None
         self._clock = clock
         self._rng = rng
@@ -145,13 +145,13 @@ class MemoryServer:
         return self._clock.wall_ms() + self.skew_ms
 
     def effect(self, what: str, key: str, argument: object) -> None:
-        """Change something, here at once and in all copies when the command (or its MULTI) is done."""
+        """Change the data: here at once, in all copies when the command (or its MULTI) is done."""
         effect = (what, key, argument)
         self.data.apply(effect)
         self._effects.append(effect)
 
     def command(self, *args: str | bytes) -> Any:
-        """A read command."""
+        """Run a read command."""
         return READS[str(args[0])](self, args)
 
     # -- copies -------------------------------------------------------------------------------------------------------
@@ -163,11 +163,11 @@ class MemoryServer:
         return follower
 
     def new_history(self) -> None:
-        """What every restart and fail-over does."""
+        """Give the node a new history id, as every restart and fail-over does."""
         self.history = _random_history(self._rng)
 
     def release_replicas(self) -> None:
-        """Let paused replicas and the disk go on, and wake those who WAIT."""
+        """Let paused replicas and the disk go on, and answer the WAITs that are now satisfied."""
         for follower in (*self.followers, self.disk):
             follower.paused = False
             follower.catch_up()
@@ -181,7 +181,7 @@ class MemoryServer:
         self._acked()
 
     def become(self, data: Data) -> None:
-        """Go on with other data under a new history: a fail-over or a restart. Replicas and disk start from it."""
+        """Replace the data under a new history: a fail-over or a restart. Replicas and disk start from it."""
         self.data = data
         self._effects = []
         self.new_history()
@@ -208,7 +208,7 @@ class MemoryServer:
         self._acked()
 
     def publish(self, channel: str, message: bytes) -> int:
-        """Send a message to all who subscribed to a channel; how many they are."""
+        """Send a message to all subscribers of a channel; returns their number."""
         heard = [session for session in self.sessions if channel in session.channels]
         for session in heard:
             said = partial(session.hear, [b"message", channel.encode(), message])
@@ -221,7 +221,7 @@ class MemoryServer:
     # -- executing ----------------------------------------------------------------------------------------------------
 
     def execute(self, session: Session, command: Command) -> Any:
-        """Execute one command that is not WAIT for a connection and return its reply."""
+        """Execute one command (not WAIT) of a connection and return its reply."""
         name = str(command[0])
         if session.queued is None and name in READS:
             return READS[name](self, command)
@@ -264,7 +264,7 @@ class MemoryServer:
         return COMMANDS[name](self, command)
 
     def _refusal(self, command: Command) -> ErrorReply | None:
-        """Why this node does not take a command now."""
+        """Why this node does not take a command now; None when it does."""
         name = str(command[0])
         digest = str(command[1]) if name == "EVALSHA" else ""
         writes = name in _WRITES or (name == "EVALSHA" and digest not in READ_ONLY)
@@ -280,7 +280,8 @@ class MemoryServer:
         return None
 
     def wait(self, session: Session, replicas: int, timeout_ms: int, done: Callable[[Any], None]) -> None:
-        """WAIT: call `done` with how many replicas have all that this connection wrote, once they are enough."""
+        """WAIT: call `done` with the number of replicas that have all this connection wrote: when they are enough, or
+        after `timeout_ms`."""
         if self.role != "master":
             done(ErrorReply("ERR", "WAIT cannot be used with replica instances."))
             return
@@ -292,7 +293,7 @@ class MemoryServer:
         waiter.timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, _timed_out, waiter)
 
     def hand_over(self, other: MemoryServer, names: Collection[str]) -> None:
-        """Another server goes on with the connections of some clients, and with those of them that WAIT."""
+        """Give the connections of some clients to another server, with their outstanding WAITs."""
         for session in [session for session in self.sessions if session.name in names]:
             self.sessions.remove(session)
             other.sessions.append(session)
@@ -310,7 +311,7 @@ class MemoryServer:
             waiter.done(self._reached(waiter.session))
 
     def _acked(self) -> None:
-        """Replicas have more than before, or connections are gone: some may have waited long enough."""
+        """Replicas have applied more, or connections are gone: answer the WAITs that are now over."""
         for waiter in list(self._waiters):
             if not waiter.session.open or self._reached(waiter.session) >= waiter.replicas:
                 if waiter.timer is not None:
@@ -319,7 +320,7 @@ class MemoryServer:
 
 
 def _timed_out(waiter: _Waiter) -> None:
-    """The time of a WAIT is over, at whatever server its connection is by now."""
+    """End a WAIT at its time-out, at the server that has its connection now."""
     waiter.session.server._waited(waiter)
 
 

@@ -1,4 +1,4 @@
-"""What a process remembers of a shard it holds: enough to notice a lost tail on any later connection (CM-19)."""
+"""What a process remembers of a shard it claimed: enough to notice a lost tail on any later connection (CM-19)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from shard_runtime.record_log.redis.connection import Command, Reply, StoreConne
 
 
 class OutstandingFlush(Protocol):
-    """A shard's flush that is not committed yet, as the shard and the check of a connection see it."""
+    """A shard's flush that is not committed yet, as `ClaimedShard` and `connection_check` see it."""
 
     @property
     def unresolved(self) -> bool:
-        """Its outcome is unknown, or it stands on too few replicas: no new work meanwhile (CM-15, SR-21)."""
+        """Whether its outcome is unknown or too few replicas have it: no new work meanwhile (CM-15, SR-21)."""
         ...
 
     @property
     def needs_read_back(self) -> bool:
-        """Nothing may be sent for it before its ids were looked at."""
+        """Whether its ids must be read back before anything more is sent for it."""
         ...
 
     def read_back(self) -> Sequence[Command]:
-        """Ranges that show whether it is in the log (SR-9)."""
+        """The range reads that show whether it is in the log (SR-9); pass their replies to `resolve`."""
         ...
 
     def resolve(self, replies: Sequence[Reply]) -> ShardLostError | None:
-        """Decide from the ranges what is to be sent next; an error when the shard is lost."""
+        """Decide from the ranges what is sent next; returns an error when the shard is lost."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -38,28 +38,29 @@ class OutstandingFlush(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ClaimedShard:
-    """A claimed shard. `last` holds, per stream, the newest entry seen confirmed: the claim, then flushes."""
+    """A claimed shard. `last`: per stream, the newest entry confirmed to this owner (the claim, then flushes)."""
 
     shard: ShardId
     incarnation: int
     epoch: int
     last: dict[str, Entry]
     lossy: bool
-    """The claim said that a tail may be gone; until the host has repaired it, no `tail_ok` (CM-12, CM-47)."""
+    """The claim's answer said that a tail may be lost. Until the host has repaired it, `tail_checked` is "" (CM-12,
+    CM-47)."""
     whole_under: str
-    """The history under which the own tail was last found whole."""
+    """The history under which this owner's tail was last found whole."""
     checked_on: StoreConnection | None
-    """The connection the tail was looked at on; on any other it must be looked at before a write."""
+    """The connection on which the tail was checked; on any other it must be checked before a write."""
     trimmed: dict[str, StreamId] = field(default_factory=dict)
     flush: OutstandingFlush | None = None
     lost: ShardLostError | None = None
 
     def trimmed_below(self, stream: str) -> StreamId:
-        """The id below which this owner has trimmed a stream: entries missing there are not lost."""
+        """The id below which this owner has trimmed a stream; an entry missing there is not lost."""
         return self.trimmed.get(stream, STREAM_START)
 
     def lose(self, error: ShardLostError) -> None:
-        """The shard may not be used any more; the flush in hand, and every later call, hear why."""
+        """Mark the shard as lost: the outstanding flush and every later call fail with `error`."""
         if self.lost is None:
             self.lost = error
         if self.flush is not None:

@@ -1,13 +1,13 @@
 """One flush: a MULTI…EXEC of one shard, from its first sending to its commit (CM-13, CM-19, SR-9, SR-19, SR-21).
 
-    NEW ──EXEC──▶ STANDS ──WAIT, same history──▶ committed
+    NEW ──EXEC──▶ WRITTEN ──WAIT, same history──▶ committed
      │               │
      └──── lost ─────┴──▶ UNKNOWN ──read back──▶ absent: NEW again, the same ids and bytes
-                             ▲                └▶ there: NOOP ──XADD──▶ STANDS on this connection
+                             ▲                └▶ there: NOOP ──XADD──▶ WRITTEN on this connection
                              └─────── lost ───────────┘
 
-A flush is never rolled back once its outcome was unknown, and its ids never carry other bytes. It never talks to the
-store: a writer sends what `commands` says, `connection_check` reads back what `read_back` asks for.
+After a flush's outcome was unknown it is never rolled back, and its ids never carry other bytes. A flush never talks to
+the store: a writer sends its `commands`, `connection_check` sends its `read_back`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _ENTRY_OVERHEAD: Final = 64
 
 
 class FlushPhase(Enum):
-    """Where a flush stands; see the drawing above."""
+    """A flush's phase; see the drawing above. WRITTEN: executed, and not yet on enough replicas."""
 
     NEW = auto()
     UNKNOWN = auto()
     NOOP = auto()
-    STANDS = auto()
+    WRITTEN = auto()
 
 
 class FlushCall:
-    """A flush, as a writer sends it."""
+    """A flush as the writer's `StoreCall`."""
 
     def __init__(
         self, held: ClaimedShard, appends: Sequence[StreamAppend], replicas: int, wall_ms: Callable[[], int]
@@ -68,17 +68,17 @@ class FlushCall:
 
     @property
     def done(self) -> bool:
-        """Committed, refused, lost or dropped."""
+        """Whether it is committed, refused, lost or dropped."""
         return self.answer.done()
 
     @property
     def unresolved(self) -> bool:
-        """Its outcome is unknown, or it stands on too few replicas: no new work meanwhile (CM-15, SR-21)."""
+        """Whether its outcome is unknown or too few replicas have it: no new work meanwhile (CM-15, SR-21)."""
         return not self.done and (self._ever_unknown or self._short)
 
     @property
     def needs_read_back(self) -> bool:
-        """Nothing may be sent for it before its ids were looked at."""
+        """Whether its ids must be read back before anything more is sent for it."""
         return self._phase is FlushPhase.UNKNOWN
 
     @property
@@ -87,8 +87,8 @@ class FlushCall:
         return (self._held,)
 
     def commands(self) -> Sequence[Command]:
-        """The whole flush, the no-op that proves a read-back one, or nothing while only the WAIT is short."""
-        if self._phase is FlushPhase.STANDS:
+        """The whole flush; the no-op that proves it after a read-back; or nothing, while only the WAIT is short."""
+        if self._phase is FlushPhase.WRITTEN:
             return ()
         noop_stream = self._held.shard.streams[-1]
         if self._phase is FlushPhase.NOOP:
@@ -113,15 +113,15 @@ class FlushCall:
             self.answer.set_exception(error)
 
     def lost(self) -> None:
-        """The connection broke: whatever stood or was sent must be read back before anything else is written."""
+        """The connection broke: what was sent or written must be read back before anything else is written."""
         self._phase, self._ever_unknown = FlushPhase.UNKNOWN, True
         self._held.checked_on = None
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Judge the replies by what the flush had been through before (CM-13)."""
+        """Judge the replies, by the phase and by whether the outcome ever was unknown (CM-13)."""
         if self.done:
             return Verdict.DONE
-        if self._phase is FlushPhase.STANDS:
+        if self._phase is FlushPhase.WRITTEN:
             return self._settle_wait(pipeline)
         results = replies if self._phase is FlushPhase.NOOP else replies[-1]
         if isinstance(results, ErrorReply):  # of EXEC: nothing of the MULTI was executed
@@ -132,13 +132,13 @@ class FlushCall:
         return self._settle_executed(results, pipeline)
 
     def _settle_executed(self, results: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Everything was executed, on whatever store this is: the history read after it tells."""
+        """Everything was executed. The history read after it tells whether that was on the store that was checked."""
         if not pipeline.intact:
             self.lost()
             return Verdict.RECHECK
         if any(result is None for result in results):
             return self._lose(StreamDeletedError(f"{self._where}: the stream was deleted"))
-        self._phase = FlushPhase.STANDS
+        self._phase = FlushPhase.WRITTEN
         return self._settle_wait(pipeline)
 
     # -- judgements ---------------------------------------------------------------------------------------------------
@@ -170,7 +170,8 @@ class FlushCall:
             self.answer.set_result(Appended(held.last[noop_stream].id, len(self._noops)))
 
     def _refused(self, cause: ErrorReply, outcome: ErrorReply) -> Verdict:
-        """A refused MULTI. On the first sending the ids are free again; later the first may still arrive."""
+        """A refused MULTI. After the first sending the ids are free again; after a later one, the first may still
+        arrive."""
         if cause.code in REROUTE_CODES:
             return Verdict.RECHECK
         if self._ever_unknown:
@@ -184,14 +185,14 @@ class FlushCall:
             return Verdict.RECHECK
         if TOO_SMALL in error.message:
             if self._ever_unknown and not self._refused_as_old:
-                self._refused_as_old = True  # the first sending may have arrived meanwhile: look (SR-9)
+                self._refused_as_old = True  # the first sending may have arrived meanwhile: read back (SR-9)
                 self._phase = FlushPhase.UNKNOWN
                 return Verdict.RECHECK
             return self._lose(ShardLostError(f"{self._where}: another owner has claimed it: {error}"))
         if self._phase is FlushPhase.NOOP:
             return (
                 Verdict.LATER
-            )  # refused for a while (OOM, NOREPLICAS…): the flush itself stands, so the no-op must follow
+            )  # refused for a while (OOM, NOREPLICAS…): the flush itself is in the log, so the no-op must follow
         return self._lose(ShardLostError(f"{self._where}: the append was answered {error}, which no owner expects"))
 
     def _lose(self, error: ShardLostError) -> Verdict:
@@ -201,7 +202,7 @@ class FlushCall:
     # -- read back (SR-9) ---------------------------------------------------------------------------------------------
 
     def read_back(self) -> Sequence[Command]:
-        """Ranges that show whether the flush, and the no-ops sent behind it, are in the log."""
+        """Ranges that show whether the flush, and the no-ops sent after it, are in the log."""
         asked: list[Command] = [
             ("XRANGE", append.stream, str(append.entries[0].id), str(append.entries[-1].id)) for append in self._appends
         ]
@@ -211,7 +212,8 @@ class FlushCall:
         return asked
 
     def resolve(self, replies: Sequence[Reply]) -> ShardLostError | None:
-        """Decide from the ranges what is to be sent next; an error when the ids carry other bytes, or none can land."""
+        """Decide from the ranges what is sent next; returns an error when the ids carry other bytes, or can no longer
+        be written."""
         streams = [append.stream for append in self._appends]
         streams += [self._held.shard.streams[-1]] if self._noops else []
         found = [entries(stream, reply) for stream, reply in zip(streams, replies, strict=True)]
@@ -225,14 +227,14 @@ class FlushCall:
             self._phase, self._refused_as_old = FlushPhase.NOOP, False
             return None
         if any(found) or noops:
-            return ShardLostError(f"{self._where}: other bytes stand at ids of this owner's flush")
+            return ShardLostError(f"{self._where}: other bytes are stored under ids of this owner's flush")
         if self._refused_as_old:
             return ShardLostError(f"{self._where}: another owner has claimed it, and the flush had not landed")
         self._phase = FlushPhase.NEW
         return None
 
     def _next_noop(self) -> Entry:
-        """The next id of the no-op stream: behind the last no-op, this flush, or what stood before it there."""
+        """The next no-op. Its id follows the last no-op's, else this flush's, else the last one in that stream."""
         stream = self._held.shard.streams[-1]
         last = self._held.last[stream].id
         for append in self._appends:
