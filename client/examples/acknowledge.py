@@ -1,4 +1,4 @@
-"""Acknowledge each record by itself, by what became of it: `python acknowledge.py [host:port]`."""
+"""Acknowledge each record by itself, according to the outcome of its work: `python acknowledge.py [host:port]`."""
 
 import sys
 
@@ -8,14 +8,14 @@ bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7932"
 
 
 def handle(message: Message) -> None:
-    """The work: it fails for a while with one record, and for ever with another."""
+    """The work: one record fails once, another one always."""
     amount = int(message.value())
     if amount == 14 and message.delivery_count() == 1:
         raise ConnectionError("the bank does not answer")
 
 
 with Admin(bootstrap_servers=bootstrap) as admin:
-    admin.create_topics(["payments"])  # one that exists already stays as it is
+    admin.create_topics(["payments"])  # a topic that exists already does not change
 
 with Producer(bootstrap_servers=bootstrap) as producer:
     for text in ("12", "13", "fourteen", "14"):
@@ -30,10 +30,10 @@ with ShareConsumer(bootstrap_servers=bootstrap, group_id="bank", share_acknowled
                 handle(message)
                 outcome = AcknowledgeType.ACCEPT
             except ConnectionError:
-                outcome = AcknowledgeType.RELEASE  # it comes again, to any member of the group
+                outcome = AcknowledgeType.RELEASE  # the group gets it again, this member or another one
             except ValueError:
-                outcome = AcknowledgeType.REJECT  # it never comes again
+                outcome = AcknowledgeType.REJECT  # it is not delivered again
             consumer.acknowledge(message, outcome)
             print(message.value().decode(), "delivery", message.delivery_count(), outcome.name)
             finished += outcome is not AcknowledgeType.RELEASE
-    consumer.commit_sync()  # what is acknowledged travels with the next poll, or now
+    consumer.commit_sync()  # send the acknowledgements now; otherwise the next poll sends them

@@ -3,8 +3,8 @@
     sharegroups topics create videos
     seq 30 10 60 | sharegroups produce videos
 
-A record of the topic says for how many seconds its job takes. The job runs in a thread; this one asks for more time,
-every third of the lock, and is told when it came too late.
+Each record's value is how many seconds its job takes. The job runs in a thread. The main thread renews the record's
+lock after every third of it, and learns when a renewal came too late.
 """
 
 import sys
@@ -26,7 +26,7 @@ settings = {
 
 
 def run(seconds: bytes) -> None:
-    """The job; whatever it raises is what became of it."""
+    """The job; the exception that it raises decides how its record is acknowledged."""
     time.sleep(float(seconds))
 
 
@@ -43,12 +43,12 @@ with ShareConsumer(settings) as consumer, ThreadPoolExecutor(1) as pool:
                     print(message.value().decode(), "came too late, somebody else gets it:", refused[0])
                     job.cancel()
                     break
-                (message,) = consumer.poll(timeout=1)  # a renewed record comes back, and is acknowledged from there
+                (message,) = consumer.poll(timeout=1)  # poll returns the renewed record; acknowledge this message
                 print(message.value().decode(), "renewed")
             else:
                 failed = job.exception()
                 if isinstance(failed, ValueError):
-                    outcome = AcknowledgeType.REJECT  # no number will become of it: it never comes again
+                    outcome = AcknowledgeType.REJECT  # the value is no number, so a retry cannot help
                 else:
                     outcome = AcknowledgeType.RELEASE if failed else AcknowledgeType.ACCEPT
                 consumer.acknowledge(message, outcome)

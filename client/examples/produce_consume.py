@@ -12,7 +12,7 @@ with Producer(bootstrap_servers=bootstrap) as producer:
 
 
 def acknowledged(offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
-    """Called by a later poll or commit_sync, for each partition."""
+    """A later poll or commit_sync calls this for each partition."""
     if error:
         print(f"REFUSED, so they come again: {offsets}: {error}")
 

@@ -3,11 +3,11 @@ acknowledge, leave.
 
     python raw_stubs.py [host:port] [topic] [group]
 
-It shows the protocol, not how to write a client: it asks one node for everything and repeats nothing. It produces one
-batch without an idempotent producer: the fields of one are left unset (all three, or none: docs/reference/protocol.md).
-Who repeats a Produce whose answer did not come should set them, or the batch may be stored twice. The member makes its
-own id, heartbeats until it has an assignment, opens a share session at each partition's leader (epoch 0), fetches with
-the next epoch, accepts what it acquired, and closes the session (epoch -1).
+It shows the protocol, not how to write a client: it asks one node for everything and never retries. It produces one
+batch without idempotence, so it leaves the three fields of an idempotent producer unset (set all three, or none:
+docs/reference/protocol.md). A client that retries a Produce without an answer should set them, or the batch may be
+stored twice. The member generates its id, heartbeats until it has an assignment, opens a share session at each
+partition's leader (epoch 0), fetches with the next epoch, accepts what it acquired, and closes the session (epoch -1).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ACKS_ALL = -1
 
 
 def check(answer: object, code: int, message: str) -> None:
-    """Stop on an in-band Kafka error."""
+    """Exit when an answer holds a Kafka error."""
     if code:
         sys.exit(f"{type(answer).__name__}: error {code}: {message}")
 
 
 async def store(stub: PartitionLeaderServiceStub, topic_id: bytes, partition: int, values: list[bytes]) -> int:
-    """Produce one batch to the partition's leader; the offset of its first record."""
+    """Produce one batch at the partition's leader; returns the offset of its first record."""
     now_ms = int(time.time() * 1000)
     records = RecordBatch(base_timestamp_ms=now_ms, records=[Record(value=value) for value in values])
     request = produce.ProduceRequest(acks=ACKS_ALL, timeout_ms=10_000)
@@ -76,7 +76,7 @@ async def join(stub: GroupCoordinatorServiceStub, group: str, member: str, topic
 async def consume(
     stub: PartitionLeaderServiceStub, group: str, member: str, topic_id: bytes, partitions: list[int]
 ) -> int:
-    """One share session: open, fetch, accept with the closing acknowledge; returns how many records came."""
+    """One share session: open, fetch, accept with the closing ShareAcknowledge; returns how many records came."""
     opening = fetch.ShareFetchRequest(
         group_id=group, member_id=member, share_session_epoch=0, max_wait_ms=500, min_bytes=1,
         max_bytes=1 << 20, max_records=500, batch_size=500,
@@ -124,7 +124,7 @@ async def consume(
 
 
 def show(part: fetch.ShareFetchResponse.PartitionResult) -> int:
-    """Print the acquired records of one partition: batches may hold more than was acquired."""
+    """Print the acquired records of one partition; its batches may hold records that were not acquired."""
     shown = 0
     for fetched in part.records:
         if fetched.is_control:
@@ -177,6 +177,6 @@ if __name__ == "__main__":
         sys.exit("usage: python raw_stubs.py [host:port] [topic] [group]")
     try:
         asyncio.run(main(*sys.argv[1:]))
-    except aio.AioRpcError as error:  # there is no answer; the details name the address, when it was tried
+    except aio.AioRpcError as error:  # no answer came; the details name the address, if one was tried
         said = f"{error.code().name}: {error.details()}".replace("\n", " ")
         sys.exit(f"no answer: {said}. Is a cluster up (sharegroups up), and is the host:port right?")

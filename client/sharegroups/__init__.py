@@ -2,11 +2,11 @@
 
     from sharegroups import Producer, ShareConsumer
 
-Blocking clients stand here; `sharegroups.aio` holds the same ones for asyncio. It needs grpcio and protobuf only.
-Every error of `sharegroups.errors` can be imported from here.
+This package holds the blocking clients, `sharegroups.aio` the same clients for asyncio. It needs grpcio and protobuf
+only. Every error of `sharegroups.errors` can be imported from here.
 
-Other names are imported when somebody first asks for them: gRPC takes most of the start of a command, and what is
-imported before `sharegroups.cli.run` cannot answer Ctrl-C in good order.
+Names other than errors are imported when they are first used. Importing gRPC takes most of a command's start-up time,
+and Ctrl-C is handled cleanly only once `sharegroups.cli.run` has started.
 """
 
 from importlib import import_module
@@ -57,7 +57,7 @@ _HOMES: Final = {
     "TopicPartition": "kip932.ids",
 }
 
-if not TYPE_CHECKING:  # a checker that saw it would take any name for good
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "aio":

@@ -17,7 +17,7 @@ OP_SUBTRACT: Final = 3
 
 
 class ConfigResource(NamedTuple):
-    """What configs belong to: `ConfigResource.topic("orders")`."""
+    """The topic, node or group that configs belong to: `ConfigResource.topic("orders")`."""
 
     type: int
     name: str
@@ -125,10 +125,11 @@ class ShareGroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupOffset:
-    """Start offset of a share-partition; what is not known is None (CL-46).
+    """Start offset of a share-partition; unknown values are None (CL-46).
 
-    `archived_by_limit` and `archived_by_reject` count the records that will not be delivered again though nobody
-    accepted them: at the delivery limit, and rejected. They begin at 0 with the group, and when its offset is reset.
+    `archived_by_limit` and `archived_by_reject` count records that will not be delivered again though no consumer
+    accepted them: those at the delivery limit, and rejected ones. Both begin at 0 when the group begins with the
+    partition, and again when its offset is reset.
     """
 
     start_offset: int
@@ -139,7 +140,7 @@ class ShareGroupOffset:
 
     @property
     def archived(self) -> int | None:
-        """Both together; None when they are not known."""
+        """The sum of both; None when they are unknown."""
         if self.archived_by_limit is None or self.archived_by_reject is None:
             return None
         return self.archived_by_limit + self.archived_by_reject

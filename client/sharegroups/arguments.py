@@ -1,6 +1,6 @@
-"""What calls were given, held against what they take: a wrong type is refused by name before anything is sent (CL-89).
+"""Checks of arguments: a call refuses an argument of a wrong type by name, before it sends anything (CL-89).
 
-Every error says which call and argument it is about, what was found, what was expected, and what to write instead.
+Every error names the call and the argument, what was found, what was expected, and what to write instead.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ def shown(value: object) -> str:
 
 
 def refusal(call: str, argument: str, found: object, expected: str, instead: str = "") -> ValueError:
-    """The error for an argument that cannot be meant."""
+    """The error for a wrong argument."""
     hint = f". Write {instead}" if instead else ""
     return ValueError(f"{call}: {argument} is {shown(found)}; expected {expected}{hint}")
 
 
 def items(call: str, given: object, what: str, kind: type | tuple[type, ...], instead: str) -> list[Any]:
-    """What was given for a list, as a list. A text would be taken for its letters, and deleting "orders" would delete
-    a topic `o`. Raises ValueError."""
+    """The argument as a list. Raises ValueError when it is none, or an item is not of `kind`.
+
+    A text is refused, because it would be read as a list of its letters: deleting "orders" would delete a topic `o`.
+    """
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise ValueError(f"{call} needs a list of {what}, found {shown(given)}. Write {instead}")
     found = list(given)
@@ -36,21 +38,21 @@ def items(call: str, given: object, what: str, kind: type | tuple[type, ...], in
 
 
 def mapping(call: str, argument: str, given: object, what: str, instead: str) -> Mapping[Any, Any]:
-    """What was given for a dict. Raises ValueError."""
+    """The argument, which must be a mapping. Raises ValueError."""
     if not isinstance(given, Mapping):
         raise refusal(call, argument, given, f"a dict of {what}", instead)
     return given
 
 
 def text(call: str, argument: str, given: object) -> str:
-    """What was given for a text. Raises ValueError."""
+    """The argument, which must be a text. Raises ValueError."""
     if not isinstance(given, str):
         raise refusal(call, argument, given, "text", repr(str(given)) if isinstance(given, int | float) else "")
     return given
 
 
 def whole(call: str, argument: str, given: object, bits: int = 32) -> int:
-    """What was given for a whole number that fits into `bits`. Raises ValueError."""
+    """The argument, which must be a whole number that fits into `bits`. Raises ValueError."""
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
         digits = isinstance(given, str) and given.strip().lstrip("-").isdigit()
@@ -59,27 +61,27 @@ def whole(call: str, argument: str, given: object, bits: int = 32) -> int:
 
 
 def seconds(call: str, given: object) -> None:
-    """Refuse what is no time: neither a number nor None. Raises ValueError."""
+    """Raise ValueError unless the time-out is a number or None."""
     if given is not None and (isinstance(given, bool) or not isinstance(given, int | float)):
         raise refusal(call, "timeout", given, "seconds as a number, or None", f"{call}(timeout=1.5)")
 
 
 def callback(call: str, argument: str, given: object, signature: str) -> None:
-    """Refuse what cannot be called; None is left to the call. Raises ValueError."""
+    """Raise ValueError unless the argument can be called or is None."""
     if given is not None and not callable(given):
         instead = f"{argument}=stored, not {argument}=stored(…), for a function stored({signature})"
         raise refusal(call, argument, given, f"a function of ({signature})", instead)
 
 
 def partition(call: str, given: object) -> Any:
-    """What was given for a partition of a topic. Raises ValueError."""
+    """The argument, which must have a topic name and a partition number. Raises ValueError."""
     if not isinstance(getattr(given, "topic", None), str) or not isinstance(getattr(given, "partition", None), int):
         raise refusal(call, "a partition", given, "a TopicPartition", 'TopicPartition("orders", 0)')
     return given
 
 
 def settings(call: str, given: object) -> dict[str, Any]:
-    """Settings as a dict. Raises ValueError."""
+    """Settings as a dict; {} for None. Raises ValueError."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

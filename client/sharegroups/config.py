@@ -52,7 +52,7 @@ class Setting:
 
     @property
     def range_text(self) -> str:
-        """What values it may have, for people."""
+        """The permitted values as text, for the reference page."""
         if self.choices:
             return ", ".join(self.choices)
         if self.kind is bool:
@@ -62,7 +62,7 @@ class Setting:
         return f"at least {self.low}" if self.high == _INT32_MAX else f"{self.low} to {self.high}"
 
     def text(self, value: Any) -> str:
-        """A value as people write it, "" for none."""
+        """A value as it is written in a properties file; "" for None."""
         if value is None:
             return ""
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -118,7 +118,7 @@ _PARSERS: Final[dict[type, Callable[[Setting, Any], Any]]] = {
 
 COMMON: Final = (
     Setting("bootstrap.servers", None, "Comma list of host:port of any nodes of the cluster."),
-    Setting("client.id", "", "Name of this client in logs; made up when empty."),
+    Setting("client.id", "", "Name of this client in the services' logs and descriptions; empty for none."),
     Setting("retry.backoff.ms", 100, "First delay before a retry, in ms (CL-14).", int, 1),
     Setting("retry.backoff.max.ms", 1000, "Longest delay before a retry, in ms (CL-14).", int, 1),
     Setting("request.timeout.ms", 30_000, "How long one request may take, in ms.", int, 1),
@@ -224,7 +224,7 @@ class Config:
         return self._values[name]
 
     def check_bootstrap(self) -> None:
-        """Tell a missing or wrong bootstrap address now. Raises ConfigError."""
+        """Raise ConfigError now when a bootstrap address is missing or wrong."""
         _ = self.bootstrap
 
     @property
@@ -244,9 +244,9 @@ class Config:
 def given_settings(
     settings: Mapping[str, Any] | None, keywords: Mapping[str, Any], client: str = "Admin"
 ) -> dict[str, Any]:
-    """A dict, or keywords with `_` for `.`, or both, as one mapping (CL-44: dict or kwargs). `client`: whose.
+    """Settings from a dict, from keywords with `_` for `.`, or from both, as one dict (CL-44: dict or kwargs).
 
-    Raises ConfigError for anything else, such as the address alone.
+    `client` is the class named in errors. Raises ConfigError for anything else, such as an address alone.
     """
     try:
         given = arguments.settings(client, settings)

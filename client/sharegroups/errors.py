@@ -1,4 +1,4 @@
-"""Errors that the client raises by itself; those of the cluster are in `kip932.errors` and offered here too.
+"""Errors that originate in the client. The cluster's errors are in `kip932.errors`, and can be imported from here too.
 
 RuntimeError
 ├── IllegalStateError             the call does not fit what the client is doing (CL-20 to CL-28)
@@ -125,7 +125,7 @@ class IllegalStateError(RuntimeError):
 
 
 class ConcurrentModificationError(RuntimeError):
-    """The consumer is used by another thread or task at the same time; only wakeup() may be (CL-29)."""
+    """Another thread or task is using the consumer; only wakeup() may be called now (CL-29)."""
 
 
 class ConfigError(ValueError):
@@ -133,7 +133,7 @@ class ConfigError(ValueError):
 
 
 class WakeupError(Exception):
-    """wakeup() was called while, or before, the consumer waited."""
+    """wakeup() was called while the consumer waited, or before that."""
 
 
 class BufferFullError(RequestTimedOutError):

@@ -1,6 +1,6 @@
-"""The event loop behind one blocking client: a thread that sleeps in its selector until somebody hands it work.
+"""The event loop of one blocking client, in a thread of its own that sleeps until it is handed work.
 
-It owns the loop and the thread. It never polls: callers wait on a future, the loop on its selector.
+It owns the loop and the thread. It never polls: callers wait on a lock, the loop on its selector.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _ignore_poller_noise(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """gRPC has one poller for all loops of a process. It reports EAGAIN when several share it, and a closed loop when
-    an event of a client that was closed meanwhile reaches it in another client's loop; nothing is lost by either."""
+    """Ignore two harmless errors of gRPC's poller, which all loops of a process share.
+
+    It reports EAGAIN when several loops share it. It reports a closed loop when an event of a closed client reaches it
+    in another client's loop. Nothing is lost by either.
+    """
     exception = context.get("exception")
     closed = isinstance(exception, RuntimeError) and "PollerCompletionQueue" in str(context.get("message"))
     if not closed and not isinstance(exception, BlockingIOError):
@@ -41,8 +44,11 @@ def _over() -> threading.Lock:
 
 
 class _Handover(Generic[T]):
-    """A coroutine on its way through the loop, for a caller who waits on a lock: two futures fewer than asyncio's
-    run_coroutine_threadsafe, and half of its cost, once for every poll."""
+    """Runs a coroutine in the loop while its caller waits on a lock.
+
+    It needs two futures fewer than asyncio's run_coroutine_threadsafe and costs half as much, which counts: every poll
+    needs it once.
+    """
 
     __slots__ = ("_loop", "_task", "_work", "over")
 
@@ -57,26 +63,26 @@ class _Handover(Generic[T]):
         self._task.add_done_callback(self._release)
 
     def cancel(self, then: Callable[[], object] | None) -> None:
-        """Nobody waits any more: end the coroutine, or run `then` when it had ended by itself. In the loop."""
+        """The caller waits no longer: cancel the coroutine; if it has ended already, run `then`. Runs in the loop."""
         if self._task is None:
-            self._work.close()  # the caller was interrupted before it could hand it over
+            self._work.close()  # the caller was interrupted before it could hand the coroutine over
             return
         self._task.cancel()
         if then is not None:
-            # A cancelled coroutine has brought nothing; what there is by now may be the next call's.
+            # A cancelled coroutine has no result to take back; records taken by now may belong to the next call.
             self._task.add_done_callback(lambda task: None if task.cancelled() else then())
 
     def result(self) -> T:
-        """What the coroutine returned or raised, once `over` was released."""
+        """What the coroutine returned or raised. Call it when `over` has been released."""
         assert self._task is not None
         try:
             return self._task.result()
-        except asyncio.CancelledError:  # the loop is ending, not this thread's work
+        except asyncio.CancelledError:  # the loop ends; this thread's own work was not cancelled
             raise concurrent.futures.CancelledError from None
 
     def _release(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
-            task.exception()  # looked at: an interrupted caller does not come for it
+            task.exception()  # retrieve it, since an interrupted caller will not; else asyncio logs it
         self.over.release()
 
 
@@ -92,9 +98,8 @@ class LoopThread:
     def call(self, work: Coroutine[Any, Any, T], interrupted: Callable[[], object] | None = None) -> T:
         """Run a coroutine in the loop and wait for it.
 
-        When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled; if it has ended by then,
-        `interrupted` runs in the loop, before any later call: it takes back what the coroutine has brought and nobody
-        will see.
+        When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled. If it has ended by then,
+        `interrupted` runs in the loop, before any later call; it must take back the result, which the caller misses.
         """
         handover = _Handover(self._loop, work)
         try:

@@ -1,6 +1,6 @@
-"""What poll() returns: messages over the decoded batches, made when somebody looks at them (P-14).
+"""What poll() returns: messages over the decoded batches, created when the application first reads them (P-14).
 
-A message keeps a reference to its delivery, so acknowledging it needs no search. Shapes as in CL-44.
+A message refers to its delivery, so acknowledging it needs no search. Classes and methods are those of CL-44.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Deserializer = Callable[[bytes], Any]
 
 
 class AcknowledgeType(IntEnum):
-    """What became of a record (CL-23)."""
+    """How a record is acknowledged (CL-23).
+
+    ACCEPT: it is done. RELEASE: deliver it again. REJECT: never deliver it again. RENEW: extend its lock.
+    """
 
     ACCEPT = 1
     RELEASE = 2
@@ -36,7 +39,7 @@ class AcknowledgeType(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> AcknowledgeType | None:
-        """Raises ValueError with the names that there are."""
+        """Raises ValueError with the known names."""
         names = ", ".join(f"AcknowledgeType.{kind.name}" for kind in cls)
         raise arguments.refusal("acknowledge", "type", value, f"one of {names}")
 
@@ -49,7 +52,7 @@ class TopicIdPartition(NamedTuple):
     topic_id: bytes
 
     def __repr__(self) -> str:
-        return f"{self.topic}-{self.partition}"  # what a person asks for; the id is there for programs
+        return f"{self.topic}-{self.partition}"  # without the id, which people seldom need
 
 
 class DecodedBatch(NamedTuple):
@@ -72,13 +75,13 @@ class SessionHandle(Protocol):
 
     @property
     def generation(self) -> int:
-        """The generation of the present session; deliveries of older ones are void."""
+        """The generation of the present session; deliveries of older generations cannot be acknowledged."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Delivered:
-    """Records of one partition from one fetch, on their way through buffer, user and acknowledgement."""
+    """Records of one partition from one fetch, with what the client needs to hand out and acknowledge them."""
 
     topic: str
     id_partition: IdPartition
@@ -89,26 +92,29 @@ class Delivered:
     slices: list[Slice]
     #: How many records the slices hold.
     records: int
-    #: The application has had them before and asked for more time (CL-27).
+    #: The application has had them before and renewed their locks (CL-27).
     was_renewed: bool = False
-    #: When the request that locked it was sent, in ms of the loop's clock, and for how long; 0 while that is not known.
+    #: When the request that locked the records was sent, ms of the loop's clock.
     acquired_ms: int = 0
+    #: How long the lock lasts from then on, ms; 0 while that is unknown.
     lock_ms: int = 0
-    #: Whether it has been said that half of the lock is used.
+    #: Whether a warning that half of the lock is used has been logged or counted for these records.
     is_told: bool = False
 
     @property
     def place(self) -> str:
-        """The partition for people."""
+        """The partition as `topic-number`, for messages."""
         return f"{self.topic}-{self.id_partition.partition}"
 
     def is_lost(self, now_ms: int) -> bool:
-        """Whether the lock is over at the leader, or will be within the time that the request took."""
+        """Whether the lock has expired at the leader, or will within the time that the request took to get there."""
         return bool(self.lock_ms) and now_ms - self.acquired_ms >= self.lock_ms
 
     def has_lain(self, now_ms: int, need_ms: int) -> bool:
-        """Whether so much of the lock went by before anybody had the records, a quarter or more, that less than
-        `need_ms` is left."""
+        """Whether the records have waited in the buffer too long to be handed out.
+
+        That is so when a quarter of their lock, or more, has gone by and less than `need_ms` of it is left.
+        """
         age_ms = now_ms - self.acquired_ms
         return bool(self.lock_ms) and age_ms * 4 >= self.lock_ms and age_ms + need_ms >= self.lock_ms
 
@@ -120,12 +126,12 @@ class Delivered:
 
     @property
     def key(self) -> TopicIdPartition:
-        """The partition as users see it."""
+        """The partition by topic name, number and topic id."""
         return TopicIdPartition(self.topic, self.id_partition.partition, self.id_partition.topic_id)
 
 
 class _Source(NamedTuple):
-    """What the messages of one slice of a batch have in common."""
+    """The data that all messages of one slice of a batch share."""
 
     delivered: Delivered
     batch: DecodedBatch
@@ -133,7 +139,7 @@ class _Source(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """What the deserializers made of a message; None for a part that they did not read."""
+    """The results of the deserializers; None for a part that they did not read."""
 
     key: Any = None
     value: Any = None
@@ -141,7 +147,7 @@ class _Decoded(NamedTuple):
 
 
 class Message:
-    """One record. Accessors are methods, as in confluent-kafka; nothing is copied before it is asked for."""
+    """One record. Accessors are methods, as in confluent-kafka; data are copied only when an accessor is called."""
 
     __slots__ = ("_decoded", "_offset", "_record", "_source")
 
@@ -168,7 +174,7 @@ class Message:
         return self._offset
 
     def key(self) -> Any:
-        """The key: bytes or None, or what the deserializer made of it."""
+        """The key: bytes or None, or what key.deserializer returned."""
         if self._decoded is not None and self._decoded.key is not None:
             return self._decoded.key
         record = self._record
@@ -178,7 +184,7 @@ class Message:
         return key if key or record.HasField("key") else None
 
     def value(self) -> Any:
-        """The value: bytes or None, or what the deserializer made of it; raw bytes when it failed."""
+        """The value: bytes or None, or what value.deserializer returned; the raw bytes when that failed."""
         if self._decoded is not None and self._decoded.value is not None:
             return self._decoded.value
         record = self._record
@@ -201,8 +207,8 @@ class Message:
     def delivery_count(self) -> int:
         """How often the record has been delivered, this time included (CL-22).
 
-        At least so often: a delivery of which nothing was stored before its leader went away is not counted, so a count
-        may come again after a restart.
+        The true number may be higher. When a leader fails before it has stored anything about a delivery, that delivery
+        is not counted, and the next one has the same count.
         """
         return self._source.delivery_count
 
@@ -238,11 +244,11 @@ class Messages(Sequence[Message]):
         self._made: list[Message] | None = None
 
     def count(self, value: Any = None) -> int:
-        """How many messages there are; with an argument, how often it occurs."""
+        """The number of messages; with an argument, how often that message occurs."""
         return self._count if value is None else sum(1 for message in self if message is value)
 
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """Whether there are no messages."""
         return self._count == 0
 
     def records(self) -> list[Message]:
@@ -291,7 +297,7 @@ class Messages(Sequence[Message]):
 
 
 def delivered_of(message: Message) -> Delivered:
-    """Where a message came from. Raises ValueError for what poll() did not return."""
+    """The delivery that a message belongs to. Raises ValueError for anything but a message of poll()."""
     try:
         return message._source.delivered
     except AttributeError:
@@ -300,7 +306,10 @@ def delivered_of(message: Message) -> Delivered:
 
 
 def _ascending(delivered: Iterable[Delivered]) -> bool:
-    """Whether no partition's offsets go back; they do where renewals of one partition were confirmed apart (CL-22)."""
+    """Whether each partition's deliveries are in offset order (CL-22).
+
+    They may not be when several renewals of one partition were confirmed separately.
+    """
     ends: dict[IdPartition, int] = {}
     for part in delivered:
         first, last = part.span
@@ -311,7 +320,7 @@ def _ascending(delivered: Iterable[Delivered]) -> bool:
 
 
 def _deserialize(message: Message, for_key: Deserializer | None, for_value: Deserializer | None) -> None:
-    """Run the deserializers; a failure stays with its message, which keeps its raw bytes (CL-44, S-010)."""
+    """Run the deserializers. If one fails, the message keeps its raw bytes, and error() returns why (CL-44, S-010)."""
     if message.error() is not None:
         return
     key, value = message.key(), message.value()

@@ -1,6 +1,6 @@
-"""Counters behind `ShareConsumer.metrics()` (CL-41): added to once per request, never per record (P-6).
+"""The counters of `ShareConsumer.metrics()` (CL-41): updated once per request, never per record (P-6).
 
-Rates are totals over the life of the client. Names are Kafka's, in the groups consumer-share-fetch-manager-metrics,
+Rates are averages over the life of the client. Names are Kafka's, in the groups consumer-share-fetch-manager-metrics,
 consumer-share-coordinator-metrics and consumer-share-metrics.
 """
 
@@ -22,7 +22,7 @@ class Sample:
     maximum: float = 0.0
 
     def add(self, value: float) -> None:
-        """Take one more value."""
+        """Add one value."""
         self.count += 1
         self.total += value
         self.maximum = max(self.maximum, value)
@@ -35,7 +35,7 @@ class Sample:
 
 @dataclass(slots=True)
 class ConsumerMetrics:
-    """What one consumer counts. Times are seconds of a monotonic clock."""
+    """The counters of one consumer. Times are seconds of a monotonic clock."""
 
     started_s: float
     fetch_size: Sample = field(default_factory=Sample)

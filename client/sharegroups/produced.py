@@ -1,7 +1,7 @@
-"""Records on their way out, and their bytes as a RecordBatch.
+"""Records to be produced, and their serialisation as a RecordBatch.
 
-A batch is put together by hand: a protobuf object for every record costs more than everything else that a producer does
-with it. The bytes are those that protobuf would write, which the tests hold against it (CM-41, P-7).
+Batches are serialised by hand: creating a protobuf object for each record would cost more than all other work of a
+producer. The bytes are the same as protobuf's; the tests compare them (CM-41, P-7).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
 from sharegroups import arguments
 
-#: Key, value, headers, and milliseconds since 1970. A plain tuple: one is made for every record.
+#: Key, value, headers, and milliseconds since 1970. A plain tuple, because one is created for every record.
 ProducedRecord = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]
 
 _OVERHEAD_BYTES = 24
 _GZIP = 1
-# Tags, field number and wire type: Record's key, value and timestamp_delta_ms, and RecordBatch's records.
+# Protobuf tags (field number and wire type): Record's key, value and timestamp_delta_ms, and RecordBatch's records.
 _KEY = b"\x0a"
 _VALUE = b"\x12"
 _DELTA = b"\x20"
@@ -25,7 +25,7 @@ _RECORD = b"\x12"
 
 
 def size_of(record: ProducedRecord) -> int:
-    """Bytes of a record as the buffer counts them."""
+    """The size of a record in bytes, as the buffer counts it: about its serialised size."""
     key, value, headers, _ = record
     size = _OVERHEAD_BYTES
     if value is not None:
@@ -39,7 +39,7 @@ def size_of(record: ProducedRecord) -> int:
 
 
 def encode(records: Sequence[ProducedRecord], compression: str) -> tuple[bytes, int]:
-    """Serialised RecordBatch and its largest timestamp, ms."""
+    """The serialised RecordBatch and its largest timestamp, ms since 1970."""
     base = records[0][3]
     batch = RecordBatch(base_timestamp_ms=base)
     parts, latest = _encode_records(records, base)
@@ -47,17 +47,17 @@ def encode(records: Sequence[ProducedRecord], compression: str) -> tuple[bytes, 
         batch.compression = _GZIP
         batch.compressed_records = gzip.compress(b"".join(parts), compresslevel=6)
         return batch.SerializeToString(), latest
-    parts[0] = batch.SerializeToString()  # field 1 goes before the records, field 2
+    parts[0] = batch.SerializeToString()  # field 1; the records, field 2, follow it
     return b"".join(parts), latest
 
 
 def _encode_records(records: Sequence[ProducedRecord], base: int) -> tuple[list[bytes], int]:
-    """The records with their tags and lengths, behind an empty first part, and the largest timestamp."""
+    """An empty first part, then the records with their tags and lengths; and the largest timestamp, ms."""
     parts = [b""]
     add = parts.append
     latest = known = base
     end = b""
-    begins: dict[int, bytes] = {}  # of a record with nothing but a value, by the value's length, for the present `end`
+    begins: dict[int, bytes] = {}  # the bytes before a lone value, by its length; they hold only for the present `end`
     for key, value, headers, timestamp_ms in records:
         if timestamp_ms != known:
             known = timestamp_ms
@@ -81,7 +81,7 @@ def _encode_records(records: Sequence[ProducedRecord], base: int) -> tuple[list[
 
 
 def _fields(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Key, value and headers of one record, each only when it is there."""
+    """Key, value and headers of one record, serialised; absent ones are left out."""
     if headers:
         pairs = [Header(key=name, value=content) for name, content in headers]
         return Record(key=key, value=value, headers=pairs).SerializeToString()
@@ -90,7 +90,7 @@ def _fields(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str,
 
 
 def varint(number: int) -> bytes:
-    """A base-128 varint of an int64; below zero it has ten bytes, two's complement."""
+    """An int64 as a base-128 varint; a negative one takes ten bytes, in two's complement."""
     if 0 <= number < 0x80:
         return _ONE_BYTE[number]
     number &= 0xFFFF_FFFF_FFFF_FFFF
@@ -108,7 +108,7 @@ _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 def header_pairs(
     headers: Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None,
 ) -> list[tuple[str, bytes | None]]:
-    """Headers of a mapping or of pairs, values as bytes. Raises ValueError for anything else."""
+    """Headers from a mapping or from pairs, as pairs with values in bytes. Raises ValueError for anything else."""
     if not headers:
         return []
     expected, instead = "a dict of text to bytes or text, or pairs of them", 'headers={"trace": "7"}'

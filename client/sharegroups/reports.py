@@ -1,4 +1,4 @@
-"""What a producer tells about a record it was given."""
+"""The delivery report of a produced record."""
 
 from __future__ import annotations
 

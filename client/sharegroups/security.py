@@ -1,4 +1,4 @@
-"""The transport that the security settings ask for: plaintext, TLS, mutual TLS, and a bearer token (CM-60)."""
+"""Creates the transport that the security settings ask for: plaintext, TLS, mutual TLS, with a bearer token (CM-60)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RPCs that this client calls, typed, and the small conversions between messages and values."""
+"""The RPCs that this client calls, with their message types, and small conversions between messages and values."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
 
 
 def decode(fetched: FetchedBatch) -> DecodedBatch:
-    """Read one batch with a single parse; an unreadable one keeps its extent and carries the error."""
+    """Decode one batch with a single parse. An unreadable batch keeps its offsets and carries the error."""
     try:
         base_timestamp_ms, records = open_batch(fetched.batch, fetched.count)
     except CorruptMessageError as error:

@@ -7,11 +7,12 @@ import sys
 
 
 def run() -> None:
-    """Entry point of the command: one line that names what to install when click is missing (CM-73).
+    """Entry point of the command. When click is missing, print one line that names what to install (CM-73).
 
     Exit status 130 after Ctrl-C and 143 after SIGTERM, also while the command is still starting.
     """
-    # gRPC reads it when it is imported; its own lines (a port is taken) only precede the error that says what to do.
+    # gRPC reads this when it is imported. Its own lines (a port is in use) would only precede our error, which also
+    # tells what to do.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from sharegroups.cli.interrupts import leaving_at_once  # noqa: PLC0415 - inside the try, for Ctrl-C

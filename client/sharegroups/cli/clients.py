@@ -1,4 +1,4 @@
-"""How the tools make their clients: all in this one place, so that a test can put a cluster in memory behind them."""
+"""Where the commands create their clients: one place, so that a test can replace the cluster with one in memory."""
 
 from __future__ import annotations
 
@@ -9,5 +9,8 @@ ClientT = TypeVar("ClientT")
 
 
 def open_client(kind: Callable[[Mapping[str, Any]], ClientT], settings: Mapping[str, Any]) -> ClientT:
-    """A client of this kind (`Admin`, `Producer`, `ShareConsumer`). Call it through this module. Raises ConfigError."""
+    """A client of this kind (`Admin`, `Producer`, `ShareConsumer`). Raises ConfigError.
+
+    Call it as `clients.open_client`: tests replace it in this module.
+    """
     return kind(settings)

@@ -1,4 +1,4 @@
-"""What `sharegroups consume` does with records: writes each, acknowledges it, leaves in good order (CT-32, CT-80)."""
+"""The loop of `sharegroups consume`: writes each record, acknowledges it, shuts down cleanly (CT-32, CT-80)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sharegroups.consumer import ShareConsumer
 from sharegroups.errors import ConcurrentModificationError, KafkaError, WakeupError
 from sharegroups.messages import AcknowledgeType, Message
 
-#: As the library's own; shorter after a signal.
+#: Time-out of closing, s: that of the library. After a signal it is LEAVE_S.
 _CLOSE_S: Final = 30.0
 
 
 class ConsoleConsumer(ShareConsumer):
-    """A share consumer that can be told how many records are still wanted."""
+    """A share consumer whose fetches can be limited to the records that are still wanted."""
 
     def want(self, count: int) -> None:
-        """Have the next polls bring at most `count` records."""
+        """Let later fetches ask for at most `count` records."""
         self._engine.limit_records(count)
 
 
@@ -44,7 +44,7 @@ class Console:
         self._limit = limit
 
     def run(self, consumer: ConsoleConsumer, timeout_ms: int | None) -> None:
-        """Until there is enough, or nothing came for `timeout_ms`. Raises KafkaError."""
+        """Consume until the limit is reached, or no record came for `timeout_ms`. Raises KafkaError."""
         patience_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         last = time.monotonic()
         while self.goes_on and time.monotonic() - last < patience_s:
@@ -64,16 +64,16 @@ class Console:
 
     @contextmanager
     def closing(self, consumer: ShareConsumer) -> Iterator[None]:
-        """Close the consumer at the end, within a shorter time after a signal; what is acknowledged is sent then."""
+        """Close the consumer at the end, which sends its acknowledgements; after a signal within a shorter time."""
         try:
             yield
         finally:
             consumer.close(LEAVE_S if self._stopping else _CLOSE_S)
 
     def leave(self, consumer: ShareConsumer, ended: Ended) -> None:
-        """Have `run` end after the record at hand, give back what was not written, leave the group; bounded.
+        """Make `run` end after the present record, release the records that were not written, leave the group.
 
-        When nobody takes the output, the record at hand is given back too: it was not written wholly.
+        It takes a bounded time. If the output blocks, the present record is released too: it is not written completely.
         """
         self._stopping = True
         consumer.wakeup()
@@ -88,7 +88,7 @@ class Console:
 
     @property
     def goes_on(self) -> bool:
-        """Whether more records are wanted: there are not enough yet, none has failed, and no signal has come."""
+        """Whether more records are wanted: the limit is not reached, none has failed, and no signal has come."""
         return self.ok and not self._stopping and (self._limit is None or self.processed < self._limit)
 
     def _handle(self, consumer: ShareConsumer, message: Message) -> None:
@@ -99,8 +99,8 @@ class Console:
         try:
             if (error := message.error()) is not None:
                 raise error
-            line = self._write(message).encode("utf-8", "surrogateescape")  # bytes that are no text leave as they came
-        except Exception as problem:  # a formatter of the user's may raise anything
+            line = self._write(message).encode("utf-8", "surrogateescape")  # bytes that are not UTF-8 stay unchanged
+        except Exception as problem:  # a user's formatter may raise anything
             where = f"{message.topic()}-{message.partition()} offset {message.offset()}"
             tell(f"Error: {where} cannot be written: {problem}")
             self.ok = self._reject_on_error

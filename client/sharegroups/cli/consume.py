@@ -104,7 +104,7 @@ def consume(
     write = _writer(output, formatter_name, pairs([*lines_of(formatter_config), *old_properties, *properties]))
     given = _with_group(settings(bootstrap_server, command_config or old_config, [*old_extra, *extra]), group)
     given |= _deserializers(key_deserializer, value_deserializer)
-    if max_messages is not None:  # what is fetched beyond that would go back with its delivery counted
+    if max_messages is not None:  # records fetched beyond the limit would be released with a higher delivery count
         given = {"share.acquire.mode": "record_limit"} | given
     console = Console(write, _outcome(reject, release), reject_message_on_error, max_messages)
     try:
@@ -137,14 +137,14 @@ def _topic(name: str | None, option: str | None) -> str:
 
 
 def _outcome(reject: bool, release: bool) -> AcknowledgeType:
-    """What a record that was written is acknowledged with."""
+    """The type with which a written record is acknowledged."""
     if reject and release:
         raise UsageFailure('Option "[reject]" can\'t be used with option "[release]"')
     return AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
 
 
 def _writer(output: str, formatter_name: str | None, properties: dict[str, str]) -> Callable[[Message], str]:
-    """What makes a line of a record."""
+    """The function that turns a record into a line."""
     if output == "json" and formatter_name is not None:
         raise UsageFailure("--output json and --formatter exclude each other; give one of them")
     formatter = find("--formatter", formatter_name or "DefaultMessageFormatter", FORMATTERS)(properties)
@@ -161,7 +161,10 @@ def _deserializers(key: str | None, value: str | None) -> dict[str, Deserializer
 
 
 def _with_group(given: dict[str, Any], group: str | None) -> dict[str, Any]:
-    """CT-32: explicit mode, the default client id, and one group id from all sources; which one, when nobody chose."""
+    """Set explicit mode, the default client id, and one group id from all sources (CT-32).
+
+    Without a group id, use the default group and print which one that is.
+    """
     named = given.get("group.id")
     if group is not None and named is not None and group != named:
         raise UsageFailure(f"--group is {group!r} but the settings say group.id={named}; give one of them")

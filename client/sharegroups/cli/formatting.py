@@ -37,7 +37,7 @@ class Formatter:
         self._text = {name: properties.get(name, default) for name, default in _TEXTS.items()}
 
     def line(self, message: Message) -> str:
-        """The record with its line separator; bytes that are no text come as `surrogateescape` has them.
+        """The record with its line separator. Bytes that are not UTF-8 are decoded with `surrogateescape`.
 
         For a terminal, control characters of the record are escaped: it is others' data (CT-82).
         """
@@ -66,7 +66,7 @@ class Formatter:
 
 
 def document(message: Message) -> str:
-    """The record as one line of JSON; bytes that are no text come as {"base64": …}."""
+    """The record as one line of JSON. Bytes that are not UTF-8 become {"base64": …}."""
     text = json.dumps(
         {
             "topic": message.topic(),

@@ -14,19 +14,19 @@ from sharegroups.cli.output import UsageFailure
 
 
 class ToolGroup(click.Group):
-    """Ctrl-C ends any command with status 130, SIGTERM with 143, a wrong command line with 1 (CT-29, CT-80); click has
-    1 and 2 for the first and the last.
+    """Ctrl-C ends any command with status 130, SIGTERM with 143, a wrong command line with 1 (CT-29, CT-80).
 
-    A command below it may have an attribute `usage_status`: that is the status then, also of all below that command.
+    Without this, click would use 1 for Ctrl-C and 2 for a wrong command line. A command may have an attribute
+    `usage_status`: then that is the status of a wrong command line, for it and all commands below it.
     """
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """As click's, for the words of the group itself."""
+        """As click's; covers a wrong command line of the group itself."""
         with _wrong_usage():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click's, with everything below the group."""
+        """As click's; covers signals, and wrong command lines of all commands below the group."""
         try:
             with terminable(), _wrong_usage():
                 return super().invoke(ctx)
@@ -48,7 +48,7 @@ def _wrong_usage() -> Iterator[None]:
 
 
 def _status(ctx: click.Context | None) -> int:
-    """The nearest command's own, or that of the tools."""
+    """The `usage_status` of the nearest command that has one, else 1."""
     while ctx is not None:
         if (status := getattr(ctx.command, "usage_status", None)) is not None:
             return int(status)

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: a command leaves in good order, with status 130 or 143; a second signal ends it at once (CT-80).
+"""Ctrl-C and SIGTERM: a command shuts down cleanly, with status 130 or 143; a second signal ends it at once (CT-80).
 
-A command that holds something works in a thread of its own (`attended`), for an exception that a signal raises strikes
-between any two steps: the main thread only waits, and when a signal has ended its wait it has the work leave.
+A signal's exception may be raised between any two steps of the main thread. So a command that must clean up runs in a
+thread of its own (`attended`). The main thread only waits; when a signal ends its wait, it asks the command to leave.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ T = TypeVar("T")
 
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
-#: How long what is under way may take to its end when a signal has come, and then how long leaving may take: together
-#: less than the 10 s after which `docker stop` and the like kill.
+#: After a signal: how long the present step may take, and then how long leaving may take, s. Together they are less
+#: than the 10 s after which `docker stop` and the like kill the process.
 GRACE_S: Final = 1.0
 LEAVE_S: Final = 5.0
 
-#: Waits so many seconds at most for the work to end; whether it has.
+#: Waits at most so many seconds for the work to end. Returns whether it has ended.
 Ended = Callable[[float], bool]
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM. What is done at Ctrl-C is done then too, but for the exit status."""
+    """SIGTERM came. It is treated as Ctrl-C, except for the exit status."""
 
 
 def status_of(interrupt: KeyboardInterrupt) -> int:
@@ -41,11 +41,10 @@ def status_of(interrupt: KeyboardInterrupt) -> int:
 
 @contextmanager
 def leaving_at_once() -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM end the process without an exception, which an extension module may swallow while it
-    is imported.
+    """Inside, SIGINT and SIGTERM end the process at once, without an exception.
 
-    For a time in which nothing is open that would have to be closed. A program that ignores or handles a signal itself
-    is left alone.
+    Use it for imports: an extension module may swallow an exception while it is imported. Nothing may be open that
+    would have to be closed. If the program ignores or handles a signal itself, that signal is not changed.
     """
     with _handling(_leave):
         yield
@@ -53,17 +52,17 @@ def leaving_at_once() -> Iterator[None]:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Inside, the first SIGTERM raises Terminated and the first SIGINT KeyboardInterrupt; the next of either ends the
-    process at once. A program that ignores or handles a signal itself is left alone."""
+    """Inside, the first SIGTERM raises Terminated or the first SIGINT KeyboardInterrupt; the next signal of either kind
+    ends the process at once. If the program ignores or handles a signal itself, that signal is not changed."""
     with _handling(_raise):
         yield
 
 
 def attended(work: Callable[[], T], leave: Callable[[Ended], None]) -> T:
-    """Run `work` in a thread of its own. When a signal comes, `leave` has it end within a bounded time, in this thread;
-    then KeyboardInterrupt is raised.
+    """Run `work` in a thread of its own, and return its result or raise its error.
 
-    Work that goes on all the same, for instance because nobody reads its output, is cut off with the process.
+    When a signal comes, call `leave` in this thread, which must make `work` end within a bounded time; then raise
+    KeyboardInterrupt. If `work` goes on nevertheless, for instance because its output is not read, end the process.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -84,7 +83,7 @@ def attended(work: Callable[[], T], leave: Callable[[Ended], None]) -> T:
     except KeyboardInterrupt as interrupt:
         leave(ended)
         if not ended(0):
-            sys.stderr.flush()  # of standard output the work may hold the lock
+            sys.stderr.flush()  # not standard output: the work may hold its lock
             os._exit(status_of(interrupt))
         raise
     return future.result()

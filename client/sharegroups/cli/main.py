@@ -1,4 +1,5 @@
-"""The command group `sharegroups`: the client's own tools, and whatever packages offer as `sharegroups.commands`."""
+"""The command group `sharegroups`: the client's own tools, and entry points of other packages in the group
+`sharegroups.commands`."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from sharegroups.cli.interrupts import leaving_at_once
 from sharegroups.cli.produce import produce
 from sharegroups.cli.topics import topics
 
-#: The package is on no index yet.
+#: How to install the package, which is on no index yet.
 INSTALL = "in a clone of the project, pip install '.[{}]'"
 _SERVER_COMMANDS = ("up", "init", "demo", "scaler")
 
 
 class _Commands(ToolGroup):
-    """Loads commands of other packages only when they are asked for."""
+    """Loads a command of another package only when it is run or its help is shown."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *(found.name for found in _offered())})

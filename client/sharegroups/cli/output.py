@@ -1,4 +1,4 @@
-"""What the tools share: options, the connection, tables as Kafka prints them, JSON, errors and exit codes.
+"""What the commands share: options, client settings, tables as Kafka prints them, JSON, errors and exit codes.
 
 Exit codes: 0 done, 1 an error was printed or the command line was wrong (CT-29), 130 after Ctrl-C, 143 after SIGTERM
 (CT-80).
@@ -25,12 +25,12 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class Name(click.ParamType[str]):
-    """A name of a topic or a group: anything but nothing."""
+    """The name of a topic or a group: any text that is not blank."""
 
     name = "name"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name as it is. Raises click.BadParameter for one of blanks alone."""
+        """The name, unchanged. Raises click.BadParameter for a blank one."""
         if not value.strip():
             self.fail("it is empty; expected a name", param, ctx)
         return value
@@ -75,21 +75,24 @@ def output_option(function: F) -> F:
 
 def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence[str] = ()) -> dict[str, Any]:
     """Client settings of file and options; later ones win. Raises UsageFailure for a line that is not name=value."""
-    # A person at a terminal is told sooner than a program that nobody answers.
+    # A person at a terminal should learn of an unreachable cluster sooner than after the client's default of 60 s.
     return {"bootstrap.servers": bootstrap_server, "default.api.timeout.ms": "10000"} | pairs(
         [*lines_of(command_config), *extra]
     )
 
 
 def lines_of(file: Path | None) -> list[str]:
-    """The lines of a properties file that say something, without blanks around name and value; none of no file."""
+    """The lines of a properties file without blank lines and comments, and without blanks around name and value.
+
+    None for no file gives an empty list.
+    """
     lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
     wanted = [line for line in lines if line.strip() and not line.lstrip().startswith(("#", "!"))]
     return ["=".join(part.strip() for part in line.split("=", 1)) for line in wanted]
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """`name=value` texts as a dict; a value keeps its blanks, a separator may be one. Raises UsageFailure."""
+    """`name=value` texts as a dict. Values keep their blanks, since a separator may be a blank. Raises UsageFailure."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -100,7 +103,7 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]], widths: Sequence[int]) -> None:
-    """A table as kafka-share-groups.sh prints it: left-aligned, columns at least `widths`, a blank line before."""
+    """Print a table as kafka-share-groups.sh does: left-aligned, columns of at least `widths`, a blank line before."""
     texts = [[printable(str(cell)) for cell in row] for row in rows]
     columns = [
         max([widths[index], *(len(row[index]) for row in texts)]) if widths[index] >= 15 else widths[index]
@@ -113,27 +116,29 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]], widths:
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     click.echo(printable_json(json.dumps(value, ensure_ascii=False, default=str)))
 
 
 def print_names(names: Iterable[str]) -> None:
-    """One name per line; as they are for a program that reads them, without control characters for a terminal."""
+    """Print one name per line: unchanged for a program, with control characters escaped for a terminal."""
     shown = printable if sys.stdout.isatty() else str
     for name in names:
-        click.echo(shown(name), color=True)  # else click takes sequences out of what a program reads
+        click.echo(shown(name), color=True)  # without `color`, click removes escape sequences for programs too
 
 
 def tell(text: str) -> None:
-    """One message on standard error; names and texts of others in it do nothing to a terminal (CT-82)."""
+    """Print one message on standard error. Control characters in it are escaped: parts may be others' data (CT-82)."""
     click.echo(printable(text, keep="\n"), err=True)
 
 
 def print_errors(
     errors: Mapping[str, KafkaError | None], usual: str, output: str, done: Mapping[str, str] | None = None
 ) -> bool:
-    """The outcome per name; `usual` is what a success is called, unless `done` calls it otherwise. True when all went
-    well."""
+    """Print the outcome of each name. Returns whether there was no error.
+
+    `usual` begins the line of a success, unless `done` has another beginning for that name.
+    """
     done = done or {}
     if output == "json":
         print_json(
@@ -152,7 +157,7 @@ def print_errors(
 
 
 def finish(ok: bool) -> None:
-    """Leave with exit code 1 unless all went well."""
+    """Exit with code 1 unless `ok`."""
     if not ok:
         sys.exit(1)
 
@@ -164,7 +169,7 @@ def failures(what: str) -> Iterator[None]:
         yield
     except (KafkaError, ConfigError) as error:
         silent = isinstance(error, RequestTimedOutError | NetworkError) and not isinstance(error, BufferFullError)
-        said = "sharegroups up" in str(error)  # the producer's errors say so themselves
+        said = "sharegroups up" in str(error)  # the producer's errors contain the hint already
         hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
         tell(f"Error: {what} failed due to {error}{hint}")
         sys.exit(1)

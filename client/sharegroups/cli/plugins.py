@@ -1,4 +1,4 @@
-"""What `consume` is told by name: formatters and deserializers, Kafka's by their class names, others as module:name."""
+"""Formatters and deserializers that `consume` is given by name: Kafka's by class name, the user's as module:name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LineFormatter(Protocol):
     """Writes records."""
 
     def line(self, message: Message) -> str:
-        """The record as it shall be written, its end included. Any exception is a formatting error (CT-32)."""
+        """The text of the record, its line separator included. Any exception is a formatting error (CT-32)."""
         ...
 
 
@@ -29,7 +29,7 @@ Deserializer = Callable[[bytes], Any]
 
 
 class NoOpFormatter:
-    """Writes nothing; for counting and for emptying a topic."""
+    """Writes nothing; for counting records, or consuming all of them."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         del properties
@@ -60,9 +60,9 @@ DESERIALIZERS: Final[Mapping[str, Deserializer]] = {
 
 
 def find(option: str, name: str, known: Mapping[str, T]) -> T:
-    """The one of `known` with this name, Kafka's package before it or not; else what module:name names.
+    """The entry of `known` with this name, with or without Kafka's package; else the object that module:name names.
 
-    Raises UsageFailure for what is not there.
+    Raises UsageFailure when there is none.
     """
     found = known.get(name.rpartition(".")[2])
     if found is not None:

@@ -30,23 +30,23 @@ from sharegroups.cli.stall_warning import Warnings, find_trouble
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
-#: How often waiting for confirmations looks whether a signal has come.
+#: How often, s, the wait for confirmations checks whether a signal has come.
 _LOOK_S: Final = 0.2
 
 
 class _Outcome:
-    """Counts deliveries; prints failures as they come, in JSON every report."""
+    """Counts deliveries. Prints each failure when it comes; for JSON, prints every delivery report."""
 
     def __init__(self, output: str) -> None:
         self.delivered = 0
         self.failed = 0
-        #: A signal has ended the waiting for confirmations: of records that are open only the number is told.
+        #: A signal has ended the wait for confirmations: for unconfirmed records only their number is printed.
         self.giving_up = False
         self._output = output
         self._lock = threading.Lock()
 
     def give_up(self) -> None:
-        """Say no more what becomes of each record."""
+        """Do not count or print failures from now on."""
         self.giving_up = True
 
     def report(self, line: int, error: KafkaError | None, report: DeliveryReport) -> None:
@@ -93,9 +93,9 @@ class _Feed:
                 self._end(producer)
 
     def leave(self, producer: Producer, ended: Ended) -> None:
-        """Read no more, and wait a bounded time for the confirmations of what was read."""
+        """Stop reading, and wait a bounded time for the confirmations of the records that were read."""
         self._stopping = True
-        if not ended(GRACE_S) and self._feeding:  # it waits for input, or for room while the cluster is away
+        if not ended(GRACE_S) and self._feeding:  # it waits for input, or for room while the cluster does not answer
             self._end(producer)
         else:
             ended(LEAVE_S)

@@ -1,4 +1,4 @@
-"""Why nothing happens: what `consume` and `produce` tell a person whose cluster or topic is not there."""
+"""Why no records come or go: what `consume` and `produce` print when the cluster or the topic is not there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sharegroups.cli.output import tell
 from sharegroups.config import ADMIN
 from sharegroups.core.stall_diagnosis import LEADERLESS, UNKNOWN, UNREACHABLE, Trouble
 
-#: How long the question may take.
+#: How long `find_trouble` may take, ms.
 _ASK_MS: Final = 2000
 
 
@@ -43,17 +43,17 @@ def _about(topic: TopicDescription, where: str) -> Trouble | None:
 
 
 def text_of(trouble: Trouble) -> str:
-    """The trouble in the words of the command line."""
+    """The trouble as text that names the options of the command line."""
     return trouble.text("--bootstrap-server", "--topic")
 
 
 def warn(text: str) -> None:
-    """One line on standard error."""
+    """Print one warning on standard error."""
     tell(f"Warning: {text}")
 
 
 class Warnings(logging.Handler):
-    """Shows the client library's warnings on standard error while a command runs; a context manager."""
+    """Prints the client library's warnings on standard error while a command runs; a context manager."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -71,7 +71,7 @@ class Warnings(logging.Handler):
         self._log.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show one record; logging holds this handler's lock."""
+        """Print one log record; logging holds this handler's lock."""
         trouble = getattr(record, "trouble", None)
         if not isinstance(trouble, Trouble):
             warn(record.getMessage())
@@ -80,7 +80,10 @@ class Warnings(logging.Handler):
             warn(text_of(trouble))
 
     def last(self, trouble: Trouble) -> None:
-        """The command gives up because of this: show it, unless that has been done."""
+        """Print the trouble that the command found, unless it was the last one printed.
+
+        Until another trouble is printed, the library's warnings about this one are not.
+        """
         self.acquire()
         try:
             if not self._same(trouble):
