@@ -1,7 +1,7 @@
-"""The only place that reads time: wall milliseconds for records, and a clock for deadlines that no suspension stops.
+"""The only module that reads time: a wall clock for records, and a deadline clock that goes on during suspension.
 
-CLOCK_BOOTTIME goes on while a virtual machine is suspended; CLOCK_MONOTONIC does not, and a lease measured by it would
-outlive its owner's right (CM-3).
+CLOCK_BOOTTIME goes on while a virtual machine is suspended. CLOCK_MONOTONIC stops, so a lease measured by it would seem
+valid after it has ended (CM-3).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _DEADLINE_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Time as hosts see it; tests and the simulator supply their own."""
+    """Time as hosts see it; tests and the simulator pass their own."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970; may jump. For records and people, never for deadlines."""
         ...
 
     def now_ms(self) -> int:
-        """Milliseconds of a clock that never jumps; for leases, locks, timers and every `now_ms` given to a core."""
+        """Milliseconds of a clock that never jumps. For leases, locks, timers and every `now_ms` passed to a core."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""One shape for log lines: structlog, JSON when not written to a terminal, with the context bound around a call.
+"""One form for log lines: structlog, JSON unless written to a terminal, with the context bound around a call.
 
-What clients name themselves and their groups stands in lines too. Control characters in it are written as escapes, in
-both forms: raw they would move a terminal's cursor, or forge lines.
+Lines contain names that clients chose for themselves and their groups. Control characters in these are written as
+escapes in both forms: unescaped they could move a terminal's cursor or forge lines.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from shard_runtime.record_log.store_url import masked
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
-#: Without the values of local variables: they hold records, tokens and whatever else a log must not (CM-61).
+#: Without the values of local variables: these may be records or tokens, which must not be logged (CM-61).
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 
 
 def _without_secrets(renderer: Callable[..., str | bytes]) -> structlog.typing.Processor:
-    """The same lines, exceptions included, without passwords of URLs (CM-61)."""
+    """Wrap a renderer so that passwords in URLs are masked in all lines, exceptions included (CM-61)."""
 
     def rendered(logger: object, name: str, event: structlog.typing.EventDict) -> str:
         return masked(str(renderer(logger, name, event)))
@@ -57,12 +57,12 @@ def configure_logs(level: str = "info", form: str = "auto", stream: TextIO | Non
 
 
 def _clean(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """The renderer for terminals prints text as it is; JSON escapes by itself."""
+    """Escape control characters for the terminal's renderer, which prints text as it is; JSON escapes by itself."""
     return {printable(name): printable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _plain_traceback(out: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
-    """Without the values of variables (CM-61), which the renderer shows where rich is installed."""
+    """Write a traceback without the values of variables (CM-61), which the renderer shows when rich is installed."""
     text = io.StringIO()
     structlog.dev.plain_traceback(text, exc_info)
     out.write(printable(text.getvalue(), keep="\n"))

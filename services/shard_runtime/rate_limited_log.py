@@ -1,7 +1,7 @@
-"""Log lines that others cause: at once the first time, then one line per key and interval, with what was held back.
+"""Limits log lines that clients can cause: the first is logged at once, then one per key and interval, with a count.
 
-Whoever can make a process log, by a bad message or a failing record, would otherwise fill its disk. Nothing is dropped
-silently: what was held back is told when the interval ends, in number.
+Without a limit, a client that sends bad messages or failing records could fill the disk with log lines. Nothing is
+dropped silently: the line at the end of an interval says how many were held back.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final, Literal
 
 EVERY_S: Final = 10.0
-#: Keys that one log tells apart within an interval; all beyond share one line.
+#: How many keys have lines of their own within an interval; all others share one line.
 KEYS_MAX: Final = 200
 
 Level = Literal["info", "warning", "error"]
 
 
 class _Kept:
-    """One key's present interval: what was held back in it, and the newest fields of that."""
+    """One key's present interval: how many lines were held back, and the newest one's fields."""
 
     __slots__ = ("event", "fields", "held_back", "level", "sums", "timer")
 
@@ -34,8 +34,8 @@ class _Kept:
 class RateLimitedLog:
     """One line per `key` and `every_s`, for `keys_max` keys; one shared line for all others. For one event loop.
 
-    Make one for each object that logs, not one per module: each process of a simulation has its own. `close` tells what
-    is still held back; without it the end of the interval does.
+    Make one for each object that logs, not one per module: each process of a simulation has its own. `close` logs at
+    once what is still held back; without it the end of the interval does.
     """
 
     def __init__(self, log: Any, *, every_s: float = EVERY_S, keys_max: int = KEYS_MAX) -> None:
@@ -45,12 +45,12 @@ class RateLimitedLog:
         self._kept: dict[Hashable, _Kept] = {}
 
     def warning(self, event: str, *, key: Hashable, sums: Mapping[str, int] | None = None, **fields: Any) -> None:
-        """As the log's own `warning`. `key`: who and why, such as (peer, cause); `sums`: numbers that are added up over
-        the calls that are held back, such as records."""
+        """As the log's own `warning`. `key`: who caused it and why, such as (peer, cause). `sums`: numbers to add up
+        over the lines held back, such as records."""
         self._say("warning", event, key, sums or {}, fields)
 
     def error(self, event: str, *, key: Hashable, sums: Mapping[str, int] | None = None, **fields: Any) -> None:
-        """As `warning`, at level error; `exc_info` stands in the first line of an interval only."""
+        """As `warning`, at level error; only the first line of an interval has `exc_info`."""
         self._say("error", event, key, sums or {}, fields)
 
     def info(self, event: str, *, key: Hashable, sums: Mapping[str, int] | None = None, **fields: Any) -> None:
@@ -58,7 +58,7 @@ class RateLimitedLog:
         self._say("info", event, key, sums or {}, fields)
 
     def close(self) -> None:
-        """Tell at once what is held back, and forget all keys."""
+        """Log at once what is held back, and forget all keys."""
         for key in list(self._kept):
             self._kept[key].timer.cancel()
             self._tell(key)
@@ -84,7 +84,7 @@ class RateLimitedLog:
         return kept
 
     def _end(self, key: Hashable) -> None:
-        """An interval is over: what was held back is one line, which opens the next interval."""
+        """End an interval: log one line for what was held back; that line begins the next interval."""
         if self._kept[key].held_back:
             self._tell(key)
             self._open(key)
@@ -101,4 +101,4 @@ class RateLimitedLog:
 
 
 class _Others:
-    """The key of everything beyond `keys_max`: its line names the newest of them."""
+    """The shared key of everything beyond `keys_max`; its line names the newest of them."""

@@ -43,13 +43,13 @@ OP_APPEND: Final = 2
 OP_SUBTRACT: Final = 3
 
 RESOURCES_MAX: Final = 1_000
-#: Resources that are described without letting go of the event loop.
+#: How many resources are described without letting other tasks run.
 RESOURCES_SLICE: Final = 50
 _OWN_SOURCE: Final = {RESOURCE_TOPIC: SOURCE_TOPIC, RESOURCE_GROUP: SOURCE_GROUP}
 
 
 class Found(NamedTuple):
-    """One place that holds a value of a config."""
+    """One source that has a value of a config."""
 
     name: str
     text: str
@@ -67,7 +67,7 @@ class ConfigAdmin:
     # ---- describe
 
     async def describe_configs(self, request: DescribeConfigsRequest, _context: CallContext) -> DescribeConfigsResponse:
-        """The configs of each resource with where their values come from."""
+        """Answer the configs of each resource, with the sources of their values."""
         if len(request.resources) > RESOURCES_MAX:
             raise invalid_argument(f"{len(request.resources)} resources; at most {RESOURCES_MAX} in one request")
         check_configs(sum(len(resource.configuration_keys.values) for resource in request.resources))
@@ -120,7 +120,7 @@ class ConfigAdmin:
         return chain[0].text
 
     def _chain(self, resource_type: int, name: str, setting: AnySetting) -> Iterator[Found]:
-        """Where a value may come from, the place in force first (GC-135)."""
+        """The sources that have a value, the one in force first (GC-135)."""
         if resource_type != RESOURCE_BROKER:
             text = self._configs.overrides(resource_type, name).get(setting.name)
             if text is not None:
@@ -147,7 +147,7 @@ class ConfigAdmin:
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, _context: CallContext
     ) -> IncrementalAlterConfigsResponse:
-        """Change the configs of each resource: all of a resource's changes, or none of them."""
+        """Change the configs of each resource: all changes of a resource, or none."""
         if len(request.resources) > RESOURCES_MAX:
             raise invalid_argument(f"{len(request.resources)} resources; at most {RESOURCES_MAX} in one request")
         check_configs(sum(len(resource.configs) for resource in request.resources))
@@ -192,7 +192,7 @@ class ConfigAdmin:
         ]
 
     def _require(self, image: MetadataImage, kind: int, name: str) -> None:
-        """The resource exists and is this node's to speak for."""
+        """Raise unless the resource exists and this node may answer for it."""
         if kind not in TABLES:
             raise InvalidRequestError(f"resource type {kind} has no configs; expected 2 topic, 4 broker or 32 group")
         if kind == RESOURCE_TOPIC and name not in image.topics:
@@ -206,7 +206,8 @@ class ConfigAdmin:
 
 
 def _require_once(seen: set[tuple[int, str]], kind: int, name: str) -> None:
-    """A resource is described once, so that a short request has no long answer (CM-91). Raises InvalidRequestError."""
+    """Raise InvalidRequestError for a resource named twice, so that a short request cannot have a long answer
+    (CM-91)."""
     if (kind, name) in seen:
         raise InvalidRequestError("each resource may stand in a request once")
     seen.add((kind, name))

@@ -1,12 +1,14 @@
-"""Removes what deleted topics leave in the store, whatever became of their owners (CM-21).
+"""Removes what deleted topics leave in the store, even if their owners did not (CM-21).
 
-An owner removes its streams when it lets go. One that was killed, or whose removal the store did not confirm, leaves
-them behind, and no reconcile ever looks at them again. The metadata therefore remember the partitions of a deleted
-topic until its streams are known removed, and every partition leader process removes them: harmless to repeat, since
-a topic id is never used again and no append makes a stream. A claim does make one, and a process that has not seen the
-deletion may still claim. So there are two passes: one when owners have had their time, or at once when this process
-starts and finds the deletion there; one much later, behind which the topic is forgotten. A process that missed the
-deletion for longer removes what its claim made when it learns of it.
+An owner removes its streams when it releases them. If it was killed, or the store did not confirm the removal, they
+stay, and no reconcile ever finds them. Therefore the metadata remember the partitions of a deleted topic until its
+streams are known removed, and every partition leader process removes them. That is safe to repeat: a topic id is never
+used again and no append makes a stream.
+
+But a claim makes a stream, and a process that has not seen the deletion may still claim. So there are two passes. The
+first comes after the owners had time to remove their streams, or at once when this process finds the deletion at its
+start. The second comes much later; after it the metadata forget the topic. A process that learns of the deletion even
+later removes what its own claim made.
 """
 
 from __future__ import annotations
@@ -28,22 +30,23 @@ from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, Shar
 
 log = structlog.get_logger(__name__)
 
-#: When each pass is made, in leases after this process saw the deletion.
+#: When each pass is made, counted in leases since this process saw the deletion.
 PASSES: Final = (2, 20)
-#: Hints that one command takes back.
+#: How many hints one command removes.
 _HINTS_AT_ONCE: Final = 500
 
 
 @dataclass(slots=True)
 class _Remains:
-    """One deleted topic: passes made, and when the next one is due (`now_ms` clock)."""
+    """One deleted topic: the passes made, and when the next one is due (`now_ms` clock)."""
 
     due_ms: int
     passes: int = 0
 
 
 class DeletedTopics:
-    """The passes of one process. What failed is tried again a lease later, for as long as the metadata name it."""
+    """The passes of one process. A pass that failed is made again one lease later, while the metadata name the
+    topic."""
 
     def __init__(
         self, record_log: RecordLog, store: ClusterStore, metadata: MetadataLog, clock: Clock, lease_ms: int
@@ -58,14 +61,15 @@ class DeletedTopics:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin with what earlier processes left; then follow the metadata, which the caller has loaded."""
+        """Begin with the topics that are already deleted, then follow the metadata. The caller must have loaded
+        them."""
         now_ms = self._clock.now_ms()
         self._waiting = {topic_id: _Remains(now_ms) for topic_id in self._metadata.image.remains}
         self._metadata.subscribe(self._changed)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Make no more passes; what is left waits for other processes, or for the next start."""
+        """Make no more passes. Other processes, or the next start, go on."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -106,13 +110,13 @@ class DeletedTopics:
                 if remains.passes < len(PASSES):
                     remains.due_ms = now_ms + (PASSES[remains.passes] - PASSES[remains.passes - 1]) * lease_ms
                 else:
-                    remains.passes -= 1  # until the metadata say so, the last pass is made again
+                    remains.passes -= 1  # repeat the last pass until the metadata have forgotten the topic
                     done.append(topic_id)
         if done:
             await self._forget(done)
 
     async def _removed(self, topic_id: bytes, partitions: int) -> bool:
-        """Remove every partition's streams, owner record and hint; False when the store did not confirm it."""
+        """Remove every partition's streams, owner record and hint. False: the store did not confirm it."""
         shards = [ShardId(ShardKind.TOPIC, TopicIdPartition(topic_id, number).text) for number in range(partitions)]
         try:
             for shard in shards:
@@ -126,7 +130,7 @@ class DeletedTopics:
         return True
 
     async def _forget(self, done: Sequence[bytes]) -> None:
-        """Have the metadata forget them, unless another process did."""
+        """Make the metadata forget these topics, unless another process already did."""
 
         def decide(image: MetadataImage) -> list[StreamsRemoved]:
             return [StreamsRemoved(topic_id) for topic_id in done if topic_id in image.remains]

@@ -1,4 +1,4 @@
-"""FindCoordinator, Metadata and DescribeCluster: who serves what, from hints and the metadata image (CM-14, CM-22)."""
+"""FindCoordinator, Metadata, DescribeCluster: which node serves what, by hints and metadata image (CM-14, CM-22)."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from shard_runtime.rpc.status import invalid_argument
 
 KEYS_MAX: Final = 10_000
 TOPICS_MAX: Final = 10_000
-#: What is answered without letting go of the event loop.
+#: How many keys are answered without letting other tasks run.
 KEYS_SLICE: Final = 250
 PARTITIONS_SLICE: Final = 1_000
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 
 def checked_topic_id(topic_id: bytes) -> bytes:
-    """A topic id of a request. Raises INVALID_ARGUMENT unless it has 16 bytes (CM section 1)."""
+    """Return a request's topic id. Raises INVALID_ARGUMENT unless it has 16 bytes (CM section 1)."""
     if len(topic_id) != TOPIC_ID_BYTES:
         raise invalid_argument(f"topic id has {len(topic_id)} bytes; expected {TOPIC_ID_BYTES}")
     return topic_id
 
 
 def node_endpoint(node: NodeRecord) -> NodeEndpoint:
-    """How to reach a node."""
+    """A node's id, host and port, for a response."""
     where = host_port(node.address)
     return NodeEndpoint(
         node_id=node.node_id, host=where.host, port=where.port, rack=node.rack or None, roles=sorted(node.roles)
@@ -64,7 +64,7 @@ def node_endpoint(node: NodeRecord) -> NodeEndpoint:
 class Lookups:
     """The three look-up RPCs. `shards` is the number of shards of each coordinator kind (SC-3, GC-1).
 
-    `address_of` says where whoever asks reaches a coordinator.
+    `address_of` gives the address at which the caller reaches a coordinator.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Lookups:
         return owner
 
     async def metadata(self, request: MetadataRequest, _context: CallContext) -> MetadataResponse:
-        """Topics, leaders and nodes (CM-22). A topic that is asked for twice is answered once, as in Kafka (CM-91)."""
+        """Topics, leaders and nodes (CM-22). A topic that is requested twice is answered once, as in Kafka (CM-91)."""
         image = self._metadata.image
         response = MetadataResponse(
             brokers=[node_endpoint(node) for node in self._registry.nodes()],
@@ -145,7 +145,7 @@ class Lookups:
     def _asked(
         self, response: MetadataResponse, image: MetadataImage, asked: MetadataRequest.Topic, answered: set[str | bytes]
     ) -> TopicCreated | None:
-        """The topic asked for, unless it was answered before; one that is not there is answered here."""
+        """The requested topic; None when it was answered before, or does not exist, which this call then answers."""
         by_id = asked.HasField("topic_id") and asked.topic_id != NULL_TOPIC_ID
         topic = image.by_id.get(checked_topic_id(asked.topic_id)) if by_id else image.topics.get(asked.name)
         known = topic.topic_id if topic is not None else asked.topic_id if by_id else asked.name
@@ -180,7 +180,7 @@ class Lookups:
     async def describe_cluster(
         self, _request: DescribeClusterRequest, _context: CallContext
     ) -> DescribeClusterResponse:
-        """The nodes."""
+        """The cluster's id and nodes."""
         nodes: Sequence[NodeRecord] = self._registry.nodes()
         return DescribeClusterResponse(
             cluster_id=self._metadata.cluster_id,

@@ -18,7 +18,8 @@ DELETED_TOPICS_KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """A topic exists; in an image: with its present number of partitions. `created_under`: the store's history then."""
+    """A topic was created; in an image `partitions` is its present number. `created_under`: the store's history
+    then."""
 
     name: str
     topic_id: bytes
@@ -36,7 +37,7 @@ class PartitionsAdded(NamedTuple):
 
 
 class TopicDeleted(NamedTuple):
-    """A topic is gone for good; its streams may go too. `partitions`: those not known removed, or 0."""
+    """A topic was deleted and its streams may be removed. `partitions`: how many are not known removed, or 0."""
 
     topic_id: bytes
     name: str
@@ -45,7 +46,7 @@ class TopicDeleted(NamedTuple):
 
 
 class StreamsRemoved(NamedTuple):
-    """Nothing of a deleted topic is left in the store."""
+    """All streams of a deleted topic are removed from the store."""
 
     topic_id: bytes
 
@@ -60,7 +61,7 @@ class ConfigSet(NamedTuple):
 
 
 class ConfigRemoved(NamedTuple):
-    """A config of a resource goes back to its default."""
+    """A config of a resource was removed: its default is in force again."""
 
     resource_type: int
     resource_name: str
@@ -101,7 +102,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole of the metadata, as one log entry carries it."""
+    """All metadata, as one log entry carries them."""
 
     topics: tuple[TopicCreated, ...]
     configs: tuple[ConfigSet, ...]
@@ -111,9 +112,9 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class MetadataImage:
-    """The metadata as of `version`. `deleted` holds the latest deletions, oldest first, by topic id.
+    """The metadata as of `version`. `deleted`: the latest deletions by topic id, oldest first.
 
-    `remains` holds those of them whose streams are not known removed: partition counts by topic id (CM-21).
+    `remains`: topic id → number of partitions, for deleted topics whose streams are not known removed (CM-21).
     """
 
     version: int = 0
@@ -126,18 +127,18 @@ class MetadataImage:
     remains: Mapping[bytes, int] = field(default_factory=dict)
 
     def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
-        """What is set on a resource; the look-up that `EffectiveConfigs` takes."""
+        """The configs set on a resource; `EffectiveConfigs` takes this method as its look-up."""
         return self.configs.get((resource_type, resource_name), _NOTHING)
 
     def is_deleted(self, shard: ShardId) -> bool:
-        """Whether the shard's topic is known to be deleted; absence alone is no deletion (CM-20)."""
+        """Whether the shard's topic is known to be deleted. A topic that is merely absent is not (CM-20)."""
         if shard.kind is not ShardKind.TOPIC or not self.deleted:
             return False
         return parse_topic_id(shard.name.partition(":")[0]) in self.deleted
 
     @property
     def partitions(self) -> int:
-        """Partitions that take room in the store: of all topics, and of deleted ones not known removed."""
+        """How many partitions are in the store: those of all topics, and those of deleted ones not known removed."""
         return sum(topic.partitions for topic in self.topics.values()) + sum(self.remains.values())
 
     def apply(self, version: int, changes: Iterable[Change]) -> MetadataImage:
@@ -148,7 +149,7 @@ class MetadataImage:
         return builder.build(version)
 
     def snapshot(self) -> Snapshot:
-        """Everything, for one entry."""
+        """All of it, for one log entry."""
         return Snapshot(
             tuple(self.topics.values()),
             tuple(
@@ -162,7 +163,7 @@ class MetadataImage:
 
 
 def image_of(version: int, snapshot: Snapshot) -> MetadataImage:
-    """The image that a snapshot entry stands for."""
+    """The image that a snapshot entry describes."""
     builder = _Builder(MetadataImage())
     for topic in snapshot.topics:
         builder.apply(replace(topic, configs={}))
@@ -227,7 +228,7 @@ class _Builder:
         return MetadataImage(version, self.topics, self.by_id, self.configs, acls, self.deleted, shards, self._remains)
 
     def _forget_deletions(self) -> None:
-        """Keep the latest, and every one whose streams may still be there: CreateTopics bounds their partitions."""
+        """Keep the latest deletions, and each whose streams may still exist: CreateTopics bounds their partitions."""
         surplus = len(self.deleted) - DELETED_TOPICS_KEPT
         if surplus > 0:
             done = [topic_id for topic_id, gone in self.deleted.items() if not gone.partitions]

@@ -1,4 +1,4 @@
-"""Between the values of `metadata` and the bytes of `MetadataRecord` in the metadata log (CM-20)."""
+"""Translates the values of `metadata` to and from the bytes of `MetadataRecord` in the metadata log (CM-20)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORD_VERSION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class MetadataEntry:
-    """One entry of the metadata log. `unknown`: how much of it a later build wrote that this one cannot read."""
+    """One entry of the metadata log. `unknown`: how many of its parts a later build wrote and this one cannot read."""
 
     change_id: bytes
     changes: tuple[Change, ...] = ()
@@ -37,7 +37,7 @@ class MetadataEntry:
 
 
 def encode_changes(changes: Iterable[Change], change_id: bytes, wall_ms: int) -> bytes:
-    """The bytes of a version step."""
+    """The bytes of an entry with the changes of one version."""
     record = pb.MetadataRecord(record_version=RECORD_VERSION, append_time_ms=wall_ms, change_id=change_id)
     for change in changes:
         record.changes.append(_change(change))
@@ -60,9 +60,9 @@ def encode_snapshot(snapshot: Snapshot, change_id: bytes, wall_ms: int) -> bytes
 
 
 def decode(data: bytes) -> MetadataEntry:
-    """An entry. Raises ValueError for broken bytes.
+    """Decode an entry. Raises ValueError for broken bytes.
 
-    Unknown changes, and a record of a later version as a whole, are skipped and counted (SC-51).
+    Unknown changes are skipped and counted; so is a whole record of a later version (SC-51).
     """
     try:
         record = pb.MetadataRecord.FromString(data)

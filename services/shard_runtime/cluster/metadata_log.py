@@ -1,9 +1,9 @@
-"""The metadata log as this process sees it: tailed into an image, changed by compare-and-set (CM-20).
+"""The metadata log in this process: read into an image, changed by compare-and-set (CM-20).
 
-Every look reads the entry at the image's own version again: another entry there, or none, means that the store lost or
-replaced a tail, and the image is rebuilt. What is read becomes the image only once it can no longer be lost: nobody
-removes the streams of a topic whose deletion a fail-over takes back. A store that belongs to another cluster, or to
-none, is never read as an empty one.
+Every read begins with the entry at the image's own version. If another entry is there, or none, then the store lost or
+replaced its tail, and the image is rebuilt. What was read becomes the image only when it can no longer be lost: else a
+process could remove a topic's streams and a fail-over could then undo the topic's deletion. A store of another cluster,
+or of none, is never read as an empty log.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ Listener = Callable[[MetadataImage, MetadataImage], None]
 
 
 class MetadataLogError(LogError):
-    """The metadata log cannot be what it must be: a gap without a snapshot, or a store of another cluster."""
+    """The metadata log cannot be used: a version is missing, or the store is of another cluster."""
 
 
 class MetadataDamagedError(DamagedEntryError):
-    """An entry of the metadata log is not what was written, or no build can read it; the message names it."""
+    """An entry of the metadata log is not what was written, or no build can read it; the message names the entry.
+    Restore the store, or let nodes skip the entry (CM-103)."""
 
 
 class _Basis(NamedTuple):
-    """What is known of the entries an image was built from: the last one's digest, and the versions of the newest
-    snapshot and of the newest entry that this build does not understand in full."""
+    """What an image was built from: the last entry's digest, the newest snapshot's version, and the version of the
+    newest entry that this build cannot read in full."""
 
     tip: str = NO_ENTRY
     snapshot_version: int = 0
@@ -50,9 +51,9 @@ class _Basis(NamedTuple):
 
 
 class MetadataLog:
-    """`image` is always whole; it stays the last good one while the store cannot be read.
+    """`image` is always complete; while the store cannot be read it stays the last good one.
 
-    `complete_since_ms`: the image holds all that the log held at this moment (`now_ms` clock); −1: no look yet.
+    `complete_since_ms`: the image has everything that was in the log at this moment (`now_ms` clock); −1: not read yet.
     """
 
     def __init__(self, store: ClusterStore, clock: Clock, cluster_id: str, *, poll_ms: int = 1_000) -> None:
@@ -85,7 +86,7 @@ class MetadataLog:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """Look now rather than at the next poll: something was published, or the connection is a new one."""
+        """Read now instead of at the next poll: a wake was published, or the wake connection is new."""
         self._look.set()
 
     async def stop(self) -> None:
@@ -96,15 +97,16 @@ class MetadataLog:
                 await self._task
 
     async def change(self, decide: Callable[[MetadataImage], Sequence[Change]]) -> MetadataImage:
-        """Change the metadata: `decide` sees the newest image and may be called again when another change came first.
+        """Change the metadata. `decide` gets the newest image; it is called again when another change came first.
 
-        Durable when this returns the image that holds it. No changes: the newest image. What `decide` raises passes
-        through. Raises StoreUnavailableError when the outcome is not known, or nobody would let this change in.
+        Returns the image with the change, which is then durable; without changes, the newest image. Raises what
+        `decide` raises. Raises StoreUnavailableError when the outcome is unknown (read the image before trying again),
+        or when other changes came first too often (try again).
         """
         async with self._lock:
             for _ in range(_ATTEMPTS_MAX):
-                # Also a refusal, or that nothing is to be done, must be true of the newest image: an append would show
-                # that the image was old, but they append nothing.
+                # Read first: a refusal, or no change, must be right for the newest image, too. An append would fail on
+                # an old image, but these append nothing.
                 await self._read_on()
                 changes = tuple(decide(self.image))
                 if not changes:
@@ -133,14 +135,14 @@ class MetadataLog:
                     await self._read_on()
                 self._trouble = ""
             except LogError as error:
-                if str(error) != self._trouble:  # said once: the next look, in a second, finds the same
+                if str(error) != self._trouble:  # log it once: the next read, in a second, fails in the same way
                     log.warning("metadata log not read", why=str(error))
                 self._trouble = str(error)
             except Exception:
                 log.exception("metadata log cannot be followed")
 
     async def _read_on(self) -> None:
-        """Bring the image up to the log's end; build it anew when the log no longer holds what it was built from."""
+        """Bring the image up to the log's end; rebuild it when the log no longer has the entries it was built from."""
         began_ms = self._clock.now_ms()
         await self._check_cluster()
         entries = await self._store.read_metadata(max(self.image.version - 1, 0), _PAGE)
@@ -162,7 +164,8 @@ class MetadataLog:
             )
 
     async def _take_in(self, image: MetadataImage, basis: _Basis, entries: Sequence[StoredMetadata]) -> None:
-        """Fold in a page and all behind it; the last entry must be safe from loss, and with it all before."""
+        """Apply a page and all later ones. Then require that enough replicas have the last entry, and so all before
+        it."""
         newest = None
         while True:
             image, basis = await self._fold_in(image, basis, entries)
@@ -213,7 +216,7 @@ class MetadataLog:
         return image, basis
 
     async def _entry(self, stored: StoredMetadata) -> MetadataEntry:
-        """What an entry says; nothing, of one that an operator said to go on without (CM-103).
+        """Decode an entry; an entry that an operator lets nodes skip becomes an empty one (CM-103).
 
         Raises MetadataDamagedError.
         """
@@ -242,13 +245,13 @@ class MetadataLog:
         try:
             return await self._store.append_metadata(version, payload, self._basis.tip)
         except StoreUnavailableError:
-            self.sound = False  # the entry may stand: the next look decides what the image is
+            self.sound = False  # the entry may be in the log: the next read finds out
             raise
 
     async def _fold(self) -> None:
-        """Fold old entries into a snapshot entry; a failure costs nothing, the next change tries again.
+        """Fold old entries into a snapshot entry. When that fails, the next change tries again.
 
-        Not while they hold what this build does not know: the snapshot would take it from those that do.
+        Not while entries have parts that this build cannot read: its snapshot would lose them for builds that can.
         """
         if self.image.version - self._basis.snapshot_version <= SNAPSHOT_EVERY:
             return
@@ -287,7 +290,7 @@ def _damaged(stored: StoredMetadata, what: str) -> MetadataDamagedError:
 
 
 def _joins(image: MetadataImage, basis: _Basis, entries: Sequence[StoredMetadata]) -> bool:
-    """Whether entries from the image's own on begin with that one, or with a snapshot behind a trimmed one."""
+    """Whether `entries` begin with the image's own last entry, or with a snapshot if that one was trimmed."""
     if not entries:
         return False
     first = entries[0]

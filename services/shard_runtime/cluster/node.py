@@ -1,7 +1,7 @@
 """One process as a member of the cluster: node list, metadata, ownership and wakes, wired once for every role.
 
-`join` before serving, `start` to take shards, `leave` on the way out (CM-4). The process's composition root owns the
-store connections, the RPC server and the services; it gives owners for the kinds of shards its roles serve.
+Call `join` before serving, `start` to take shards, then `leave` and `stop` to end (CM-4). The process's composition
+root owns the store connections, the RPC server and the services; it passes `serve` the owners for its roles' shards.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, Shar
 
 log = structlog.get_logger(__name__)
 
-#: Keys that hold the number of shards, fixed for the life of a cluster (GC-1, SR-2).
+#: The keys of the numbers of shards, which are fixed for the life of a cluster (GC-1, SR-2).
 SHARDS_FIXED: Final = (("gc:config", GROUP_SHARDS), ("sgs:config", STATE_SHARDS))
 
 
 class ClusterNode:
-    """This process in the cluster. `taken` is called when another process turns out to have this node's name."""
+    """This process in the cluster. `taken` is called when another process has taken this node's name."""
 
     def __init__(
         self,
@@ -96,19 +96,19 @@ class ClusterNode:
         )
 
     def lookups_for_nodes(self) -> NodeLookups:
-        """What other nodes may ask of this one's ClusterService."""
+        """The part of this node's ClusterService that other nodes may call."""
         settings = self.settings
         return NodeLookups(self.metadata, self.registry, self.owners, settings[GROUP_SHARDS], settings[STATE_SHARDS])
 
     def serve(self, kind: ShardKind, owner_of: Callable[[ShardId], ShardOwner]) -> None:
-        """This process owns shards of `kind`; `owner_of` is asked once for each shard claimed. Before `start`."""
+        """Let this process own shards of `kind`; `owner_of` gives a shard's owner. Call it before `start`."""
         self._owner_factories[kind] = owner_of
         counts = {ShardKind.GROUP: GROUP_SHARDS, ShardKind.SHARE_STATE: STATE_SHARDS}
         if kind in counts:
             self._fixed |= {ShardId(kind, str(number)) for number in range(self.settings[counts[kind]])}
 
     async def join(self) -> None:
-        """Check that the store and this process mean the same cluster, enter the node list, load the metadata.
+        """Check that the store is of this process's cluster, enter the node list, load the metadata.
 
         Raises LogError, with what to do, when the store is another cluster's, when the number of shards differs from
         the one the cluster was made with, or when another process has this node's name.
@@ -126,7 +126,7 @@ class ClusterNode:
         await self.owners.warm()
 
     def start(self) -> None:
-        """Follow the cluster and take the shards that target this node."""
+        """Follow the cluster, and claim the shards that target this node."""
         settings = self.settings
         single = settings[STORE_REPLICAS] == 0
         self.ownership = Ownership(
@@ -157,11 +157,11 @@ class ClusterNode:
             self._deleted_topics.start()
 
     async def leave(self) -> None:
-        """Be `leaving`: no target any more, still an owner. Then the caller drains its server."""
+        """Become `leaving`: shards no longer target this node, but it still owns its own. Drain the server next."""
         await self.registry.leave()
 
     async def stop(self) -> None:
-        """Hand every shard over, leave the node list, follow no more. After `leave` and the server's drain."""
+        """Hand every shard over, leave the node list, stop following. Call it after `leave` and the server's drain."""
         if self.ownership is not None:
             await self.ownership.stop()
         if self._listener is not None:
@@ -185,7 +185,7 @@ class ClusterNode:
         if ShardKind.TOPIC not in self._owner_factories:
             return self._fixed
         topics = self.metadata.image.shards
-        if topics is not self._topic_shards:  # ownership looks at all of them whenever it is given others
+        if topics is not self._topic_shards:  # keep the same set: ownership goes through all shards of a new one
             self._topic_shards, self._all_shards = topics, self._fixed | topics
         return self._all_shards
 
@@ -207,7 +207,7 @@ class ClusterNode:
             self._changed()
 
     async def _listen(self) -> None:
-        """Every wake may mean anything: look at the metadata, and reconcile."""
+        """On every wake, whatever its reason, read the metadata and reconcile."""
         while True:
             try:
                 async for reason in self._store.wakes():

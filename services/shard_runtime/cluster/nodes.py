@@ -1,6 +1,6 @@
-"""This process in the node list: registered under a stable name, renewed every second, gone at the end (CM-1, CM-2).
+"""This process in the node list: registered under a stable name, renewed every second, removed at the end (CM-1, CM-2).
 
-The list serves placement and hints only; safety never depends on it.
+Only placement and hints use the list; safety never depends on it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from shard_runtime.record_log.protocol import LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
 
-#: So long behind the moment at which an entry lapses the list is read again, for the store's clock to be past it.
+#: How long after an entry lapses the list is read again, ms, so that the store's clock is past that moment.
 _BEHIND_MS: Final = 5
 
 
 def new_incarnation() -> int:
-    """A random 64-bit number that tells this process from every other of its name (CM-1); never 0."""
+    """A random 64-bit number, never 0, that distinguishes this process from all others with its name (CM-1)."""
     return secrets.randbits(64) or 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """What a process says of itself. `dead`: earlier incarnations known gone, by the name's lock file.
-    `internal_address`: where it serves other nodes (CM-80)."""
+    """What a process enters into the node list. `dead`: earlier incarnations that have ended, as the name's lock file
+    proves. `internal_address`: where it serves other nodes (CM-80)."""
 
     name: str
     incarnation: int
@@ -46,8 +46,8 @@ class NodeDescription:
 class NodeRegistry:
     """The node list as last seen, and this process's entry in it.
 
-    `history` gives the store's history as last seen. `taken` is called when another process holds the name: the caller
-    ends the process. `changed` is called after each renewal in which the list changed.
+    `history` gives the store's history as last seen. `taken` is called when another process has the name; it must end
+    this process. `changed` is called after each renewal in which the list changed.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class NodeRegistry:
         return self._nodes
 
     def node(self, node_id: int) -> NodeRecord | None:
-        """A node of the list; None when it is not there."""
+        """A node of the list; None when it is not in it."""
         return next((node for node in self._nodes if node.node_id == node_id), None)
 
     async def register(self) -> NodeRecord:
@@ -111,14 +111,14 @@ class NodeRegistry:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def leave(self) -> None:
-        """Be `leaving`: still an owner, never a target (CM-4). The others see it with this call."""
+        """Become `leaving`: still an owner, no longer a target (CM-4). When this returns, other nodes can see it."""
         self._record = replace(self.record, state=NODE_LEAVING)
         with contextlib.suppress(LogError):
             await self._renew()
             await self._store.wake("nodes")
 
     async def remove(self) -> None:
-        """Stop renewing and take the entry out."""
+        """Stop renewing and remove the entry."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -138,19 +138,20 @@ class NodeRegistry:
                     return
 
     def _pause_ms(self) -> int:
-        """Until the next renewal; one that is overdue before is missed at that moment, not up to an interval later."""
+        """Milliseconds until the next renewal: an interval, or less when another node's entry lapses before."""
         overdue_ms = self._overdue_ms
         return min(self._interval_ms, overdue_ms + _BEHIND_MS) if overdue_ms else self._interval_ms
 
     async def _renew(self) -> None:
-        self._overdue_ms = 0  # without an answer nothing is known
+        self._overdue_ms = 0  # not known until the answer comes
         nodes, self._overdue_ms = await self._store.renew_node(self.record, self._ttl_ms)
         if nodes != self._nodes:
             self._nodes = nodes
             self._changed()
 
     async def _lost_name(self, error: LogError) -> bool:
-        """Another incarnation stands in our entry. After a fail-over it may be a stale one: register again (CM-1)."""
+        """Another incarnation is in this node's entry. After a fail-over it may be an old one: register again (CM-1).
+        Returns whether the name is lost."""
         if self._history() != self._registered_under:
             try:
                 await self.register()

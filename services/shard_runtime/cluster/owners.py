@@ -1,6 +1,6 @@
-"""Who owns a shard, as far as hints tell (CM-14): for FindCoordinator, Metadata, and answers that name the owner.
+"""Which node owns a shard, by the hints (CM-14): for FindCoordinator, Metadata, and answers that name the owner.
 
-Hints are checked against the live nodes; a wrong one costs the caller one redirect.
+A hint of a node that is not live is not used. A wrong hint costs the caller one redirect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Owner(NamedTuple):
 
 
 class OwnerAddress(NamedTuple):
-    """The node that owns a shard, and where it listens."""
+    """The node that owns a shard, and its address."""
 
     node_id: int
     host: str
@@ -45,13 +45,13 @@ class HostPort(NamedTuple):
 
 
 def host_port(address: str) -> HostPort:
-    """Split `host:port`; an IPv6 host may stand in brackets."""
+    """Split `host:port`; an IPv6 host may be in brackets."""
     host, _, port = address.rpartition(":")
     return HostPort(host.strip("[]"), int(port))
 
 
 class Owners:
-    """Hints of all kinds, read again when older than a fifth of a second; one read at a time per kind."""
+    """Hints of all kinds, read again when older than a fifth of a second, with one read at a time per kind."""
 
     def __init__(self, store: ClusterStore, clock: Clock, node: Callable[[int], NodeRecord | None]) -> None:
         self._store = store
@@ -63,13 +63,13 @@ class Owners:
         self._refreshing: set[asyncio.Task[None]] = set()
 
     def note(self, shard: ShardId, node_id: int, epoch: int) -> None:
-        """This process learned of an owner by itself."""
+        """Note an owner that this process learned of without a hint."""
         known = self._hints.setdefault(shard.kind, {})
         if known.get(shard.name, (0, -1))[1] < epoch:
             known[shard.name] = (node_id, epoch)
 
     def peek(self, shard: ShardId) -> Owner | None:
-        """The owner by the hints at hand, without asking the store."""
+        """The owner by the hints read last; the store is not asked."""
         hint = self._hints.get(shard.kind, {}).get(shard.name)
         node = self._node(hint[0]) if hint is not None else None
         if hint is None or node is None or ROLE_OF_KIND[shard.kind] not in node.roles:
@@ -77,7 +77,7 @@ class Owners:
         return Owner(node, hint[1])
 
     def look(self, shard: ShardId) -> Owner | None:
-        """As `peek`, and has old hints read again meanwhile, so that the next look knows better."""
+        """As `peek`; if the hints are old it also starts reading them again, for the next call."""
         if self._age_ms(shard.kind) >= _STALE_MS and not self._locks[shard.kind].locked():
             task = asyncio.get_running_loop().create_task(self.refresh(shard.kind))
             self._refreshing.add(task)
@@ -85,21 +85,22 @@ class Owners:
         return self.peek(shard)
 
     async def find(self, shard: ShardId) -> Owner | None:
-        """The owner by fresh hints; None when nobody alive is known to own it."""
+        """The owner by fresh hints; None when no live node is known to own the shard."""
         await self.refresh(shard.kind)
         return self.peek(shard)
 
     async def warm(self) -> None:
-        """Read what others own before requests come, so that the first one that belongs elsewhere is told where.
+        """Read the hints before requests come, so that the first request for another node is redirected to it.
 
-        It does not count as fresh: what is asked first after a start often was claimed since.
+        These hints do not count as fresh: after a start, the shards requested first were often claimed since.
         """
         for kind in ShardKind:
             await self.refresh(kind)
         self._read_ms.clear()
 
     async def refresh(self, kind: ShardKind) -> None:
-        """Read the hints of a kind again, unless they are fresh. An unreachable store leaves the old ones."""
+        """Read the hints of a kind again, unless they are fresh. When the store cannot be reached, the old ones
+        stay."""
         async with self._locks[kind]:
             if self._age_ms(kind) < _FRESH_MS:
                 return

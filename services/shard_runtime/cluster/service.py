@@ -1,6 +1,6 @@
-"""ClusterService: served by all three roles, so that any node bootstraps a client (CM section 1).
+"""ClusterService: served by all three roles, so that a client can bootstrap from any node (CM section 1).
 
-Plain wiring of the parts that do the work. The ACL RPCs are not served: UNIMPLEMENTED.
+It only wires the parts that do the work. The ACL RPCs are not served: UNIMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shard_runtime.config.kafka_configs import GROUP_SHARDS, STATE_SHARDS
 
 
 class NodeLookups:
-    """What nodes ask each other of ClusterService: FindCoordinator, answered with addresses for nodes (CM-80)."""
+    """The RPC of ClusterService that nodes call on each other: FindCoordinator, with internal addresses (CM-80)."""
 
     def __init__(
         self, metadata: MetadataLog, registry: NodeRegistry, owners: Owners, group_shards: int, state_shards: int

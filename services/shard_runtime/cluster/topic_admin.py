@@ -1,7 +1,7 @@
 """CreateTopics, CreatePartitions, DeleteTopics, InitProducerId (CM-21, CM-43a).
 
-Checks run inside the metadata log's compare-and-set, so two nodes never create the same topic twice. All topics of one
-request that pass are changed in one version; each topic has its own result.
+Checks run inside the metadata log's compare-and-set, so two nodes never create the same topic. All topics of a request
+that pass their checks are changed in one version; each topic has its own result.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from shard_runtime.rpc.bounds import check_configs
 from shard_runtime.rpc.status import invalid_argument
 
 PARTITIONS_MAX: Final = 10_000
-#: Partitions of all topics together: each is a shard with a lease of its own, and the last node that lives must be able
-#: to take all of them over and keep them (CM-89). Those of a deleted topic count until their streams are known removed,
-#: which bounds what the metadata must remember of deletions.
+#: The most partitions of all topics together: each is a shard with its own lease, and the last live node must be able
+#: to take over and keep all of them (CM-89). Partitions of a deleted topic count until their streams are known removed:
+#: that bounds how many deletions the metadata must remember.
 CLUSTER_PARTITIONS_MAX: Final = 20_000
 
 #: Gives (producer id, producer epoch) to a transactional producer (CM-44).
@@ -51,7 +51,7 @@ TransactionalInit = Callable[[InitProducerIdRequest], Awaitable[tuple[int, int]]
 
 
 def new_topic_id() -> bytes:
-    """16 random bytes whose text does not begin with a dash, which command lines would take for an option."""
+    """16 random bytes whose text does not begin with a dash, since a command line would take that for an option."""
     while True:
         topic_id = secrets.token_bytes(16)
         if topic_id != NULL_TOPIC_ID and not topic_id_text(topic_id).startswith("-"):
@@ -59,7 +59,7 @@ def new_topic_id() -> bytes:
 
 
 def new_producer_id() -> int:
-    """63 random bits, and not 0: that is what a message says of a field that nobody has set (CM-110)."""
+    """63 random bits, never 0: in a message, 0 means that the field is not set (CM-110)."""
     while (producer_id := secrets.randbits(63)) == 0:
         pass
     return producer_id
@@ -85,7 +85,7 @@ class TopicAdmin:
     # ---- create
 
     async def create_topics(self, request: CreateTopicsRequest, _context: CallContext) -> CreateTopicsResponse:
-        """Create topics, or with `validate_only` say whether they could be."""
+        """Create topics; with `validate_only`, only answer whether they could be created."""
         _bounded(request.topics)
         check_configs(sum(len(topic.configs) for topic in request.topics))
         names = Counter(topic.name for topic in request.topics)
@@ -153,7 +153,7 @@ class TopicAdmin:
         """Raise partition counts; they never shrink."""
         _bounded(request.topics)
         names = Counter(topic.name for topic in request.topics)
-        grown = 0  # by the topics before this one: they count in the cluster's bound too
+        grown = 0  # partitions added to earlier topics of this request: they count for the cluster's bound, too
 
         def begin() -> None:
             nonlocal grown
@@ -186,7 +186,7 @@ class TopicAdmin:
     # ---- delete
 
     async def delete_topics(self, request: DeleteTopicsRequest, _context: CallContext) -> DeleteTopicsResponse:
-        """Delete topics; their owners remove the streams afterwards."""
+        """Delete topics. Their owners remove the streams afterwards."""
         _bounded(request.topics)
 
         def one(image: MetadataImage, asked: Any) -> Change:
@@ -220,7 +220,7 @@ class TopicAdmin:
     # ---- producers
 
     async def init_producer_id(self, request: InitProducerIdRequest, _context: CallContext) -> InitProducerIdResponse:
-        """A producer id of 63 random bits, never 0: a counter could repeat after a lost tail (CM-43a)."""
+        """Give a producer id: 63 random bits, never 0. A counter could repeat after the store lost a tail (CM-43a)."""
         if not request.HasField("transactional_id"):
             return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
         try:
@@ -247,13 +247,14 @@ class TopicAdmin:
         validate_only: bool,
         begin: Callable[[], None] = lambda: None,
     ) -> list[Change | KafkaError]:
-        """One change or error per topic of a request; the changes become one version. `begin`: all are asked anew."""
+        """Return one change or error per topic of a request; the changes become one version. `begin` is called before
+        each attempt."""
         outcomes: list[Change | KafkaError] = []
 
         def decide(image: MetadataImage) -> Sequence[Change]:
             outcomes.clear()
             begin()
-            changes: dict[Change, None] = {}  # a set in order: a topic that stands twice is deleted once
+            changes: dict[Change, None] = {}  # an ordered set: a topic named twice is deleted once
             for asked in topics:
                 try:
                     outcomes.append(one(image, asked))

@@ -1,6 +1,6 @@
 """The values of configs in force: overrides in the metadata, then this process's settings, then defaults.
 
-Stored group values are clamped into the broker's present bounds (PL-1002, GC-137); changes are checked here before they
+Stored group values are clamped into the broker's present bounds (PL-1002, GC-137). Changes are checked here before they
 are stored (GC-145…GC-147).
 """
 
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: (resource type, resource name) → what is set there: the metadata image's look-up.
+#: (resource type, resource name) → the configs set on it: `MetadataImage.config`.
 Overrides = Callable[[int, str], Mapping[str, str]]
 
 TABLES: Final[Mapping[int, SettingTable]] = {
@@ -37,7 +37,7 @@ TABLES: Final[Mapping[int, SettingTable]] = {
     RESOURCE_GROUP: GROUP_CONFIGS,
 }
 _WARNED_MAX: Final = 1_000
-#: What to do in place of what is refused, where that is not plain.
+#: What to do instead of what is refused, where that is not obvious.
 _INSTEAD: Final = {
     GROUP_LOCK_DURATION_MS.name: (
         " A job that takes longer renews the lock while it works: acknowledge the record with RENEW, in explicit mode."
@@ -46,7 +46,7 @@ _INSTEAD: Final = {
 
 
 class EffectiveConfigs:
-    """Configs in force for topics, groups and this node. Cheap enough to ask at each decision (PL-1003)."""
+    """The configs in force for topics, groups and this node. Cheap enough to look up at each decision (PL-1003)."""
 
     def __init__(self, settings: Settings, overrides: Overrides, node_id: Callable[[], int] = lambda: -1) -> None:
         self.settings = settings
@@ -55,7 +55,8 @@ class EffectiveConfigs:
         self._warned: set[tuple[str, str, str]] = set()
 
     def broker(self, setting: Setting[T]) -> T:
-        """A broker config: set for this node, set for all nodes, given to this process, or its default."""
+        """A broker config: the value set for this node, else for all nodes, else given to this process, else the
+        default."""
         if setting.dynamic:
             for name in (str(self._node_id()), ""):
                 text = self.overrides(RESOURCE_BROKER, name).get(setting.name)
@@ -69,7 +70,8 @@ class EffectiveConfigs:
         return setting.default if text is None else setting.value(text)
 
     def group(self, group_id: str, setting: Setting[T]) -> T:
-        """A group config: the group's value, clamped into the broker's bounds, else the broker's, else the default."""
+        """A group config: the group's value clamped into the broker's bounds, else the broker's value, else the
+        default."""
         text = self.overrides(RESOURCE_GROUP, group_id).get(setting.name)
         if text is not None:
             return self._bounded(setting, setting.value(text), group_id)
@@ -78,7 +80,7 @@ class EffectiveConfigs:
         return setting.default
 
     def bounds(self, setting: AnySetting | Setting[T]) -> tuple[int, int] | None:
-        """The broker's bounds of a config, where it has some."""
+        """The broker's bounds of a config; None when it has none."""
         if setting.bounds is None:
             return None
         low, high = (self.settings[cast(Setting[int], BROKER_CONFIGS[name])] for name in setting.bounds)
@@ -101,9 +103,10 @@ class EffectiveConfigs:
     # ---- changes (GC-145)
 
     def check(self, resource_type: int, overrides: Mapping[str, str], changed: frozenset[str]) -> None:
-        """Check what would be set on a resource, taken as a whole (GC-147). Raises InvalidConfigError; nothing is kept.
+        """Check all configs of a resource as they would be after a change (GC-147). Raises InvalidConfigError. Stores
+        nothing.
 
-        `changed`: the names that this change sets.
+        `changed`: the names that the change sets.
         """
         declared = TABLES[resource_type]
         kind = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}[resource_type]
@@ -111,7 +114,7 @@ class EffectiveConfigs:
             if name not in declared:
                 raise InvalidConfigError(f"Unknown {kind} config name: {name}")
         try:
-            # What was stored before it was refused stays legal, and has no more effect than it had (CM-120).
+            # A value stored before this build refused it stays legal, and still has no effect (CM-120).
             values = {
                 name: declared[name].given(text) if name in changed else declared[name].value(text)
                 for name, text in overrides.items()
@@ -125,7 +128,7 @@ class EffectiveConfigs:
         for name, value in values.items():
             setting = GROUP_CONFIGS[name]
             bounds = self.bounds(setting)
-            # A stored value that bounds set later left outside stays legal; only what is set now must fit (GC-137).
+            # A stored value stays legal when bounds set later exclude it; only a value set now must fit (GC-137).
             if name in changed and bounds is not None and not bounds[0] <= cast(int, value) <= bounds[1]:
                 raise InvalidConfigError(
                     f"{name} must be in the range {bounds[0]} to {bounds[1]} inclusive. It was to be {value}; "

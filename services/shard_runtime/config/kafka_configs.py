@@ -1,6 +1,6 @@
 """The configs of topics, groups and brokers, declared once (group-coordinator.md §8, partition-leader.md §10, CM-23).
 
-Declarations only: `effective_configs` looks values up and checks them, `process_settings` reads those of this process.
+Declarations only: `effective_configs` looks values up and checks them, `process_settings` reads this process's values.
 """
 
 from __future__ import annotations

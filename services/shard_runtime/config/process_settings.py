@@ -1,7 +1,7 @@
 """The settings of one process: read once from flags, environment and a TOML file, checked, then frozen.
 
-Flags win over the environment (`SHAREGROUPS_…`), that over the file, that over defaults. A setting nobody declared is
-refused, with the name it may have been meant to be.
+Flags win over the environment (`SHAREGROUPS_…`), the environment over the file, the file over defaults. An undeclared
+setting is refused; the message suggests the name that may have been meant.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 PREFIX: Final = "SHAREGROUPS_"
 FILE_VARIABLE: Final = "SHAREGROUPS_CONFIG"
-#: The command line's own: where its clients begin. It may well stand in the environment that a service is started in.
+#: The command line's own variable: where its clients bootstrap. It may be set in a service's environment, too.
 CLIENT_VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
 
 NODE_NAME = string("node.name", "", "Stable name of this node; default <host>-<roles>-<port> (CM-1).")
@@ -116,11 +116,11 @@ NODE_SETTINGS: Final = table(
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; the message says which, why, and what would do. One line per fault."""
+    """The settings cannot be used; the message names each, with the reason and what is accepted, one line per fault."""
 
 
 class Settings(Mapping[str, object]):
-    """Frozen settings of a process: `settings[LISTEN_PORT]` is typed; by name it is whatever its declaration says."""
+    """Frozen settings of a process. `settings[LISTEN_PORT]` is typed; a look-up by name gives `object`."""
 
     def __init__(self, declared: SettingTable, given: Mapping[str, object]) -> None:
         self.declared: Mapping[str, AnySetting] = MappingProxyType(declared)
@@ -137,7 +137,7 @@ class Settings(Mapping[str, object]):
         return len(self.declared)
 
     def given(self, name: str) -> bool:
-        """Whether the setting was given, rather than left at its default."""
+        """Whether the setting was given, not left at its default."""
         return name in self._given
 
     def text(self, name: str) -> str:
@@ -267,7 +267,7 @@ _ORDERED: Final = (  # GC-140, PL-1001: least ≤ value ≤ greatest
 
 
 def check(settings: Settings) -> list[str]:
-    """What is wrong with the settings taken together (GC-140…GC-143, PL-1001); each line names key, value and bound."""
+    """Check the settings together (GC-140…GC-143, PL-1001). Returns one line per fault, with key, value and bound."""
     faults = []
     for least, value, greatest in _ORDERED:
         low, found, high = settings[least], settings[value], settings[greatest]

@@ -1,8 +1,8 @@
-"""How a setting is declared, once: name as in Kafka, type, default, range, unit, a sentence. Everything else follows.
+"""Declares a setting once: name as in Kafka, type, default, range, unit, a sentence.
 
-Environment, file, flags, validation, DescribeConfigs and the reference page read these declarations. A declared table
-stands here instead of pydantic-settings because the same entries also describe what lies in the metadata log: text
-under dotted names, checked against bounds that other entries hold, with Kafka's types and synonyms.
+Environment, file, flags, validation, DescribeConfigs and the reference page use these declarations. They are not
+pydantic-settings because the same entries also describe configs in the metadata log: text under dotted names, checked
+against bounds that other entries hold, with Kafka's types and synonyms.
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ _LIMITS: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting(Generic[T]):
-    """One setting or config. `dynamic`: may be altered while running; `synonym`: the broker config it falls back to;
-    `bounds`: broker configs that hold the least and the greatest value a group may set (GC-144a); `unserved`: why no
-    value but the default may be set, for what this suite does not have (CM-120)."""
+    """One setting or config.
+
+    `dynamic`: it may be altered while the process runs. `synonym`: the broker config it falls back to. `bounds`: the
+    broker configs with the least and the greatest value that a group may set (GC-144a). `unserved`: why only the
+    default may be set, for a config of a feature that this suite does not have (CM-120).
+    """
 
     name: str
     type: ConfigType
@@ -66,7 +69,7 @@ class Setting(Generic[T]):
 
     @property
     def range_text(self) -> str:
-        """Its range, for people."""
+        """The range of values, as text for people."""
         if self.unserved:
             return f"only {self.text(self.default) or 'empty'}"
         if self.choices:
@@ -76,7 +79,7 @@ class Setting(Generic[T]):
         return f"at least {self.low}" if self.low is not None else ""
 
     def value(self, text: str) -> T:
-        """The value that `text` stands for. Raises ValueError with a sentence naming setting, value and expectation."""
+        """Parse `text`. Raises ValueError with a sentence that names the setting, the value and what is expected."""
         try:
             return self.parse(text)
         except ValueError as error:
@@ -84,7 +87,7 @@ class Setting(Generic[T]):
             raise ValueError(f"Invalid value {shown} for {self.name}: {error}") from None
 
     def given(self, text: str) -> T:
-        """As `value`, of what somebody sets now. Also refuses what would have no effect (CM-120)."""
+        """As `value`, for a value that is being set now: also refuses one that would have no effect (CM-120)."""
         value = self.value(text)
         if self.unserved and value != self.default:
             allowed = f"it can only be left at its default, {self.text(self.default) or 'empty'}"
@@ -159,7 +162,7 @@ def string(
     sensitive: bool = False,
     synonym: str = "",
 ) -> Setting[str]:
-    """Text; one of `choices` when there are any. `check` raises ValueError for text it does not like."""
+    """Text; one of `choices` when there are any. `check` raises ValueError for text it refuses."""
 
     def parse(text: str) -> str:
         if choices and text not in choices:
@@ -190,12 +193,12 @@ def listing(
 
 
 def unserved(setting: Setting[T], why: str) -> Setting[T]:
-    """A setting of Kafka's that has nothing to act on here: anything but its default is refused, and `why` is said."""
+    """A setting of Kafka's that has no effect here: any value but the default is refused, with `why` as the reason."""
     return replace(setting, unserved=why, doc=f"{setting.doc} Only its default can be set: {why}.")
 
 
 def table(settings: Iterable[Setting[int] | Setting[bool] | Setting[str] | Setting[tuple[str, ...]]]) -> SettingTable:
-    """Settings by name. Raises ValueError when a name stands twice, or a default is outside its own range."""
+    """Settings by name. Raises ValueError when a name occurs twice or a default is outside its own range."""
     result: SettingTable = {}
     for setting in settings:
         if setting.name in result:

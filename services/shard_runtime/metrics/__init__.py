@@ -1,1 +1,1 @@
-"""Metrics of a process for Prometheus: of its hosts and calls, of its store, and the endpoint that shows them."""
+"""A process's metrics for Prometheus: of its hosts and calls, of its store, and the endpoint that serves them."""

@@ -1,8 +1,8 @@
-"""The HTTP endpoint `/metrics` of a node, on its event loop: what is collected is never changed meanwhile.
+"""A node's HTTP endpoint `/metrics`, on its event loop, so that no metric changes while they are collected.
 
-Families are collected in one step of the loop and written as text in a thread, so that many of them hold nobody up.
-Whoever connects has a bounded time for his request and for taking the answer; of too many connections the one that has
-said nothing for longest is closed, so that half-sent requests keep nobody from reading.
+Families are collected in one step of the loop, then written as text in a thread, so that many of them do not block the
+loop. A client has a bounded time to send its request and to read the answer. When there are too many connections, the
+one that has waited longest without a complete request is closed, so that unfinished requests cannot lock others out.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ CONNECTIONS_MAX: Final = 32
 REQUEST_S: Final = 10.0
 ANSWER_S: Final = 30.0
 _HEAD_BYTES_MAX: Final = 16 * 1024
-#: Answers written at the same time, each with a whole copy of the text.
+#: How many answers are written at a time; each has a whole copy of the text.
 _ANSWERS_MAX: Final = 2
 _PATHS: Final = frozenset({"/", "/metrics"})
 
 
 class MetricsEndpoint:
-    """Serves a registry whose collectors belong to this event loop. `open`, and at the end `close`."""
+    """Serves a registry whose collectors belong to this event loop. Call `open`, and `close` at the end."""
 
     def __init__(
         self, registry: CollectorRegistry, *, request_s: float = REQUEST_S, answer_s: float = ANSWER_S
@@ -41,12 +41,12 @@ class MetricsEndpoint:
         self._answering = asyncio.Semaphore(_ANSWERS_MAX)
 
     async def open(self, host: str, port: int) -> int:
-        """Listen; the port in force. Raises OSError."""
+        """Listen; returns the port in force. Raises OSError."""
         self._server = await asyncio.start_server(self._connected, host, port, limit=_HEAD_BYTES_MAX)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop serving; open connections end now."""
+        """Stop serving and close all connections now."""
         if self._server is None:
             return
         self._server.close()
@@ -80,7 +80,7 @@ class MetricsEndpoint:
             writer.close()
             await writer.wait_closed()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it went, was too slow, or sends something else than HTTP: there is nobody to tell
+            pass  # the client left, was too slow, or does not speak HTTP: no answer can reach it
         finally:
             writer.transport.abort()
             self._asking.pop(writer, None)
@@ -101,7 +101,7 @@ class MetricsEndpoint:
 
 
 class _Collected(CollectorRegistry):
-    """Families that were collected before, for an encoder."""
+    """A registry of families that are already collected, for an encoder."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def _written(families: Iterable[Metric], headers: Mapping[str, str]) -> bytes:
 
 
 def _parsed(head: bytes) -> tuple[str, str, dict[str, str]]:
-    """Method, target and headers; a request line that is none has no method."""
+    """Method, target and headers; the method is "" when the request line is not HTTP."""
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
     method, target = (words[0], words[1]) if len(words) == 3 else ("", "")

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the runtime. Counted per batch, never per record (P-6).
+"""Prometheus metrics of the runtime, counted per batch, never per record (P-6).
 
 Names are Kafka's (`share-coordinator-metrics`, `group-coordinator-metrics`) in snake_case; the label `service` tells
 the roles of one process apart.
@@ -51,11 +51,11 @@ class RuntimeMetrics:
             "damaged_entries", "Stored entries found damaged, by the kind of their stream.", ["kind"], registry=registry
         )
         for kind in (*(kind.value for kind in ShardKind), "meta"):
-            self.damaged.labels(kind)  # from the beginning: a rate over a series that begins with 1 misses the first
+            self.damaged.labels(kind)  # begin at 0: a rate over a series that begins with 1 misses the first one
         self.trims = Counter("stream_trims", "Streams compacted.", service, registry=registry)
 
     def damage_found(self, stream: str) -> None:
-        """An entry of a stream is damaged (CM-101): for `DamageNotes.found`."""
+        """Count a damaged entry of a stream (CM-101); pass this to `DamageNotes.count`."""
         self.damaged.labels(stream[1 : stream.index("}")].partition(":")[0]).inc()
 
     def meter(self, service: str) -> ServiceMeter:
@@ -65,13 +65,13 @@ class RuntimeMetrics:
     def watch_hosts(
         self, service: str, states: Callable[[], Iterable[HostState]], waiting: Callable[[], int] | None = None
     ) -> None:
-        """Count a service's shards by state, and its waiting operations if it has a queue for them, when they are asked
-        for (GC-153, GC-156)."""
+        """Export a service's shards by state and, if it has a queue, its waiting operations. Both are counted when the
+        metrics are collected (GC-153, GC-156)."""
         self._hosts.watch(service, states, waiting)
 
 
 class ServiceMeter:
-    """`HostMeter` with the labels bound once."""
+    """`HostMeter` for one service, with its labels bound once."""
 
     def __init__(self, metrics: RuntimeMetrics, service: str) -> None:
         self._flush_time = metrics.flush_time.labels(service)
@@ -103,13 +103,13 @@ class ServiceMeter:
 
 
 class _Hosts(Collector):
-    """One collector for all services: a family may come from one place only."""
+    """One collector for all services, since a family may come from one collector only."""
 
     def __init__(self) -> None:
         self._watched: dict[str, tuple[Callable[[], Iterable[HostState]], Callable[[], int] | None]] = {}
 
     def watch(self, service: str, states: Callable[[], Iterable[HostState]], waiting: Callable[[], int] | None) -> None:
-        """Show this service too."""
+        """Include this service."""
         self._watched[service] = states, waiting
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
@@ -126,13 +126,13 @@ class _Hosts(Collector):
 
 
 class CallMemory(Collector):
-    """The memory of calls, read when it is asked for (CM-92, CM-93)."""
+    """The memory that calls use, read when the metrics are collected (CM-92, CM-93)."""
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
 
     def collect(self) -> Iterable[Metric]:
-        """What is in flight, what lies unfinished in gRPC, and what was done about it."""
+        """Bytes in flight, bytes of unfinished messages in gRPC, calls throttled and connections cut."""
         server = self._server
         yield GaugeMetricFamily(
             "rpc_in_flight_bytes", "Bytes of requests and answers in flight.", server.budget.used_bytes

@@ -1,4 +1,4 @@
-"""What a process sees of its store, for Prometheus: whether the replicas are there that writes wait for."""
+"""A process's store, for Prometheus: whether the replicas that writes wait for are connected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Store(Collector):
         self._connected = connected
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The second is left out while the store does not say."""
+        """Configured and connected replicas; the second is left out while it is not known."""
         yield GaugeMetricFamily("store_replicas_configured", "Replicas that store.replicas names.", self._configured)
         connected = self._connected()
         if connected is not None:

@@ -96,7 +96,8 @@ class ClusterStore(Protocol):
     async def renew_node(self, record: NodeRecord, ttl_ms: int) -> LiveNodes:
         """Renew this node's entry (enter it again if it lapsed) and return the live nodes, by the store's clock.
 
-        Raises LogError when another incarnation has taken the name: this process must stop (CM-1).
+        Raises LogError when another incarnation has the entry. If the store's history changed since, `register_node`
+        again; else this process must stop (CM-1).
         """
         ...
 

@@ -1,9 +1,9 @@
-"""Whether a server still takes calls of newcomers, seen from inside: a call on a new connection through the real port.
+"""Checks from inside whether a server still accepts new clients: it makes a call on a new connection to the real port.
 
-A server that accepts nobody would otherwise keep its leases for ever (CM-85). An event loop that was busy, a process
-that stood still and a machine that was suspended are no misses: a call's patience is counted in turns of the event
-loop, each at least TURN_S long, so whatever stops the loop stops the count. Nor is it a miss when other calls were
-taken meanwhile, as amid a flood of connections, or when this process has too few file descriptors left to ask with.
+Without this check, a server that accepts no clients would keep its leases for ever (CM-85). A busy event loop, a
+stopped process and a suspended machine do not count as misses: a call's time-out is counted in turns of the event loop,
+each at least TURN_S long, so whatever stops the loop also stops the count. It is no miss, either, when other calls were
+accepted meanwhile, as in a flood of connections, or when this process has too few file descriptors for the call.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ EVERY_S: Final = 2.0
 TURN_S: Final = 0.1
 TURNS: Final = 100
 MISSES_MAX: Final = 3
-#: File descriptors that a call to ourselves may need: both ends of its connection, and what gRPC opens beside them.
+#: File descriptors that a call to this server may need: both ends of its connection, and what gRPC opens besides.
 DESCRIPTORS_NEEDED: Final = 8
 _CHECK: Final = "/grpc.health.v1.Health/Check"
 _UNANSWERED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
-#: A connection of its own for each call, and never by way of a proxy.
+#: Use a new connection for each call, and no proxy.
 _NEWCOMER: Final = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
 Probe = Callable[[], Awaitable[bool]]
 
 
 class AcceptWatch:
-    """Decides when a server that does not answer is given up: after so many misses in a row. Never waits."""
+    """Decides when a server that does not answer is given up: after `misses_max` misses in a row. It never waits."""
 
     def __init__(self, misses_max: int = MISSES_MAX) -> None:
         self._misses_max = misses_max
         self._misses = 0
 
     def seen(self, answered: bool, taken_meanwhile: bool) -> bool:
-        """The outcome of a call to ourselves; whether that was one miss too many."""
+        """Note the outcome of a call to this server. True: it has missed too many calls."""
         self._misses = 0 if answered or taken_meanwhile else self._misses + 1
         return self._misses >= self._misses_max
 
@@ -53,7 +53,7 @@ async def watch(
     turns: int = TURNS,
     misses_max: int = MISSES_MAX,
 ) -> None:
-    """Call ourselves again and again; returns when the server takes no calls any more."""
+    """Call this server every `every_s`; return when it no longer accepts calls."""
     decides = AcceptWatch(misses_max)
     while True:
         await asyncio.sleep(every_s)
@@ -66,7 +66,7 @@ async def watch(
 
 
 def call_ourselves(host: str, port: int) -> Probe:
-    """Asks the server at `host`, which may stand for all addresses of the machine, how it is; any answer is one."""
+    """A probe that asks the server for its health; any answer counts. `host` may be the wildcard address."""
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     target = f"[{near}]:{port}" if ":" in near else f"{near}:{port}"
     request = health_pb2.HealthCheckRequest(service="liveness").SerializeToString()
@@ -97,7 +97,8 @@ async def _patiently(probe: Probe, turn_s: float, turns: int) -> bool:
 
 
 def _can_ask() -> bool:
-    """Whether descriptors are left for both ends: with only one, we would ask, and could not accept ourselves."""
+    """Whether descriptors are left for both ends of a connection: with one, the call would be sent and never
+    accepted."""
     with contextlib.ExitStack() as opened:
         try:
             for _ in range(DESCRIPTORS_NEEDED):

@@ -1,6 +1,6 @@
-"""From bound methods to grpc.aio handlers. Bytes are parsed here, so that broken ones become INVALID_ARGUMENT.
+"""Makes grpc.aio handlers of bound methods. Bytes are parsed here, so that broken ones become INVALID_ARGUMENT.
 
-The stream handler is one coroutine per connection that reads in a loop: no task and no generator per message (P-4).
+A stream's handler is one coroutine that reads in a loop: no task and no generator per message (P-4).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
 from shard_runtime.rpc.status import expected, rich_status
 
 CLIENT_ID_MAX: Final = 255
-#: They change nothing, so what they answered may be asked for again. The answers of all others stand for something
-#: done, and are given whatever room there is.
+#: RPCs that change nothing: when there is no room for an answer, the client may ask again. All other RPCs have changed
+#: something, so their answers are sent whether there is room or not.
 _READS: Final = frozenset({
     "DescribeAcls", "DescribeCluster", "DescribeConfigs", "DescribeShareGroupOffsets", "ExplainRecord", "Fetch",
     "FindCoordinator", "GetMetricSpec", "GetMetrics", "IsActive", "ListGroups", "ListOffsets", "Metadata",
@@ -34,7 +34,7 @@ GrpcContext = grpc.aio.ServicerContext[Any, Any]
 
 
 class Meter(Protocol):
-    """Hears of every message that comes out of a connection."""
+    """Is told of every message that is read from a connection."""
 
     def came(self, connection: str, size: int) -> None:
         """A message of this connection reached its handler."""
@@ -42,7 +42,7 @@ class Meter(Protocol):
 
 
 class OpenCalls:
-    """Counts the calls that a server is answering, streams aside: these end when their clients like."""
+    """Counts the calls that a server is answering, except streams, which end when their clients end them."""
 
     def __init__(self) -> None:
         self._open = 0
@@ -52,7 +52,7 @@ class OpenCalls:
     def counted(
         self, handle: Callable[[bytes, GrpcContext], Awaitable[bytes]]
     ) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
-        """`handle`, which counts while it runs."""
+        """`handle`, counted as open while it runs."""
 
         async def answer(data: bytes, context: GrpcContext) -> bytes:
             self._open += 1
@@ -67,13 +67,13 @@ class OpenCalls:
         return answer
 
     async def none(self) -> None:
-        """Until no call is open."""
+        """Wait until no call is open."""
         await self._none.wait()
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What all calls of a server have in common: their bound (CM-92, CM-93), the log of failures, and their number."""
+    """What all calls of a server share: their byte budget (CM-92, CM-93), the log of failures, and their number."""
 
     budget: Budget
     meter: Meter
@@ -87,7 +87,7 @@ def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grp
 
 
 def call_context(context: GrpcContext, budget: Budget) -> CallContext:
-    """Who calls, from gRPC's `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`."""
+    """The caller, by gRPC's peer name: `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`."""
     connection = context.peer()
     share = Share(budget, connection)
     return CallContext(
@@ -115,7 +115,7 @@ def _method_handler(bound: BoundMethod, gate: Gate) -> grpc.RpcMethodHandler[byt
 
 
 class _Held:
-    """What one call holds of the budget until gRPC has done with it: its request, then its answer too."""
+    """What one call takes of the budget until gRPC has finished it: its request, then its answer, too."""
 
     __slots__ = ("_budget", "_connection", "_size")
 
@@ -125,7 +125,7 @@ class _Held:
         self._size = size
 
     def keep(self, size: int, *, at_any_rate: bool) -> bool:
-        """Hold the answer too; False when there is no room for it."""
+        """Take room for the answer, too. False: there is no room. `at_any_rate`: take it even then."""
         if at_any_rate:
             self._budget.add(self._connection, size)
         elif not self._budget.take(self._connection, size):
@@ -135,7 +135,7 @@ class _Held:
         return True
 
     def give(self, _: Any) -> None:
-        """The answer has left, or nobody waits for it."""
+        """Give the bytes back: the answer was sent, or the caller has gone."""
         self._budget.give(self._connection, self._size)
 
 
@@ -167,7 +167,7 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
 
 
 async def _throttled(method: Method[Message, Message], context: GrpcContext, gate: Gate) -> bytes:
-    """Come again later: in the response where it has room for that, else as the status of the call."""
+    """Tell the caller to come again later: in the response if it has a field for that, else as the call's status."""
     error = ThrottlingQuotaExceededError(
         f"this node has no memory left for {method.name} at present; try again in {THROTTLE_MS} ms"
     )
@@ -221,7 +221,7 @@ class GrpcServerStream:
         self._write_lock = asyncio.Lock()
 
     async def read(self) -> Message | None:
-        """The next message; None when the client closed in good order. Raises as `BoundMethod.parse`."""
+        """The next message; None when the client ended the stream. Raises as `BoundMethod.parse`."""
         data = await self._context.read()
         if data is grpc.aio.EOF:
             return None

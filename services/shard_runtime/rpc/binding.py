@@ -1,9 +1,8 @@
-"""From a service descriptor and a plain object to its handlers: which RPCs the object serves, and under which path.
+"""Binds a service descriptor to a plain object: which RPCs the object serves, and under which path.
 
 A service is any object whose async methods are named in snake_case after the RPCs: `ShareFetch` is
-`share_fetch(request, context) -> response`, `ShareStream` is `share_stream(stream)`. RPCs it has no method for are
-UNIMPLEMENTED. It may bound the bytes of requests otherwise than by `REQUEST_BYTES_MAX`: `request_bytes_max`, by the
-RPC's name.
+`share_fetch(request, context) -> response`, `ShareStream` is `share_stream(stream)`. RPCs without a method are
+UNIMPLEMENTED. An attribute `request_bytes_max` (RPC name → bytes) replaces `REQUEST_BYTES_MAX` for these RPCs.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from shard_runtime.rpc.status import invalid_argument
 UnaryHandler = Callable[[Any, "CallContext"], Awaitable[Message]]
 StreamHandler = Callable[["ServerStream"], Awaitable[None]]
 
-#: Bytes of one request without record batches (CM-91). Its lists are bounded by number (`rpc.bounds`) and need less. Of
-#: empty entries so many fit in as are parsed in 20 ms, into 50 MB.
+#: The most bytes of a request without record batches (CM-91). Its lists are bounded by number (`rpc.bounds`) and need
+#: less. A request of this size full of empty entries is parsed in 20 ms, into 50 MB.
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -32,8 +31,8 @@ _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(slots=True)
 class CallContext:
-    """Who calls; `client_id` is what it calls itself, `share` its part of the node's memory (CM-92),
-    `message_bytes` the size of what a stream read last.
+    """The caller. `client_id`: the name it gives itself; `share`: its part of the node's byte budget (CM-92);
+    `message_bytes`: the size of the last message read from a stream.
 
     `connection_id` is the same for all calls and streams of one connection (PL-524).
     """
@@ -48,14 +47,15 @@ class CallContext:
 
     @property
     def deadline_s(self) -> float | None:
-        """Seconds until the caller gives up; None when it never does."""
+        """Seconds until the caller's deadline; None without a deadline."""
         return self.time_remaining()
 
 
 class ServerStream(Protocol):
     """The server's end of a duplex stream.
 
-    When the connection goes, the handler is cancelled: it cleans up in `finally`. Ending the handler ends the stream.
+    When the connection is lost, the handler is cancelled: clean up in `finally`. The stream ends when the handler
+    returns.
     """
 
     @property
@@ -64,11 +64,11 @@ class ServerStream(Protocol):
         ...
 
     async def read(self) -> Any:
-        """The next message; None when the client closed in good order."""
+        """The next message; None when the client ended the stream: write the last answers and return."""
         ...
 
     async def write(self, message: Message) -> None:
-        """Send one message; safe from several tasks, in the order of the calls."""
+        """Send one message. Several tasks may call it; messages are sent in the order of the calls."""
         ...
 
 
@@ -76,7 +76,7 @@ class ServerStream(Protocol):
 class BoundMethod:
     """One RPC and the method that serves it: a UnaryHandler, or a StreamHandler when `method.streaming`.
 
-    `request_bytes_max`: what one request may have (CM-62), None when the server's limit for messages is enough.
+    `request_bytes_max`: the most bytes of one request (CM-62); None: only the server's limit for messages applies.
     """
 
     method: Method[Message, Message]
@@ -84,7 +84,7 @@ class BoundMethod:
     request_bytes_max: int | None = REQUEST_BYTES_MAX
 
     def parse(self, data: bytes) -> Message:
-        """A request from its bytes. Raises DecodeError; RpcFailureError when it is too large."""
+        """Parse a request. Raises DecodeError for broken bytes, RpcFailureError when it is too large."""
         limit = self.request_bytes_max
         if limit is not None and len(data) > limit:
             raise invalid_argument(f"the request of {self.method.name} has {len(data)} bytes; at most {limit}")
@@ -97,7 +97,7 @@ def snake_case(name: str) -> str:
 
 
 def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
-    """The RPCs of `descriptor` that `service` has a method for. Raises TypeError when it has none: a wrong pairing."""
+    """The RPCs of `descriptor` that `service` has a method for. Raises TypeError when there are none: a wrong pair."""
     bytes_max: Mapping[str, int | None] = getattr(service, "request_bytes_max", {})
     bound = []
     for name, method in service_methods(descriptor).items():

@@ -1,6 +1,6 @@
-"""What one request may name (CM-62), looked at before anything is made of it.
+"""How many things one request may name (CM-62), checked before the request is processed.
 
-The client knows the same numbers and splits; who sends more all the same is told so, and the call ends.
+Our client knows the same bounds and splits its requests. A request that exceeds them is refused with a message.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kip932.ids import (
 
 
 class Turns:
-    """Lets go of the event loop now and then during long work, so that nobody waits some 20 ms for it (CM-94).
+    """Lets other tasks run from time to time during long work, so that none of them waits some 20 ms for it (CM-94).
 
-    Only where others may act in between: never in the middle of a decision.
+    Use it only where other tasks may act in between, never in the middle of a decision.
     """
 
     __slots__ = ("_every", "_left")
@@ -34,7 +34,7 @@ class Turns:
         self._every = self._left = every
 
     async def step(self, cost: int = 1) -> None:
-        """One more entry is done, or `cost` of them."""
+        """Count one more entry as done, or `cost` of them; lets other tasks run when enough are done."""
         self._left -= cost
         if self._left <= 0:
             self._left = self._every
@@ -42,7 +42,8 @@ class Turns:
 
 
 def check_partitions(*lists: tuple[Sequence[Any], str]) -> None:
-    """Bound the partitions of a request's lists of topics; with each comes the name of the topics' field of partitions.
+    """Bound the partitions of a request. Each argument: a list of topics, and the name of a topic's field of
+    partitions.
 
     Raises InvalidRequestError, which ends the call as INVALID_ARGUMENT.
     """
@@ -59,7 +60,7 @@ def check_partitions(*lists: tuple[Sequence[Any], str]) -> None:
 
 
 def check_groups(count: int, group_ids: Iterable[str]) -> None:
-    """Bound the groups that a request asks for, and their ids. Raises InvalidRequestError as `check_partitions`."""
+    """Bound the number of groups in a request, and their ids. Raises InvalidRequestError as `check_partitions`."""
     if count > REQUEST_GROUPS_MAX:
         raise InvalidRequestError(
             f"{count} groups were asked for; at most {REQUEST_GROUPS_MAX} are described by one request"
@@ -84,7 +85,7 @@ def check_batches(count: int) -> None:
 
 
 def check_state_batches(counts: Sequence[int]) -> None:
-    """Bound the state batches of a write, by partition and in all. Raises InvalidRequestError as `check_partitions`."""
+    """Bound a write's state batches, per partition and in total. Raises InvalidRequestError as `check_partitions`."""
     if sum(counts) > STATE_BATCHES_MAX:
         raise InvalidRequestError(
             f"the request brings {sum(counts)} state batches; at most {STATE_BATCHES_MAX} go into one request"

@@ -1,6 +1,6 @@
-"""Bytes of requests and answers in flight at one node, bounded as a whole and shared out between connections (CM-92).
+"""Bounds the bytes of requests and answers in flight at one node, and shares them between connections (CM-92).
 
-For one event loop. It waits and counts; who is refused, and with what words, is its callers' part.
+For one event loop. It counts and waits; its callers refuse calls and write the messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 #: How long a call waits for room before it is told to come again later.
 WAIT_S: Final = 1.0
-#: When to come again, in milliseconds.
+#: When a throttled caller may come again, in milliseconds.
 THROTTLE_MS: Final = 500
 #: A connection that holds more than this is one of those that share the budget.
 _HEAVY_BYTES: Final = 256 * 1024
@@ -27,10 +27,11 @@ _MEMORY_INFO: Final = "/proc/meminfo"
 
 
 class Budget:
-    """`total_bytes` for all connections. A connection is known by its id, such as gRPC's name of the peer.
+    """`total_bytes` for all connections. A connection is named by its id, such as gRPC's peer name.
 
-    One connection may hold `total / (connections that hold much + 1)`: half of all when it is the only one, and
-    less the more there are, so that a newcomer always finds room. One that holds nothing may take whatever is free.
+    One connection may hold `total / (other heavy connections + 2)`: half of all when it is the only heavy one, and less
+    when there are more, so that a new connection always finds room. A connection that holds nothing may take all that
+    is free.
     """
 
     def __init__(self, total_bytes: int) -> None:
@@ -39,40 +40,40 @@ class Budget:
         self.throttled = 0
         self.on_throttled: Callable[[str], None] = lambda connection: None
         self.suspects: set[str] = set()
-        """Connections that somebody watches; one that has given all back is none any more."""
+        """Connections that a caller has marked; `give` removes one that has given everything back."""
         self._held: dict[str, int] = {}
         self._heavy = 0
         self._waiting: deque[tuple[str, int, asyncio.Future[None]]] = deque()
         self._waiting_bytes = 0
 
     def held(self, connection: str) -> int:
-        """What this connection holds."""
+        """Bytes this connection holds."""
         return self._held.get(connection, 0)
 
     def share(self, connection: str) -> int:
-        """What this connection may hold at present."""
+        """The most bytes this connection may hold at present."""
         others = self._heavy - (self.held(connection) > _HEAVY_BYTES)
         return self.total_bytes // (others + 2)
 
     def room(self, connection: str) -> int:
-        """What this connection may take in addition; 0 when nothing."""
+        """Bytes this connection may take in addition; 0 for none."""
         free = self.total_bytes - self.used_bytes
         return max(0, min(free, self.share(connection) - self.held(connection)))
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits for room."""
+        """Whether calls wait for room."""
         return bool(self._waiting)
 
     def above_share(self) -> dict[str, int]:
-        """What those hold that have more than their share, since it was more when they took it.
+        """Connection → bytes, for connections that hold more than their share: it was larger when they took the bytes.
 
-        When little is left, also what those hold that have more than an equal part: many connections that hold a
-        little each would else keep all of it.
+        When little is left, also those that hold more than an equal part: else many connections with a little each
+        could keep everything.
         """
         equal, much = self.total_bytes, self.total_bytes - self.total_bytes // _PART
         if self.used_bytes > much:
-            equal = much // len(self._held)  # so somebody has more
+            equal = much // len(self._held)  # so at least one connection has more
         return {
             name: size
             for name, size in self._held.items()
@@ -80,7 +81,7 @@ class Budget:
         }
 
     def take(self, connection: str, size: int) -> bool:
-        """Take `size` bytes if there is room."""
+        """Take `size` bytes if there is room. Returns whether they were taken; then give them back with `give`."""
         held = self._held.get(connection, 0)
         if self.used_bytes + size > self.total_bytes or (held and held + size > self.share(connection)):
             return False
@@ -88,7 +89,7 @@ class Budget:
         return True
 
     def add(self, connection: str, size: int) -> None:
-        """Take `size` bytes that are there already, room or not."""
+        """Take `size` bytes that are already in memory, even without room."""
         if not size:
             return
         held = self._held.get(connection, 0)
@@ -98,7 +99,7 @@ class Budget:
             self._heavy += 1
 
     def give(self, connection: str, size: int) -> None:
-        """Give `size` bytes back, and let in who waits, the oldest first."""
+        """Give `size` bytes back; admit waiting calls, the oldest first."""
         if not size:
             return
         held = self._held[connection]
@@ -117,7 +118,8 @@ class Budget:
     async def wait(self, connection: str, size: int, wait_s: float = WAIT_S, *, there: bool = True) -> bool:
         """As `take`, waiting up to `wait_s` for room.
 
-        `there`: the bytes lie in memory while they wait; then False comes at once when what waits is much already.
+        `there`: the bytes are in memory while the call waits; then it returns False at once when too much waits
+        already.
         """
         if self.take(connection, size):
             return True
@@ -133,12 +135,12 @@ class Budget:
                 await admitted
         except TimeoutError:
             if admitted.done() and not admitted.cancelled():
-                return True  # let in in the same turn of the event loop: what was taken for it is its own
+                return True  # admitted in the same turn of the event loop: the bytes are already taken for it
             self.throttle(connection)
             return False
         except asyncio.CancelledError:
             if admitted.done() and not admitted.cancelled():
-                self.give(connection, size)  # let in at the moment at which the call ended
+                self.give(connection, size)  # it was admitted just when the call ended
             raise
         finally:
             self._waiting_bytes -= waiting
@@ -147,12 +149,13 @@ class Budget:
         return True
 
     def throttle(self, connection: str) -> None:
-        """A call of this connection is told to come again later."""
+        """Count a call of this connection that is told to come again later."""
         self.throttled += 1
         self.on_throttled(connection)
 
     def _admit(self) -> None:
-        """Let in those who fit, in order of arrival; one that does not fit holds up nobody of another connection."""
+        """Admit waiting calls that fit, in order of arrival. One that does not fit delays only calls of its
+        connection."""
         left: deque[tuple[str, int, asyncio.Future[None]]] = deque()
         passed: set[str] = set()
         for one in self._waiting:
@@ -178,25 +181,25 @@ class Share:
 
     @property
     def room_bytes(self) -> int:
-        """What may be taken in addition; 0 when nothing."""
+        """Bytes that may be taken in addition; 0 for none."""
         return self._budget.room(self._connection)
 
     async def wait(self, size: int, wait_s: float) -> bool:
-        """Take `size` bytes, waiting up to `wait_s` for them; False when there was no room."""
+        """Take `size` bytes, waiting up to `wait_s` for room. False: there was none."""
         budget, connection = self._budget, self._connection
         return budget.take(connection, size) or await budget.wait(connection, size, wait_s, there=False)
 
     def add(self, size: int) -> None:
-        """Take bytes that are there already."""
+        """Take bytes that are already in memory."""
         self._budget.add(self._connection, size)
 
     def give(self, size: int) -> None:
-        """Give them back."""
+        """Give bytes back."""
         self._budget.give(self._connection, size)
 
 
 class Reserved:
-    """Room for the next message of a stream: else all streams that waited would read one at the same moment."""
+    """Room reserved for a stream's next message: without it, all waiting streams would read one at the same moment."""
 
     __slots__ = ("_share", "_size", "_timer")
 
@@ -206,30 +209,30 @@ class Reserved:
         self._timer: asyncio.TimerHandle | None = None
 
     async def until_room(self, size: int) -> None:
-        """Wait for room for `size` bytes, however long that takes, and keep it for a moment.
+        """Wait for room for `size` bytes, without a time-out, and reserve it for a moment.
 
-        Who does not read a stream stops its client.
+        Until this returns, do not read the stream: that stops its client from sending.
         """
         if await self._share.wait(size, _FOR_EVER_S):
             self._size = size
             self._timer = asyncio.get_running_loop().call_later(_RESERVED_S, self.came)
 
     def came(self) -> None:
-        """The message has come, and is counted by itself; or it did not come at once."""
+        """Give the reserved room back: the message has come and is counted itself, or it did not come soon."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
             self._share.give(self._size)
 
 
-#: For calls that no budget bounds: those inside one process.
+#: For calls without a bound: those inside one process.
 UNBOUNDED: Final = Share(Budget(1 << 62), "")
 
 
 def default_bytes() -> int:
     """An eighth of the memory that this process may have, at least 64 MiB and at most 1 GiB.
 
-    Each byte counted lies in memory up to three times: as it came, parsed, and in the answer.
+    Each counted byte is in memory up to three times: as received, parsed, and in the answer.
     """
     return min(_DEFAULT_MAX, max(_DEFAULT_MIN, memory_bytes() // _PART))
 
@@ -245,6 +248,6 @@ def memory_bytes(limits: tuple[str, ...] = _CGROUP_LIMITS, machine: str = _MEMOR
     for limit in limits:
         try:
             return min(total, int(Path(limit).read_text(encoding="utf-8")))
-        except (OSError, ValueError):  # none of this version, or "max"
+        except (OSError, ValueError):  # no such file in this cgroup version, or "max"
             continue
     return total

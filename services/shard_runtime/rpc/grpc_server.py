@@ -1,12 +1,11 @@
 """grpc.aio's server with an accept loop that no request can end (CM-84).
 
-grpcio 1.85.1, the newest, decodes the path of a call inside the loop that accepts calls: one byte that is not UTF-8
-raises there, the server shuts itself down, and nobody is served any more. Here every method that is served is
-registered with the core, which compares paths as bytes; a call of any other path is answered UNIMPLEMENTED, its path
-unread.
+grpcio 1.85.1, the newest, decodes a call's path inside the loop that accepts calls. One byte that is not UTF-8 raises
+there, the server shuts itself down, and no client is served any more. Here every served method is registered with
+gRPC's core, which compares paths as bytes. A call of any other path is answered UNIMPLEMENTED without reading its path.
 
-This replaces a part of grpcio that is not public. What it needs is looked for when a server is made, and a release that
-lacks it is refused by name; `tests/attack/test_path_bytes.py` shows that the part is in use.
+This replaces a part of grpcio that is not public. A server is only made if grpcio has the names that this needs, else
+the release is refused by name; `tests/attack/test_path_bytes.py` shows that this part is in use.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from grpc.aio._server import Server as AioServer
 
 _NEEDED: Final = ("_handle_rpc", "_schedule_rpc_coro", "_RequestCallError", "AioServer")
 _NEEDED_OF_SERVER: Final = ("_make_request_call_future", "_request_call", "_request_registered_call")
-#: Nobody serves it: a path begins with a slash.
+#: A path that no service has: real ones begin with a slash.
 _NO_METHOD: Final = ""
 
 Handler = Any
@@ -29,11 +28,11 @@ Condition = Callable[[], bool]
 
 
 class UnknownGrpcError(Exception):
-    """The installed grpcio lacks what this module replaces; the message says what."""
+    """The installed grpcio lacks names that this module replaces; the message lists them."""
 
 
 def refuse_unknown_grpc() -> None:
-    """Raise UnknownGrpcError when the installed grpcio is not one that this module fits."""
+    """Raise UnknownGrpcError when this module does not fit the installed grpcio."""
     missing = [name for name in _NEEDED if not hasattr(cygrpc, name)]
     missing += [f"AioServer.{name}" for name in _NEEDED_OF_SERVER if not hasattr(cygrpc.AioServer, name)]
     if missing:
@@ -44,10 +43,10 @@ def refuse_unknown_grpc() -> None:
 
 
 class _Accepting(cygrpc.AioServer):  # type: ignore[misc]  # it has no types
-    """Accepts calls of each method in a task of its own, and those of no method in one more.
+    """Accepts calls of each method in a task of its own, and calls of no known method in one more.
 
-    The loop of the base class still runs; it waits for these tasks, and begins one again that the core ended while the
-    server runs. `calls_max` bounds the calls at work at the same time; further ones are RESOURCE_EXHAUSTED.
+    The base class's loop still runs; it waits for these tasks, and restarts one that the core ended while the server
+    runs. `calls_max` bounds the calls in progress; further ones are answered RESOURCE_EXHAUSTED.
     """
 
     def __init__(
@@ -62,13 +61,13 @@ class _Accepting(cygrpc.AioServer):  # type: ignore[misc]  # it has no types
         self._otherwise = otherwise
 
     def serve(self, service: str, handlers: Mapping[str, Handler], condition: Condition | None = None) -> None:
-        """Serve methods by their names while `condition` holds; before the start."""
+        """Serve methods by their names while `condition` holds. Call it before the start."""
         paths = {f"/{service}/{name}": handler for name, handler in handlers.items()}
         self.add_registered_method_handlers(paths)
         self._methods.update({path: (handler, condition) for path, handler in paths.items()})
 
     def resolve_handler(self, details: grpc.HandlerCallDetails) -> Handler | None:
-        """grpc asks for the handler of a call; None is answered UNIMPLEMENTED."""
+        """Give grpc the handler of a call; None is answered UNIMPLEMENTED."""
         handler, condition = self._methods.get(details.method, (self._otherwise, None))
         return handler if condition is None or condition() else None
 
@@ -77,7 +76,7 @@ class _Accepting(cygrpc.AioServer):  # type: ignore[misc]  # it has no types
         return self._event_loop.create_task(self._accept(method))
 
     async def _accept(self, method: bytes | None) -> None:
-        """Take calls until the core ends it, with the error that the base class expects then."""
+        """Accept calls until the core ends this; then raise the error that the base class expects."""
         name = _NO_METHOD if method is None else method.decode()
         while True:
             state = await (self._request_call() if method is None else self._request_registered_call(method))
@@ -90,9 +89,9 @@ class _Accepting(cygrpc.AioServer):  # type: ignore[misc]  # it has no types
 
 
 class GuardedServer(AioServer):
-    """A `grpc.aio.Server` whose accept loop outlives every request. Raises UnknownGrpcError when it cannot be had.
+    """A `grpc.aio.Server` whose accept loop survives every request. Raises UnknownGrpcError for an unknown grpcio.
 
-    `otherwise` serves every method that nothing else does; without it those are UNIMPLEMENTED.
+    `otherwise` serves all methods that are not served elsewhere; without it those are UNIMPLEMENTED.
     """
 
     def __init__(self, options: Iterable[tuple[str, int]], calls_max: int, otherwise: Handler | None = None) -> None:
@@ -102,17 +101,17 @@ class GuardedServer(AioServer):
 
     @property
     def accepted(self) -> int:
-        """How many calls were taken so far."""
+        """How many calls were accepted so far."""
         count: int = self._server.accepted
         return count
 
     def serve(self, service: str, handlers: Mapping[str, Handler], condition: Condition | None = None) -> None:
-        """Serve methods of a service by their names, while `condition` holds; before the start."""
+        """Serve methods of a service by their names while `condition` holds. Call it before the start."""
         self._server.serve(service, handlers, condition)
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: object) -> None:
-        """Nothing: what generated code adds this way it registers as well."""
+        """Do nothing: generated code also registers what it adds this way."""
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
-        """What generated code calls."""
+        """Serve a generated service's methods; generated code calls this."""
         self._server.serve(service_name, method_handlers)

@@ -1,7 +1,7 @@
-"""The Transport inside one process: services by address, serialised copies of messages, no sockets (P-12).
+"""A Transport inside one process: services by address, serialised copies of messages, no sockets (P-12).
 
-`up` and the tests run on it; it keeps gRPC's contract: bytes are copied, a handler is cancelled when its caller goes,
-statuses are gRPC's. A stopped address fails its open calls and streams as UNAVAILABLE.
+`up` and the tests run on it. It keeps gRPC's contract: bytes are copied, a handler is cancelled when its caller goes,
+and statuses are gRPC's. When an address stops, its open calls and streams fail as UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class InMemoryNetwork:
         self._connections = itertools.count(1)
 
     def serve(self, address: str, descriptor: ServiceDescriptor, service: object) -> None:
-        """Serve the RPCs that `service` has methods for at `address`, beside what is served there already."""
+        """Serve, at `address`, the RPCs that `service` has methods for, in addition to what is served there already."""
         node = self._nodes.setdefault(address, _Node())
         for bound in bind(descriptor, service):
             node.methods[bound.method.path] = bound
 
     def stop(self, address: str) -> None:
-        """Serve nothing at `address` any more; open calls and streams break."""
+        """Stop serving at `address`; its open calls and streams fail."""
         node = self._nodes.pop(address, None)
         if node is not None:
             node.stop()
 
     def transport(self, peer: str = "127.0.0.1") -> InMemoryTransport:
-        """A transport whose calls come from the host `peer`; its connections are its own."""
+        """A transport with connections of its own, whose calls come from the host `peer`."""
         return InMemoryTransport(self, peer)
 
     def node(self, address: str) -> _Node | None:
@@ -54,7 +54,7 @@ class InMemoryNetwork:
         return self._nodes.get(address)
 
     def new_connection(self) -> str:
-        """A connection id never given before."""
+        """A new connection id."""
         return f"memory:{next(self._connections)}"
 
 
@@ -103,7 +103,7 @@ class InMemoryTransport:
                 status = TransportStatus.UNAVAILABLE if node.stopped else TransportStatus.DEADLINE_EXCEEDED
                 raise TransportError(status, address, f"{method.name} not answered") from None
             raise _failure(address, method, TimeoutError("in the handler")) from None
-        except TransportError as error:  # the handler's own call to somebody else failed
+        except TransportError as error:  # a call that the handler made itself failed
             raise _failure(address, method, error) from error
         except Exception as error:
             raise _failure(address, method, error) from error
@@ -219,7 +219,7 @@ class _ServerEnd:
 
 
 class _Pipe:
-    """A bounded queue with an end, for one reader."""
+    """A bounded queue that can end, for one reader."""
 
     __slots__ = ("_ended", "_items", "_reader", "_writers")
 
@@ -230,7 +230,7 @@ class _Pipe:
         self._writers: deque[asyncio.Future[None]] = deque()
 
     async def put(self, item: bytes) -> None:
-        """Add an item; waits while the pipe is full, drops it when the pipe has ended."""
+        """Add an item: wait while the pipe is full; drop the item when the pipe has ended."""
         while len(self._items) >= _STREAM_MESSAGES_MAX and not self._ended:
             waiter = asyncio.get_running_loop().create_future()
             self._writers.append(waiter)
@@ -239,7 +239,7 @@ class _Pipe:
         self._wake(self._reader)
 
     async def get(self) -> bytes | None:
-        """The next item; None when the pipe has ended and nothing is left."""
+        """The next item; None when the pipe has ended and is empty."""
         while not self._items:
             if self._ended:
                 return None
@@ -250,7 +250,7 @@ class _Pipe:
         return self._items.popleft()
 
     def end(self) -> None:
-        """No more items come."""
+        """End the pipe: no more items come."""
         self._ended = True
         for waiter in (self._reader, *self._writers):
             self._wake(waiter)

@@ -1,6 +1,6 @@
 """One process's gRPC server: services, health, reflection, limits, and a drain that ends in bounded time (CM-4).
 
-Plaintext listens on loopback only, unless a flag says otherwise (CM-60).
+Without TLS it listens on loopback only, unless a flag allows more (CM-60).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 STARTUP: Final = "startup"
 LIVENESS: Final = "liveness"
 READINESS: Final = "readiness"
-#: gRPC's bit set of compression algorithms: that of uncompressed messages alone.
+#: gRPC's bit set of compression algorithms: only uncompressed messages.
 _IDENTITY_ONLY: Final = 1
 
 
@@ -38,14 +38,15 @@ _TERMINATION_S: Final = 60.0
 
 
 class ListenError(Exception):
-    """The server cannot listen where it was told to."""
+    """The server cannot listen at its address; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RpcOptions:
     """Limits of the server (CM-62); keepalive is equal on both sides (`kip932.rpc.grpc_transport`).
 
-    `request_max_bytes`: what one request may have, if `message_max_bytes` is not less; answers may have that.
+    `request_max_bytes`: the most bytes of a request, if `message_max_bytes` is not less; `message_max_bytes`: the most
+    of an answer.
     """
 
     message_max_bytes: int = 64 * 1024 * 1024
@@ -59,12 +60,13 @@ class RpcOptions:
     allow_plaintext: bool = False
 
     def channel_arguments(self) -> list[tuple[str, int]]:
-        """gRPC's options. A connection past its age takes no new calls; its open streams go on."""
+        """gRPC's options. A connection older than its maximum age takes no new calls; its open streams go on."""
         return [
-            ("grpc.so_reuseport", 0),  # else a second server on the same port would start and take half the calls
+            ("grpc.so_reuseport", 0),  # else a second server could start on the same port and take half the calls
             ("grpc.max_receive_message_length", min(self.request_max_bytes, self.message_max_bytes)),
             ("grpc.max_send_message_length", self.message_max_bytes),
-            # A compressed message is refused with its first bytes, never unpacked (CM-90): 1 MiB could become 64 MiB.
+            # gRPC refuses a compressed message at its first bytes and never unpacks it (CM-90): 1 MiB could become 64
+            # MiB.
             ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
             ("grpc.per_message_decompression", 0),
             ("grpc.keepalive_time_ms", self.keepalive_ms),
@@ -73,7 +75,7 @@ class RpcOptions:
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_ms // 2),
             ("grpc.max_connection_age_ms", self.connection_age_ms),
-            # Of a stream that nobody reads, no more comes than this (CM-93); with probing it grew to 25 MB each.
+            # Without probing, gRPC buffers no more than this of an unread stream (CM-93); with it, up to 25 MB each.
             ("grpc.http2.bdp_probe", 0),
             ("grpc.http2.lookahead_bytes", self.unread_bytes),
             ("grpc.max_concurrent_streams", self.connection_calls_max),
@@ -83,7 +85,8 @@ class RpcOptions:
 class RpcServer:
     """A gRPC server for services that are plain objects (`rpc.binding`). Raises ListenError when it cannot be made.
 
-    `failed` is told, once at least, why it takes no calls any more though nobody stopped it (CM-85).
+    `failed` is called, at least once, with the reason when it no longer accepts calls although it was not stopped
+    (CM-85).
     """
 
     def __init__(
@@ -119,16 +122,16 @@ class RpcServer:
 
     @property
     def address(self) -> str:
-        """`host:port` it listens on, once started."""
+        """The `host:port` it listens on, once started."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def add(
         self, descriptor: ServiceDescriptor, service: object, *, only_while: Callable[[], bool] | None = None
     ) -> None:
-        """Serve the RPCs of `descriptor` that `service` has methods for; before `start`.
+        """Serve the RPCs of `descriptor` that `service` has methods for. Call it before `start`.
 
-        `only_while`: asked at each call; while it says no, a call is UNIMPLEMENTED before its request is read, as if
-        the service were not there. Reflection does not name such a service.
+        `only_while` is called at each call. While it returns False, the call is UNIMPLEMENTED before its request is
+        read, as if the service did not exist. Reflection does not name such a service.
         """
         handlers = method_handlers(bind(descriptor, service), self._gate)
         self._server.serve(descriptor.full_name, handlers, only_while)
@@ -136,7 +139,7 @@ class RpcServer:
             self._names.append(descriptor.full_name)
 
     async def start(self) -> int:
-        """Listen; the port in force. Raises ListenError. Readiness stays off until `ready(True)`."""
+        """Listen; returns the port in force. Raises ListenError. The server is not ready until `ready(True)`."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         for name in (STARTUP, READINESS):
             await self._set(name, False)
@@ -150,7 +153,7 @@ class RpcServer:
         return self.port
 
     def listen(self) -> int:
-        """Take the port, without accepting calls yet: a process must know its address before it joins a cluster.
+        """Bind the port without accepting calls yet: a process must know its address before it joins a cluster.
 
         Safe to repeat. Raises ListenError.
         """
@@ -160,23 +163,23 @@ class RpcServer:
         return self.port
 
     async def ready(self, serving: bool) -> None:
-        """Turn readiness on or off; the first time it is on, startup is done too."""
+        """Turn readiness on or off; the first time on also completes startup."""
         await self._set(READINESS, serving)
         if serving:
             await self._set(STARTUP, True)
 
     async def drain(self, grace_s: float, streams_s: float | None = None) -> None:
-        """Readiness off, accept no more calls, then wait for open calls for `grace_s` at most.
+        """Turn readiness off, accept no more calls, then wait for open calls for at most `grace_s`.
 
-        `streams_s`: once no other call is open, streams get so long for their last answers; without it they too
-        have all of `grace_s`, and most clients use it.
+        `streams_s`: how long streams have for their last answers after no other call is open. Without it they have all
+        of `grace_s`, and most clients use all of it.
         """
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         await self._health.enter_graceful_shutdown()
         if self._listening and not self._started:
-            await self._server.start()  # gRPC gives a port back only by stopping, and stops only what has started
+            await self._server.start()  # gRPC frees a port only by stopping, and stops only a started server
         stopping = asyncio.ensure_future(self._server.stop(grace_s))
         if streams_s is not None:
             answered = asyncio.ensure_future(self._gate.calls.none())
@@ -210,10 +213,10 @@ class RpcServer:
         )
 
     async def _until_ended(self) -> None:
-        """gRPC ends a server whose accept loop met an error: all its connections are gone then."""
+        """Wait until the server ends. gRPC ends it after an error in its accept loop, with all its connections."""
         why = "gRPC ended it"
         try:
-            # With a time-out: without one, whoever ends this task would cancel gRPC's own future.
+            # With a time-out, because cancelling this task without one would cancel gRPC's own future.
             while await self._server.wait_for_termination(_TERMINATION_S):
                 pass
         except Exception as error:
@@ -221,7 +224,8 @@ class RpcServer:
         self._tell_failed(why)
 
     async def _ask(self) -> None:
-        """With TLS nobody is asked: a certificate for clients need not be one for ourselves."""
+        """Watch whether new clients are accepted. Not with TLS: the certificate need not be valid for a call from
+        here."""
         if self._credentials is None:
             await watch(call_ourselves(self.host, self.port), lambda: self._server.accepted)
             self._tell_failed("calls to ourselves through the port stay unanswered")

@@ -1,6 +1,6 @@
-"""What a caller is told when a call has no response: transport status, Kafka's name of the error, when to retry.
+"""What a caller gets when a call has no response: the transport status, Kafka's error name, when to retry.
 
-What the KIP gives an error code travels inside responses and never comes here.
+Errors that the KIP puts into responses are not handled here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RETRY_MS: Final = 100
 
 
 class RpcFailureError(Exception):
-    """A handler's way to end a call with a status instead of a response."""
+    """Raised by a handler to end its call with a status instead of a response."""
 
     def __init__(self, status: TransportStatus, message: str) -> None:
         super().__init__(message)
@@ -28,12 +28,12 @@ class RpcFailureError(Exception):
 
 
 def invalid_argument(message: str) -> RpcFailureError:
-    """The request cannot be what the message format says, such as a topic id that is not 16 bytes."""
+    """For a request that breaks the message format, such as a topic id that is not 16 bytes."""
     return RpcFailureError(TransportStatus.INVALID_ARGUMENT, message)
 
 
 def failure_status(error: BaseException) -> tuple[TransportStatus, str]:
-    """Status and text for an exception that left a handler; its details stay in the server's log."""
+    """Status and text for an exception that a handler raised; its details stay in the server's log."""
     match error:
         case RpcFailureError():
             return error.status, str(error)
@@ -51,7 +51,7 @@ def failure_status(error: BaseException) -> tuple[TransportStatus, str]:
 
 
 def expected(error: BaseException) -> bool:
-    """Whether the exception is a way of answering rather than a fault to log with its trace."""
+    """Whether the exception is an answer, not a fault to log with its traceback."""
     return isinstance(error, RpcFailureError | DecodeError | KafkaError)
 
 

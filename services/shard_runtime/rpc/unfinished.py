@@ -1,9 +1,9 @@
-"""Cuts connections that make a node hold what others need: half a message, or answers that they do not read (CM-93).
+"""Cuts connections that occupy memory others need: with unfinished messages, or answers they do not read (CM-93).
 
-gRPC keeps half a message until the rest comes, and tells nobody. So the kernel is asked: bytes that a connection has
-received, less those of the messages that came out of it. When these and what is in flight (`Budget`) pass the budget,
-the connections that hold most of it are cut. So is one that holds more than its share of the budget and gives nothing
-back while others are refused. A client that is cut connects anew.
+gRPC buffers a message until all of it has come, and does not say how much it buffers. So this module asks the kernel
+for the bytes that each connection has received, and subtracts the messages read from it. When these bytes plus those in
+flight (`Budget`) exceed the budget, the connections with the most are cut. A connection is also cut when it holds more
+than its share of the budget and gives nothing back while others are refused. A client that is cut connects again.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from typing import Final
 
 from shard_runtime.rpc.budget import Budget
 
-#: So often the process is asked whether it grew: a client on the same machine sends tens of MiB in this time.
+#: How often the process's memory is checked, s: a client on the same machine sends tens of MiB in this time.
 EVERY_S: Final = 0.05
-#: Who gives nothing back is looked for every so many times.
+#: At every so many of these checks, connections that give nothing back are looked for.
 _STALLED_EVERY: Final = 4
-#: All connections are looked at when the process has grown by this part of the budget, and every so many times.
+#: All connections are checked when the process has grown by a 16th of the budget, and at every 100th check.
 _GROWTH_PART: Final = 16
 LOOKS_MAX: Final = 100
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-#: Connections that are looked at without letting go of the event loop.
+#: How many connections are checked without letting other tasks run.
 SLICE: Final = 200
-#: How long one that has more than its share may give nothing back while others are refused.
+#: How long a connection above its share may give nothing back while others are refused, s.
 STALLED_S: Final = 3.0
-#: Less than this is never a reason to cut a connection.
+#: A connection that holds less than this is never cut.
 CUT_MIN_BYTES: Final = 1024 * 1024
-#: Where `bytes_acked` and `bytes_received` lie in Linux's `struct tcp_info`.
+#: The place of `bytes_acked` and `bytes_received` in Linux's `struct tcp_info`.
 _COUNTERS: Final = struct.Struct("=QQ")
 _COUNTERS_AT: Final = 120
 _TCP_INFO_BYTES: Final = _COUNTERS_AT + _COUNTERS.size
-#: What HTTP/2 takes beside messages: for a message, for each look, and as parts of what is received and sent.
+#: Allowance for HTTP/2's own bytes: per message, per check, and as fractions (1/n) of what is received and sent.
 _MESSAGE_EXTRA: Final = 512
 _LOOK_EXTRA: Final = 1024
 _RECEIVED_PART: Final = 64
@@ -50,7 +50,7 @@ _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 @dataclass(slots=True)
 class Traffic:
-    """What came out of one connection since the last look."""
+    """Bytes and messages read from one connection since the last check."""
 
     bytes: int = 0
     messages: int = 0
@@ -64,7 +64,7 @@ class _Seen:
 
 
 class Unfinished:
-    """Watches the connections of one server. `on_cut(peer, bytes)` is told of each one that is cut."""
+    """Watches the connections of one server. `on_cut(peer, bytes)` is called for each one that is cut."""
 
     def __init__(self, budget: Budget, on_cut: Callable[[str, int], None]) -> None:
         self._budget = budget
@@ -74,7 +74,7 @@ class Unfinished:
         self._task: asyncio.Task[None] | None = None
         self.unfinished_bytes = 0
         self._throttled = 0
-        self._above: dict[str, tuple[int, float]] = {}  # what it held at the least, and since when
+        self._above: dict[str, tuple[int, float]] = {}  # connection → the least bytes it held, and since when (s)
         self._to_cut: set[str] = set()
 
     def came(self, connection: str, size: int) -> None:
@@ -86,16 +86,16 @@ class Unfinished:
         traffic.messages += 1
 
     def start(self, port: int) -> None:
-        """Begin to look; needs a running loop."""
+        """Begin to check; needs a running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._run(port), name="unfinished-messages")
 
     @property
     def running(self) -> bool:
-        """Whether it looks."""
+        """Whether the checks run."""
         return self._task is not None and not self._task.done()
 
     async def stop(self) -> None:
-        """Look no more."""
+        """End the checks."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -105,7 +105,7 @@ class Unfinished:
         for turn in itertools.count():
             await asyncio.sleep(EVERY_S)
             looks += 1
-            # Without a descriptor to look with, what was counted stays: the next look goes on from there.
+            # Without a free descriptor the check fails; the counts stay and the next check goes on from them.
             with contextlib.suppress(OSError):
                 now = _resident_bytes()
                 if now > resident + self._budget.total_bytes // _GROWTH_PART or looks >= LOOKS_MAX:
@@ -117,10 +117,10 @@ class Unfinished:
                     looks = 0
 
     async def look(self, port: int, looks: int = 1) -> None:
-        """Ask the kernel about every connection, then cut those that hold most while all hold too much.
+        """Ask the kernel about every connection; while the total is too high, cut those that hold most.
 
-        `looks`: how many times `EVERY_S` have passed since the last one. Raises OSError when the process has no
-        descriptor left to ask with; nothing is forgotten then.
+        `looks`: how many times `EVERY_S` has passed since the last call. Raises OSError when the process has no free
+        descriptor; the counts stay then.
         """
         present: dict[str, int] = {}
         for number, descriptor in enumerate(_descriptors()):
@@ -149,8 +149,8 @@ class Unfinished:
         seen.received, seen.sent = received, sent
 
     def _stalled(self, now_s: float) -> bool:
-        """Note who has more than its share and gives nothing back; whether one did not for `STALLED_S` while others
-        were refused."""
+        """Note connections above their share that give nothing back. True: one gave nothing back for `STALLED_S` while
+        others were refused."""
         throttled, self._throttled = self._throttled, self._budget.throttled
         above = self._budget.above_share()
         self._above = {
@@ -197,9 +197,9 @@ def _resident_bytes() -> int:
 
 
 def _same_socket(descriptor: int) -> socket.socket | None:
-    """A second descriptor of a socket, which stays the same one while it is looked at; None when it is none.
+    """A duplicate of a socket's descriptor, which stays valid during the check; None when it is not a socket.
 
-    Raises OSError when the process has no descriptor left.
+    Raises OSError when the process has no free descriptor.
     """
     try:
         same = os.dup(descriptor)
@@ -214,7 +214,7 @@ def _same_socket(descriptor: int) -> socket.socket | None:
 
 
 def _counters(descriptor: int, port: int) -> tuple[str, int, int] | None:
-    """Peer, bytes received and bytes acknowledged of a client's connection; None for whatever else it is."""
+    """Peer, bytes received and bytes acknowledged of a client's connection; None for any other descriptor."""
     same = _same_socket(descriptor)
     if same is None:
         return None
@@ -228,12 +228,12 @@ def _counters(descriptor: int, port: int) -> tuple[str, int, int] | None:
 
 
 def _peer(connection: socket.socket, port: int) -> str | None:
-    """Whose it is, as gRPC says it; None unless it is a connection to this port."""
+    """The peer's name in gRPC's form; None unless it is a connection to this port."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.getsockname()[1] != port:
         return None
     try:
         host, number = connection.getpeername()[:2]
-    except OSError:  # it listens
+    except OSError:  # a listening socket has no peer
         return None
     if connection.family == socket.AF_INET6:
         mapped = host.removeprefix("::ffff:")
