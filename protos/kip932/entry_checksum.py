@@ -1,9 +1,9 @@
-"""The checksum that every stored entry carries in its field `c` (CM-100): CRC-32C over what the entry means.
+"""The checksum that every stored entry carries in its field `c` (CM-100), by CRC-32C.
 
-It covers the key of the stream, the type, the record and the entry's id, in that order, so that an entry that was moved
-to another place is noticed as well as a changed byte. The id comes last because a claim's is chosen inside the store,
-which then only goes on from what the caller computed. An entry with a batch carries a second number, which goes on over
-the batch: reads that leave batches out verify the first.
+It covers the stream's key, the type, the record and the entry's id, in that order: it detects an entry that was moved
+to another place as well as a changed byte. The id comes last, because the store chooses the id of a claim and then
+extends the checksum that the caller computed. An entry with a batch carries a second checksum, which extends the first
+over the batch: reads that leave batches out verify only the first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _value = google_crc32c.value
 
 
 def unplaced(stream: str, kind: str, record: bytes) -> int:
-    """The checksum so far of an entry whose id is not known yet."""
+    """The checksum of an entry without its id; `placed` extends it when the id is known."""
     return int(_extend(_value(f"{stream}\0{kind}\0".encode()), record))
 
 
@@ -49,7 +49,8 @@ def damage(
 ) -> str:
     """What is wrong with an entry, in words; "" for an intact one, and for one that was written without a checksum.
 
-    `found` is its field `c`, None without one. `batch` None: the batch was not read, and is not judged.
+    `found` is its field `c`, None without one. `batch` None: the batch was not read, so only the first checksum is
+    verified.
     """
     if found is None:
         return ""

@@ -1,8 +1,8 @@
 """Kafka's error numbers as one exception tree.
 
     KafkaError
-    ├── RetriableError            try again, perhaps after looking up who owns the thing now
-    │   └── CoordinatorError      … the coordinator moved, loads, or cannot be had
+    ├── RetriableError            retry, perhaps after looking up the present leader or coordinator
+    │   └── CoordinatorError      … the coordinator moved, is loading, or is not available
     ├── FencedError               a newer epoch exists; this caller must start over
     └── (the rest)                final: the request itself must change
 
@@ -27,7 +27,7 @@ class KafkaError(Exception):
 
     @property
     def message(self) -> str:
-        """The text for a person."""
+        """The error's text, for people."""
         return str(self.args[0])
 
 
@@ -44,7 +44,7 @@ class FencedError(KafkaError):
 
 
 class UnknownServerError(KafkaError):
-    """The server met an error that it has no number for; its log tells more."""
+    """The server met an error for which Kafka has no number; the server's log has more."""
 
     code = -1
     name = "UNKNOWN_SERVER_ERROR"
@@ -114,7 +114,7 @@ class CoordinatorLoadInProgressError(CoordinatorError):
 
 
 class CoordinatorNotAvailableError(CoordinatorError):
-    """The coordinator cannot be had at present."""
+    """The coordinator is not available at present."""
 
     code = 15
     name = "COORDINATOR_NOT_AVAILABLE"
@@ -149,7 +149,7 @@ class NotEnoughReplicasAfterAppendError(RetriableError):
 
 
 class InvalidRequiredAcksError(KafkaError):
-    """The acks of a Produce are none of those that are served."""
+    """The acks of a Produce are neither 1 nor -1 (all)."""
 
     code = 21
     name = "INVALID_REQUIRED_ACKS"
@@ -233,7 +233,7 @@ class OutOfOrderSequenceNumberError(KafkaError):
 
 
 class DuplicateSequenceNumberError(KafkaError):
-    """The producer's sequence was used before, and the batch does not say that it is a repetition."""
+    """The batch gives no sequence, and the producer has used sequence 0 before."""
 
     code = 46
     name = "DUPLICATE_SEQUENCE_NUMBER"

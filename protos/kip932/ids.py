@@ -1,6 +1,6 @@
-"""Names of things: topics, partitions, share-partitions, offset ranges, and the KIP's int codes.
+"""Identifiers: topics, partitions, share-partitions, offset ranges, the KIP's integer codes, and limits of requests.
 
-Frozen values only. This module never does I/O and knows nothing of protobuf.
+Frozen values only. This module never does I/O and does not use protobuf.
 """
 
 from __future__ import annotations
@@ -51,34 +51,34 @@ OFFSET_MAX_TIMESTAMP: Final = -3
 EPOCH_JOIN: Final = 0
 EPOCH_LEAVE: Final = -1
 
-# What one request may hold (CM-62): servers refuse more, the client splits. As many partitions as a topic may have;
-# acknowledged ranges that are worked off in 50 ms; a batch for each of so many partitions.
+# What one request may hold (CM-62): servers refuse more, so the client splits its requests. As many partitions as a
+# topic may have; as many acknowledged ranges as a leader processes in 50 ms; one batch for each of so many partitions.
 REQUEST_PARTITIONS_MAX: Final = 10_000
 ACKNOWLEDGED_RANGES_MAX: Final = 5_000
 PRODUCED_BATCHES_MAX: Final = 10_000
-#: Batches of one partition in one Produce (CM-113): one flush takes them, which is confirmed well within a lease.
+#: Batches of one partition in one Produce (CM-113): so many fit into one flush, which is confirmed well within a lease.
 PARTITION_BATCHES_MAX: Final = 512
-# What one record batch may hold (CM-112): a leader takes no more, a client opens no more. The bytes are those of its
-# records when they are decompressed, of one batch and of all compressed batches of one Produce.
+# What one record batch may hold (CM-112): a leader takes no more, and a client decodes no more. BATCH_PLAIN_BYTES_MAX
+# counts decompressed records, those of one batch and those of all compressed batches of one Produce.
 BATCH_RECORDS_MAX: Final = 100_000
-#: Fields of all its records: keys, values, headers, timestamps.
+#: Fields of all records of a batch: keys, values, headers, timestamps.
 BATCH_FIELDS_MAX: Final = 1_000_000
 BATCH_PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
-#: State batches of one write: as many as a share-partition may have records in flight, and those of several.
+#: State batches of one write: of one share-partition, as many as it may have records in flight, and of all together.
 SHARE_PARTITION_BATCHES_MAX: Final = 10_000
 STATE_BATCHES_MAX: Final = 50_000
-#: Topics that one request creates, grows or deletes: they are decided in one step.
+#: Topics that one request creates, grows or deletes; the server processes them in one step.
 CHANGED_TOPICS_MAX: Final = 1_000
 #: Groups that one request describes, and partitions that a share session fetches from one leader.
 REQUEST_GROUPS_MAX: Final = 1_000
 SESSION_PARTITIONS_MAX: Final = 50_000
-#: Configs that all resources, or all topics, of one request bring together.
+#: Configs of all resources, or all topics, of one request together.
 REQUEST_CONFIGS_MAX: Final = 10_000
 #: Characters of a group id, and of a coordinator key: `<group>:<topic id>:<partition>`.
 GROUP_ID_MAX: Final = 255
 COORDINATOR_KEY_MAX: Final = GROUP_ID_MAX + 1 + 22 + 1 + 11
 
-#: No log ends behind it; it leaves room above, since offsets are int64.
+#: The largest offset at which a log may end. It is far below the limit of int64, so that sums of offsets fit.
 OFFSET_MAX: Final = 2**62
 
 NULL_TOPIC_ID: Final = bytes(16)
@@ -95,14 +95,14 @@ class TopicPartition(NamedTuple):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by its topic's id (16 bytes), which a re-created topic does not share."""
+    """A partition by its topic's id (16 bytes). A topic that is created again has another id."""
 
     topic_id: bytes
     partition: int
 
     @property
     def text(self) -> str:
-        """`<topic id text>:<partition>`, as keys and logs write it."""
+        """`<topic id text>:<partition>`, as store keys and log lines write it."""
         return f"{topic_id_text(self.topic_id)}:{self.partition}"
 
 

@@ -1,24 +1,24 @@
-"""Text that others gave, as a terminal may be shown it: no character in it moves the cursor or hides what follows."""
+"""Makes others' text safe for a terminal: no character in it can move the cursor or hide what follows."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-#: Control characters, line and paragraph separators, what turns the direction of writing, and bytes that are no text.
+#: Control characters, line and paragraph separators, characters that change the direction of writing, and surrogates.
 _UNSHOWN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""The text with such characters as `\x1b` or `\u202e`, but for those in `keep`.
+    r"""The text with unsafe characters escaped as `\x1b` or `\u202e`, except for those in `keep`.
 
-    A byte that is no text, as `surrogateescape` gives it, is shown as the byte it is.
+    A byte that `surrogateescape` could not decode is shown as that byte, such as `\xff`.
     """
     return _UNSHOWN.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
 
 
 def printable_json(text: str) -> str:
-    r"""JSON text with the same characters escaped where JSON itself lets them stand; it means what it meant."""
+    r"""JSON text with the unsafe characters that JSON permits escaped as `\u202e`; its meaning does not change."""
     return _UNSHOWN.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 

@@ -1,7 +1,8 @@
-"""What the bytes of a record batch hold, seen without making an object of any record (CM-112, CL-110).
+"""Checks and decodes the bytes of record batches, within bounds of memory and time (CM-112, CL-110).
 
-A producer says how many records a batch has; this looks whether its bytes agree, and leaves off at bounds, so that no
-batch of a few bytes costs much memory or time. Leader and clients share it. Pure: bytes in, numbers or errors out.
+A producer announces how many records a batch has. This module checks that the bytes agree, and stops at its bounds, so
+that a batch of a few bytes cannot cost much memory or time. Large batches are counted without an object per record.
+Leaders and clients use it. Pure: bytes in, numbers or errors out.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
 
 COMPRESSION_NONE: Final = 0
 COMPRESSION_GZIP: Final = 1
-#: Parsed whole without a look at its fields: at two bytes for a record that is 20 ms and 40 MB at most.
+#: Batches up to this size are parsed without counting their fields first. With two bytes per record, the worst case,
+#: that costs 20 ms and 40 MB.
 PARSED_BYTES_MAX: Final = 1 << 20
-#: No gzip frame of n bytes holds more than n times this, and no record has less than two bytes.
+#: A gzip frame of n bytes holds at most n times as many bytes as this.
 _INFLATION_MAX: Final = 1032
+#: No record has fewer bytes.
 _RECORD_BYTES_MIN: Final = 2
 _PIECE_BYTES: Final = 1 << 18
-#: A field that is walked over costs as much time as so many bytes that are unpacked.
+#: Counting one field costs as much time as decompressing so many bytes.
 _FIELD_BYTES: Final = 32
-#: What is walked over between two breaths: some milliseconds at the most.
+#: How many bytes are counted between two calls of `breathe`: some milliseconds at most.
 _SLICE_BYTES: Final = 1 << 13
 _RECORDS_FIELD: Final = 2
 _VARINT_BYTES_MAX: Final = 10
@@ -39,27 +42,28 @@ _FIXED: Final = {1: 8, 5: 4}
 
 
 class MoreBytesError(Exception):
-    """The batch has more to look at than there is room for; nothing is known of it yet."""
+    """The batch needs more room than there is. Whether it is valid is unknown."""
 
     def __init__(self) -> None:
         super().__init__(f"it has more than {BATCH_PLAIN_BYTES_MAX} bytes when decompressed")
 
 
 def plausible_count(count: int, size_bytes: int) -> int:
-    """How many of `count` records a batch of so many bytes can hold at the most, at least 1."""
+    """`count`, limited to the number of records that a batch of `size_bytes` can hold, at least 1."""
     return min(count, max(size_bytes * _INFLATION_MAX // _RECORD_BYTES_MIN, 1))
 
 
 def _hold_on() -> None:
-    """No breath."""
+    """The default of `breathe`: do nothing."""
 
 
 def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[[], object] = _hold_on) -> int:
-    """See that `data` is a RecordBatch of `announced` records; how many bytes were looked at, with what they unpack to
-    and with 32 for each field that had to be walked over. `breathe` is called between parts of a long walk, which in a
-    thread lets the event loop have its turn.
+    """Check that `data` is a RecordBatch of `announced` records. Returns what the check cost, in bytes.
 
-    Raises CorruptMessageError, InvalidRecordError; MoreBytesError when that would be more than `room_bytes`.
+    The cost is the batch's bytes, its decompressed bytes, and 32 for each field of compressed records that had to be
+    counted. `breathe` is called during long checks; when the check runs in a thread, that lets the event loop run.
+
+    Raises CorruptMessageError and InvalidRecordError; MoreBytesError when the cost would exceed `room_bytes`.
     """
     if announced > BATCH_RECORDS_MAX:
         raise InvalidRecordError(
@@ -86,9 +90,9 @@ def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[
 
 
 def open_batch(data: bytes, announced: int) -> tuple[int, Sequence[Record]]:
-    """The base timestamp, ms, and the records of a batch that was stored as one of `announced` records.
+    """Decode a stored batch of `announced` records: its base timestamp, ms since 1970, and its records.
 
-    Raises CorruptMessageError when it is none, or larger than any that is taken.
+    Raises CorruptMessageError when the bytes are no such batch, or exceed the limits of a batch.
     """
     try:
         value = _parsed(data, announced)
@@ -106,7 +110,7 @@ def open_batch(data: bytes, announced: int) -> tuple[int, Sequence[Record]]:
 
 
 def _check_packed(packed: bytes, announced: int, room_bytes: int, breathe: Callable[[], object]) -> int:
-    """Unpack as `check_batch` says; parsed when it is short, else walked over and not kept."""
+    """Decompress and check; returns the cost as in `check_batch`. Long ones are counted piece by piece and not kept."""
     held: list[bytes] = []
     size = 0
     counter: ContentCounter | None = None
@@ -126,7 +130,7 @@ def _check_packed(packed: bytes, announced: int, room_bytes: int, breathe: Calla
 
 
 def _plain(packed: bytes, announced: int) -> bytes:
-    """The decompressed records, not more than a batch may have, and walked through when they are many bytes."""
+    """The decompressed records, within the limits of a batch. If they are long, their fields are counted first."""
     counter = ContentCounter(announced)
     pieces = []
     for piece in _unpacked(packed, BATCH_PLAIN_BYTES_MAX):
@@ -142,23 +146,23 @@ def _plain(packed: bytes, announced: int) -> bytes:
 class ContentCounter:
     """Counts the records of a serialised RecordBatch that comes in pieces, and keeps none of them.
 
-    Raises InvalidRecordError as soon as it holds more records than were announced, or more fields than any batch may,
-    CorruptMessageError for what is no RecordBatch.
+    Call `feed` for each piece, then `finish`. Both raise: InvalidRecordError as soon as there are more records than
+    announced, or more fields than a batch may have; CorruptMessageError for bytes that are no RecordBatch.
     """
 
     __slots__ = ("_announced", "_record_left", "_rest", "_skip", "bytes", "fields", "records")
 
     def __init__(self, announced: int) -> None:
         self._announced = announced
-        self._rest = b""  # of a field whose tag or length has not come wholly
-        self._skip = 0  # bytes of a field that still pass by
-        self._record_left = 0  # bytes of the record at hand whose fields still come
+        self._rest = b""  # the beginning of a field whose tag or length is not complete yet
+        self._skip = 0  # bytes that are left of the present field's value
+        self._record_left = 0  # bytes that are left of the present record
         self.fields = 0
         self.records = 0
         self.bytes = 0
 
     def feed(self, piece: bytes) -> None:
-        """Look at what comes next."""
+        """Count the next piece."""
         self.bytes += len(piece)
         data = self._rest + piece if self._rest else piece
         self._rest = b""
@@ -205,7 +209,7 @@ class ContentCounter:
             self._skip = body
 
     def finish(self) -> int:
-        """How many records there were, all having come."""
+        """All pieces were fed: returns the number of records."""
         if self._rest or self._skip or self._record_left:
             raise CorruptMessageError("the record batch ends inside a field")
         return self.records
@@ -221,7 +225,7 @@ def _walk(counter: ContentCounter, data: bytes, breathe: Callable[[], object]) -
 
 
 def _parsed(data: bytes, announced: int, breathe: Callable[[], object] = _hold_on) -> RecordBatch:
-    """Large ones are walked through first: parsed, two bytes can become fifty."""
+    """Parse a batch. The fields of a large one are counted first, since two bytes can become fifty when parsed."""
     if len(data) > PARSED_BYTES_MAX:
         counter = ContentCounter(announced)
         _walk(counter, data, breathe)
@@ -242,7 +246,7 @@ def _compare(found: int, announced: int) -> None:
 
 
 def _unpacked(packed: bytes, room_bytes: int) -> Iterator[bytes]:
-    """One gzip frame, in pieces. Raises CorruptMessageError, and MoreBytesError past the room."""
+    """Decompress one gzip frame in pieces. Raises CorruptMessageError, and MoreBytesError beyond `room_bytes`."""
     inflate = zlib.decompressobj(wbits=31)
     while not inflate.eof:
         try:
@@ -262,7 +266,7 @@ def _unpacked(packed: bytes, room_bytes: int) -> Iterator[bytes]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends; 0 for the end: it has not come wholly, or is none."""
+    """Read a varint: its value and the index after it. An index of 0: it is not complete, or is no varint."""
     end = len(data)
     if at < end and data[at] < 0x80:
         return data[at], at + 1

@@ -1,10 +1,10 @@
-"""State batches of a share-partition, and the one way to combine them and their counts (SC-100…SC-112, SC-42, CM-17).
+"""State batches of a share-partition, and how to combine them and their counts (SC-100…SC-112, SC-42, CM-17).
 
-Coordinator, leader, tools and pipeline share this module, so that a replayed log means the same everywhere. Pure Python
-without I/O; knows neither epochs nor records.
+The share coordinator, the partition leader, tools and the pipeline all use this module, so that a replayed log means
+the same to all of them. Pure; it knows neither epochs nor records.
 
-The rule in one sentence: for each offset at or above the start, the batch with the highest (delivery_count,
-delivery_state) wins, whichever came first (SC-104, SC-107). So combining is idempotent, and order plays no part
+The rule in one sentence: for each offset at or above the start offset, the batch with the highest (delivery_count,
+delivery_state) wins, whichever came first (SC-104, SC-107). So combining is idempotent and does not depend on the order
 (SC-111).
 """
 
@@ -39,7 +39,7 @@ class StateBatch(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What decides between two batches on one offset: the count, then the state (SC-104)."""
+        """Of two batches with an offset in common, the one with the higher rank wins there (SC-104)."""
         return self.delivery_count, self.delivery_state
 
     def __str__(self) -> str:
@@ -47,7 +47,10 @@ class StateBatch(NamedTuple):
 
 
 class WriteStats(NamedTuple):
-    """What a write stands for, filled by the leader and stored unchanged (PM-20 X2–X5). None: unknown, not zero."""
+    """Statistics of one write: the leader fills them, the store keeps them unchanged (PM-20 X2–X5).
+
+    None means unknown, not zero.
+    """
 
     cause: int = 0
     n_accept: int | None = None
@@ -62,14 +65,14 @@ class WriteStats(NamedTuple):
 
 
 NO_STATS: Final = WriteStats()
-#: Stands behind the last batch of a list: above every offset.
+#: The end of a list, as a batch above every offset.
 _END: Final = StateBatch(1 << 64, 1 << 64, 0, 0)
 
 
 def combine(current: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: int = -1) -> list[StateBatch]:
-    """All batches of both as one sorted list without overlap, cut at `start_offset` (−1: not cut), SC-100…SC-108.
+    """Combine all batches into one sorted list without overlap, cut at `start_offset` (−1: not cut), SC-100…SC-108.
 
-    The inputs may overlap and stand in any order; one that ends before it begins holds no offset and is dropped.
+    The inputs may overlap and be in any order. A batch that ends before it begins holds no offset and is dropped.
     Touching batches of equal rank are merged [SC-108 R]. O(n log n).
     """
     batches = prune(current, start_offset)
@@ -80,9 +83,9 @@ def combine(current: Iterable[StateBatch], new: Iterable[StateBatch], start_offs
 
 
 def merge_into(stored: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int = -1) -> list[StateBatch]:
-    """`combine` for a `stored` list that `combine` itself has made: only the part that `new` touches is worked on.
+    """As `combine`, for a `stored` list that `combine` returned: only the part that `new` touches is combined anew.
 
-    O(m log m) for the m batches involved, besides copying the rest; the coordinator's path for every write.
+    O(m log m) for the m batches involved, besides copying the rest. The share coordinator calls it for every write.
     """
     low = 0
     if start_offset != UNSET_OFFSET:
@@ -100,7 +103,7 @@ def merge_into(stored: Sequence[StateBatch], new: Sequence[StateBatch], start_of
 
 
 def prune(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
-    """The batches without what lies below `start_offset`; −1 keeps all (SC-101)."""
+    """The batches without offsets below `start_offset`; −1 keeps all (SC-101)."""
     if start_offset == UNSET_OFFSET:
         return list(batches)
     return [
@@ -119,7 +122,7 @@ def batch_at(batches: Sequence[StateBatch], offset: int) -> StateBatch | None:
 
 
 def clip(batches: Sequence[StateBatch], first_offset: int, last_offset: int) -> list[StateBatch]:
-    """What a combined list says about `first_offset`…`last_offset`, cut to that range; gaps stay gaps."""
+    """The part of a combined list from `first_offset` to `last_offset`, both inclusive."""
     begin = bisect_left(batches, first_offset, key=_last_offset)
     end = bisect_right(batches, last_offset, lo=begin, key=_first_offset)
     part = list(batches[begin:end])
@@ -141,9 +144,10 @@ def terminal_count(batches: Iterable[StateBatch], start_offset: int = -1) -> int
 
 
 def merge_count(stored_start: int, stored_count: int, start_offset: int, count: int) -> int:
-    """The delivery-complete count behind a write that names `start_offset` and `count`; −1 is a start not written.
+    """The delivery-complete count after a write of `start_offset` and `count`.
 
-    A count belongs to a start offset, so one that was counted from further back says nothing (SC-42).
+    A start offset of −1 leaves the stored one unchanged. A count holds only for its own start offset, so a count for a
+    lower start offset is ignored (SC-42).
     """
     if start_offset < stored_start:
         return stored_count
@@ -159,7 +163,7 @@ def _last_offset(batch: StateBatch) -> int:
 
 
 def _joined(batches: Sequence[StateBatch]) -> list[StateBatch] | None:
-    """Sorted batches with those merged that touch and have one rank; None if any overlap."""
+    """Sorted batches, with touching ones of equal rank merged; None if any overlap."""
     out: list[StateBatch] = []
     end, rank = -2, (-1, -1)
     for batch in batches:
@@ -176,13 +180,13 @@ def _joined(batches: Sequence[StateBatch]) -> list[StateBatch] | None:
 
 
 def _merge(one: Sequence[StateBatch], other: Sequence[StateBatch]) -> list[StateBatch]:
-    """Two combined lists as one, walked from left to right, O(n): what a write needs, whose batches seldom overlap."""
+    """Combine two combined lists from left to right, O(n). The batches of a write seldom overlap with stored ones."""
     out: list[StateBatch] = []
     mine, theirs = iter(one), iter(other)
     first, last, state, count = next(mine, _END)
     first2, last2, state2, count2 = next(theirs, _END)
     while True:
-        if first > first2:  # `mine` is the one that begins no later
+        if first > first2:  # swap, so that the batch of `mine` begins no later
             mine, theirs = theirs, mine
             first, last, state, count, first2, last2, state2, count2 = (
                 first2, last2, state2, count2, first, last, state, count,
@@ -192,7 +196,7 @@ def _merge(one: Sequence[StateBatch], other: Sequence[StateBatch]) -> list[State
         if last < first2:
             _emit(out, first, last, state, count)
             first, last, state, count = next(mine, _END)
-        elif count > count2 or (count == count2 and state >= state2):  # what it covers of the other is gone
+        elif count > count2 or (count == count2 and state >= state2):  # `mine` wins: cut its offsets off the other
             if last2 > last:
                 first2 = last + 1
             else:
@@ -207,12 +211,12 @@ def _merge(one: Sequence[StateBatch], other: Sequence[StateBatch]) -> list[State
 
 
 def _sweep(batches: Sequence[StateBatch]) -> list[StateBatch]:
-    """Walk sorted batches from left to right; a heap holds those that reach the present offset, highest rank on top.
+    """Combine sorted batches from left to right; a heap holds those that reach the present offset, highest rank on top.
 
-    Each step ends at the top batch's end or where the next batch begins, so there are at most 2n steps.
+    Each step ends where the top batch ends or the next batch begins, so there are at most 2n steps.
     """
     out: list[StateBatch] = []
-    open_: list[tuple[int, int, int]] = []  # (-count, -state, -last): Python's heap gives the smallest
+    open_: list[tuple[int, int, int]] = []  # (-count, -state, -last): negative, since heapq returns the smallest first
     offset = batches[0].first_offset
     index, size = 0, len(batches)
     while index < size or open_:

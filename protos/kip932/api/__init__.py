@@ -1,1 +1,1 @@
-"""Client-facing protocol: what consumers, producers and tools speak with the cluster."""
+"""The client-facing protocol between consumers, producers and tools and the cluster."""

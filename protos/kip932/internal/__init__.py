@@ -1,1 +1,1 @@
-"""Persister protocol between partition leader, group coordinator and share coordinator."""
+"""The persister protocol: partition leaders and group coordinators call the share coordinator with it."""

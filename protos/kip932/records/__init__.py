@@ -1,1 +1,1 @@
-"""What the logs hold as bytes: replay, tools and the metrics pipeline read the same messages."""
+"""The messages that logs store: the services' replay, the tools and the metrics pipeline all read them."""

@@ -1,6 +1,7 @@
-"""State batches and write statistics between their messages and their values (CM-17).
+"""Converts state batches and write statistics between protobuf messages and values (CM-17).
 
-Coordinator, persister, tools and pipeline all read them through these functions; absent fields keep their meaning.
+The share coordinator, the persister, tools and the pipeline all use these functions, so that an absent field means the
+same to all of them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def batches_from_messages(messages: Iterable[StateBatchMessage]) -> tuple[StateB
 
 
 def stats_to_message(stats: WriteStats) -> WriteStatsMessage | None:
-    """The message; None for statistics that say nothing, so that the field stays absent."""
+    """The message; None for empty statistics, so that the field remains absent."""
     if stats == NO_STATS:
         return None
     cause, n_accept, n_release, n_reject, n_timeout, n_limit, max_dc, sum_dc, hwm, speo = stats
@@ -52,6 +53,6 @@ def stats_to_message(stats: WriteStats) -> WriteStatsMessage | None:
 
 
 def stats_from_message(message: WriteStatsMessage) -> WriteStats:
-    """The value; a count that is absent is None."""
+    """The value; an absent count becomes None."""
     values = {descriptor.name: value for descriptor, value in message.ListFields()}
     return WriteStats(values.get("cause", 0), *[values.get(name) for name in _COUNTS])

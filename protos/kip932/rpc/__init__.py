@@ -1,4 +1,4 @@
-"""How a message reaches a peer: methods, the Transport protocol, and its gRPC client side."""
+"""How messages reach a peer: methods, the Transport protocol, and its client side over gRPC."""
 
 from kip932.rpc.transport import (
     CLIENT_ID_KEY,

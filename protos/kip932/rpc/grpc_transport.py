@@ -1,7 +1,7 @@
 """The Transport over gRPC: one long-lived channel per address, used by client and services alike.
 
-It depends on grpcio and protobuf only. It never retries by itself: heartbeats, fetches and acknowledgements are
-repeated by callers that hold their epochs.
+It depends on grpcio and protobuf only. It never retries: the callers hold the epochs of heartbeats, fetches and
+acknowledgements, so they retry them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from grpc import aio
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
 
 MESSAGE_MAX_BYTES: Final = 64 * 1024 * 1024
-#: Keepalive is equal on both sides; the server refuses pings that come more often than half of it.
+#: Both sides use the same keepalive time. The server refuses pings that come at less than half of it.
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
-#: A peer that could not be reached for this long is looked for on a new channel. A channel asks for a name again only
-#: after pauses that grow to two minutes, and for half a minute believes an answer it had: too long for a node that is
-#: started again while its name is gone, or comes back with another address.
+#: When a peer could not be reached for this long, s, the transport opens a new channel to it. An old channel resolves
+#: the peer's name only after pauses that grow to two minutes, and caches an answer for half a minute. That is too long
+#: for a node that restarts while its name cannot be resolved, or comes back with another address.
 RENEW_S: Final = 2.0
-#: What is still under way on the old channel may end by itself within this time.
+#: Calls in flight on the old channel have this long to end, s.
 RETIRE_S: Final = 5.0
 
 _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
@@ -36,15 +36,15 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # A node that restarts is back within a second; gRPC's own back-off would grow to two minutes.
+    # A node restarts within a second; gRPC's default back-off would grow to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.use_local_subchannel_pool", 1),  # this transport's connections are its own: sessions hang on them (PL-524)
+    ("grpc.use_local_subchannel_pool", 1),  # do not share connections: a share session ends with its own (PL-524)
 )
 _UNREACHED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _NOT_FOUND: Final = "Method not found!"
-#: Where gRPC's rich errors travel, and the numbers of the fields Status.details and RetryInfo.retry_delay.
+#: The trailer that carries gRPC's rich errors, and the numbers of the fields Status.details and RetryInfo.retry_delay.
 _STATUS_KEY: Final = "grpc-status-details-bin"
 _DETAILS: Final = 3
 _RETRY_DELAY: Final = 1
@@ -52,9 +52,9 @@ _STATUSES: Final = {status.value: status for status in TransportStatus}
 
 
 class GrpcTransport:
-    """`kip932.rpc.transport.Transport` over grpc.aio. Belongs to the event loop it is first used on.
+    """`kip932.rpc.transport.Transport` over grpc.aio. It belongs to the event loop in which it is first used.
 
-    `credentials` turns TLS on for every peer; `metadata` yields per-call metadata such as a bearer token.
+    `credentials` turns on TLS for every peer. `metadata` returns the metadata of each call, such as a bearer token.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class GrpcTransport:
         self._metadata = metadata
         self._channels: dict[str, aio.Channel] = {}
         self._calls: dict[tuple[str, str], Any] = {}
-        self._lost: dict[str, float] = {}  # since when a peer is not reached, in the loop's seconds
+        self._lost: dict[str, float] = {}  # since when a peer cannot be reached, s of the loop's clock
         self._retired: dict[asyncio.Task[None], aio.Channel] = {}
         self._closed = False
 
@@ -92,12 +92,12 @@ class GrpcTransport:
         return response
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a duplex stream. A peer that cannot be reached shows at the first read or write."""
+        """Open a duplex stream. If the peer cannot be reached, the first read or write raises TransportError."""
         call = self._callable(address, method)(metadata=self._call_metadata())
         return _GrpcStream(address, method, call, self)
 
     async def close(self) -> None:
-        """Close every channel; what is in flight fails with CANCELLED."""
+        """Close every channel; calls in flight fail with CANCELLED."""
         self._closed = True
         channels = [*self._channels.values(), *self._retired.values()]
         self._channels.clear()
@@ -108,16 +108,16 @@ class GrpcTransport:
             await channel.close()
 
     def note_answer(self, address: str) -> None:
-        """The peer was reached."""
+        """The peer answered."""
         if self._lost:
             self._lost.pop(address, None)
 
     def note_failure(self, address: str, code: grpc.StatusCode) -> None:
-        """A call or stream has failed: the next one gets a new channel when the peer was not reached for `RENEW_S`."""
+        """A call or stream failed. If the peer could not be reached for `RENEW_S`, the next one gets a new channel."""
         channel = self._channels.get(address)
         if channel is None or code not in _UNREACHED:
             return
-        if channel.get_state() is grpc.ChannelConnectivity.READY:  # it is the peer itself that failed
+        if channel.get_state() is grpc.ChannelConnectivity.READY:  # the peer was reached, but failed the call
             self._lost.pop(address, None)
             return
         loop = asyncio.get_running_loop()
@@ -160,7 +160,7 @@ class GrpcTransport:
 
 
 class _GrpcStream(Generic[RequestT, ResponseT]):
-    """The client's end of one stream; gRPC takes one write at a time, so writes queue on a lock."""
+    """The client's end of one stream. gRPC takes one write at a time, so writes wait for a lock."""
 
     __slots__ = ("_address", "_call", "_closed", "_method", "_transport", "_write_lock")
 
@@ -173,7 +173,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         self._write_lock = asyncio.Lock()
 
     async def write(self, message: RequestT) -> None:
-        """Send one message."""
+        """Send one message. Raises TransportError."""
         try:
             async with self._write_lock:
                 await self._call.write(message)
@@ -181,7 +181,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
             raise await self._ended(error) from None
 
     async def read(self) -> ResponseT | None:
-        """The next message; None when the peer closed in good order."""
+        """The next message; None when the peer closed the stream. Raises TransportError."""
         try:
             message = await self._call.read()
         except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError, asyncio.CancelledError) as error:
@@ -195,13 +195,13 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         self._call.cancel()
 
     async def _ended(self, error: BaseException) -> BaseException:
-        """The TransportError for a broken stream; a cancellation of the caller's own task stays what it is."""
+        """The TransportError for a broken stream; for a cancellation of the caller's own task, that CancelledError."""
         if isinstance(error, aio.AioRpcError):
             self._transport.note_failure(self._address, error.code())
             trailers = error.trailing_metadata()
             return failure(self._address, self._method, error.code(), error.details() or "", trailers)
         if isinstance(error, asyncio.CancelledError) and _own_task_is_cancelled():
-            return error  # the call is cancelled by then too: gRPC does that when its reader or writer is
+            return error  # the call is cancelled too: gRPC cancels it when the task that reads or writes is cancelled
         if self._closed:
             return TransportError(TransportStatus.CANCELLED, self._address, "the stream is closed on this side")
         if isinstance(error, asyncio.CancelledError) and not self._call.cancelled():
@@ -215,7 +215,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
 
 
 def _own_task_is_cancelled() -> bool:
-    """Whether it is the caller that is cancelled, and not the call under it."""
+    """Whether the caller's task was cancelled, and not just the gRPC call."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
@@ -223,18 +223,20 @@ def _own_task_is_cancelled() -> bool:
 def failure(
     address: str, method: Method[Any, Any], code: grpc.StatusCode, details: str, trailers: Iterable[Any] | None
 ) -> TransportError:
-    """What gRPC says of a call that failed, in our words."""
+    """The TransportError for a call that gRPC failed."""
     status = _STATUSES.get(code.name, TransportStatus.UNKNOWN)
     if status is TransportStatus.UNIMPLEMENTED:
-        named = f"{method.path} is not served there"  # gRPC's own text does not say what
+        named = f"{method.path} is not served there"  # gRPC's own text does not name the method
         details = named if details == _NOT_FOUND else f"{named}: {details}"
     throttle_ms = _retry_after_ms(trailers) if status is TransportStatus.RESOURCE_EXHAUSTED else 0
     return TransportError(status, address, details, throttle_ms)
 
 
 def _retry_after_ms(trailers: Iterable[Any] | None) -> int:
-    """The RetryInfo of a google.rpc.Status, ms; 0 without one. Read field by field: its classes are not at hand here,
-    the client depends on grpcio and protobuf alone."""
+    """The delay in the RetryInfo of a google.rpc.Status, ms; 0 without one.
+
+    The status is read field by field, because its classes are in a package that the client does not depend on.
+    """
     try:
         for key, value in trailers or ():
             if key != _STATUS_KEY:
@@ -244,13 +246,13 @@ def _retry_after_ms(trailers: Iterable[Any] | None) -> int:
                 if info.type_url.rpartition("/")[2] == "google.rpc.RetryInfo":
                     delays = [duration_pb2.Duration.FromString(delay) for delay in _fields(info.value, _RETRY_DELAY)]
                     return max((delay.ToMilliseconds() for delay in delays), default=0)
-    except (DecodeError, TypeError, ValueError):  # a wish that cannot be read is none
+    except (DecodeError, TypeError, ValueError):  # an unreadable RetryInfo counts as none
         return 0
     return 0
 
 
 def _fields(message: bytes, number: int) -> list[bytes]:
-    """The values of a field that holds messages."""
+    """The values of a length-delimited field, by its number."""
     found = UnknownFieldSet(empty_pb2.Empty.FromString(message))
     fields = (found[index] for index in range(len(found)))
     return [field.data for field in fields if field.field_number == number and isinstance(field.data, bytes)]

@@ -1,8 +1,8 @@
 """The Transport protocol: unary calls and duplex streams to an address, by method.
 
-It is here, beside the words, because client and services both speak through it and may share nothing else.
+It belongs to `kip932` because client and services both use it, and `kip932` is all that they share.
 `kip932.rpc.grpc_transport` is the client side of gRPC; `shard_runtime.rpc.in_memory_transport` is both sides in memory.
-Kafka's error codes travel inside responses; a TransportError only says that no response came (CM §1).
+Responses carry Kafka's error codes; a TransportError only says that no response came (CM §1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 
 
 class TransportStatus(StrEnum):
-    """Why no response came; gRPC's status names."""
+    """Why no response came, by gRPC's status names."""
 
     CANCELLED = "CANCELLED"
     UNKNOWN = "UNKNOWN"
@@ -37,10 +37,10 @@ class TransportStatus(StrEnum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
 
 
-#: Call metadata in which a client says what it calls itself (`client.id`); for people, never for decisions.
+#: Call metadata that carry `client.id`. Services show it to people; they decide nothing by it.
 CLIENT_ID_KEY = "sharegroups-client-id"
 
-#: After these the same call may be sent again (CL-16).
+#: After these statuses the same call may be retried (CL-16).
 RETRIABLE_STATUSES = frozenset(
     {
         TransportStatus.UNAVAILABLE,
@@ -57,7 +57,7 @@ RETRIABLE_STATUSES = frozenset(
 class TransportError(Exception):
     """No response came from the peer. Whether the request took effect is unknown unless the status says otherwise.
 
-    `throttle_ms`: how long the peer asks to be left alone, with RESOURCE_EXHAUSTED (CM-92); 0 when it does not say.
+    `throttle_ms`: with RESOURCE_EXHAUSTED, for how long to send the peer no request (CM-92); 0 when it does not say.
     """
 
     def __init__(self, status: TransportStatus, address: str, message: str = "", throttle_ms: int = 0) -> None:
@@ -68,7 +68,7 @@ class TransportError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether sending the same request again may help."""
+        """Whether a retry of the same request may help."""
         return self.status in RETRIABLE_STATUSES
 
 
@@ -101,34 +101,38 @@ def service_methods(service: ServiceDescriptor) -> dict[str, Method[Message, Mes
 
 
 class ClientStream(Protocol[RequestT_contra, ResponseT_co]):
-    """The client's end of a duplex stream."""
+    """The client's end of a duplex stream. After use, and after an error, call `close`."""
 
     async def write(self, message: RequestT_contra) -> None:
-        """Send one message. Raises TransportError when the stream has ended."""
+        """Send one message. Raises TransportError when the stream has ended; then open a new stream."""
         ...
 
     async def read(self) -> ResponseT_co | None:
-        """The next message; None when the peer closed in good order. Raises TransportError when it broke."""
+        """The next message; None when the peer closed the stream. Raises TransportError when the stream broke.
+
+        After None or an error no message follows.
+        """
         ...
 
     async def close(self) -> None:
-        """End the stream from this side; the peer sees the connection go (PL-524). Never raises."""
+        """End the stream from this side; the peer takes that as a lost connection (PL-524). Never raises."""
         ...
 
 
 class Transport(Protocol):
-    """Calls to peers by address (`host:port`), over one long-lived channel per peer."""
+    """Calls to peers by address (`host:port`), over one long-lived channel per peer. Its creator must call `close`."""
 
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
-        """One unary call. Raises TransportError; never retries by itself."""
+        """One unary call. Raises TransportError; it never retries, so the caller must."""
         ...
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a duplex stream. A peer that cannot be reached may show only at the first read or write."""
+        """Open a duplex stream. Raises TransportError, but for an unreachable peer perhaps only at the first read or
+        write."""
         ...
 
     async def close(self) -> None:
-        """Close every channel."""
+        """Close every channel. Calls in flight fail with TransportError (CANCELLED)."""
         ...
