@@ -79,11 +79,12 @@ class Driver:
 
     def fetch(self, member: str = "member", max_records: int = FETCH) -> int:
         """One fetch as the host does it: the read reaches through the window and `max_records` further."""
-        core = self.core
-        if not core.take_fetch_lock(1, self.settings):
+        locked = self.core.handle(ev.TakeFetchLock(1, max_records, self.settings), self._now_ms)
+        if not locked:
             return 0
-        offset = core.next_fetch_offset()
-        read = self.log[offset // FETCH : (core.speo + max_records - 1) // FETCH + 1]
+        (order,) = [effect for effect in locked if type(effect) is fx.ReadLog]
+        offset = order.first_offset
+        read = self.log[offset // FETCH : (offset + order.offsets_max - 1) // FETCH + 1]
         last_read = read[-1].last_offset
         acquire = ev.Acquire(1, member, 0, FETCH, max_records, offset, read, last_read, False, (), self.settings)
         acquired = 0
@@ -91,7 +92,6 @@ class Driver:
             if type(effect) is fx.Acquired:
                 self.held.extend(effect.ranges)
                 acquired += effect.record_count
-        core.release_fetch_lock(1)
         self.delivered += acquired
         return acquired
 

@@ -40,9 +40,10 @@ class SharePartitionMachine(SharePartitionModel):
         reads=st.integers(1, 6),
     )
     def fetch(self, member: str, budget: int, mode: int, batch_size: int, reads: int) -> None:
-        if not self.core.take_fetch_lock(9, self.settings):
+        orders = [e for e in self.do(ev.TakeFetchLock(9, budget, self.settings)) if isinstance(e, fx.ReadLog)]
+        if not orders:
             return
-        offset = self.core.next_fetch_offset()
+        offset = orders[0].first_offset
         assert offset >= self.core.start_offset
         if offset < self.log_start:
             self.do(ev.LogStartMoved(self.log_start))
@@ -52,7 +53,7 @@ class SharePartitionMachine(SharePartitionModel):
         event = ev.Acquire(9, member, mode, batch_size, budget, offset, batches, last, False, (), self.settings)
         before, pending = self.states(), self.pending()
         effects = self.do(event)
-        self.core.release_fetch_lock(9)
+        assert self.core.fetch_lock is None, "an acquisition gives the fetch lock back (PL-1207)"
         (acquired,) = [e for e in effects if isinstance(e, fx.Acquired)]
         free = {o for o, state in before.items() if state == AVAILABLE}
         previous = -1

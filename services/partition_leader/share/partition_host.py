@@ -117,11 +117,14 @@ class SharePartitionHost:
         self._running = False
         self._next_op = 0
         self._replies: dict[int, Callable[[OperationResult], None]] = {}
+        self._locking: int | None = None
+        self._read_log: fx.ReadLog | None = None
         self._acquired: fx.Acquired | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._carry_out: dict[type, Callable[..., None]] = {
             fx.Persist: self._on_persist,
             fx.Reply: self._on_reply,
+            fx.ReadLog: self._on_read_log,
             fx.Acquired: self._on_acquired,
             fx.Wake: self._on_wake,
             fx.ReadBackWanted: self._on_read_back,
@@ -152,8 +155,23 @@ class SharePartitionHost:
         """Begin initialisation: read the stored state (PL-602)."""
         self._spawn(self._initialize())
 
+    def lock(self, fetch_id: int, max_records: int) -> fx.ReadLog | None:
+        """Take the fetch lock: what to read then, or None when there is none to get (PL-206).
+
+        After you get an order to read you must call `acquire` or `unlock`, on every path.
+        """
+        self._locking, self._read_log = fetch_id, None
+        self.feed(ev.TakeFetchLock(fetch_id, max_records, self.group.settings))
+        self._locking = None
+        return self._read_log
+
+    def unlock(self, fetch_id: int) -> None:
+        """Give the fetch lock back, unless `acquire` has done so (PL-206)."""
+        if self.core.fetch_lock == fetch_id:
+            self.feed(ev.ReleaseFetchLock(fetch_id))
+
     def acquire(self, event: ev.Acquire) -> tuple[fx.AcquiredRange, ...]:
-        """Acquire from a finished log read; the ranges, perhaps none."""
+        """Acquire from a finished log read, and give the fetch lock back; the ranges, perhaps none."""
         self._acquired = None
         self.feed(event)
         acquired: fx.Acquired | None = self._acquired
@@ -194,14 +212,13 @@ class SharePartitionHost:
         """Whether a fetch could lock it now (PL-206)."""
         return self.core.can_fetch(self.group.settings)
 
+    def bytes_available(self) -> int:
+        """The bytes that a fetch could read now: from its next fetch offset to the high watermark (PL-211)."""
+        return self.log.bytes_available(self.core.next_fetch_offset())
+
     def ready(self) -> bool:
         """Whether a fetch could acquire here now: lockable, with room, and data (or something older) to give."""
-        return self.core.can_fetch(self.group.settings) and self.log.bytes_available(self.core.next_fetch_offset()) > 0
-
-    def unlock(self, fetch_id: int) -> None:
-        """Give the fetch lock back and let the next waiter look, whatever the outcome was (PL-214)."""
-        self.core.release_fetch_lock(fetch_id)
-        self._owner.wake(self)
+        return self.core.can_fetch(self.group.settings) and self.bytes_available() > 0
 
     async def close(self) -> None:
         """End the tasks of this host; the core must have been dropped."""
@@ -216,6 +233,12 @@ class SharePartitionHost:
 
     def _on_reply(self, effect: fx.Reply) -> None:
         self._replies.pop(effect.op_id, _ignore)(OperationResult(effect.error, effect.persisted))
+
+    def _on_read_log(self, effect: fx.ReadLog) -> None:
+        if self._locking == effect.fetch_id:
+            self._read_log = effect
+        else:  # it was asked for while another event was in hand: its fetch has gone on without the lock
+            self.feed(ev.ReleaseFetchLock(effect.fetch_id))
 
     def _on_acquired(self, effect: fx.Acquired) -> None:
         self._acquired = effect

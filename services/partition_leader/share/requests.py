@@ -28,6 +28,7 @@ from kip932.errors import (
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.led_partitions import LedPartitions
 from partition_leader.share.core import events as ev
+from partition_leader.share.core.fetch_policy import effective_sizes
 from partition_leader.share.core.session import (
     CLEAN,
     ClosedSession,
@@ -254,18 +255,13 @@ class ShareRequests:
 
     def _fetch(self, run: _Run, limits: FetchLimits) -> None:
         self._fetch_ids += 1
-        room_bytes = min(run.request.room_bytes, self._fetch_max_bytes)
-        max_bytes = min(limits.max_bytes, room_bytes)
         parameters = FetchParameters(
             fetch_id=self._fetch_ids,
             member_id=run.request.member_id,
             max_wait_ms=0 if self._draining else min(limits.max_wait_ms, MAX_WAIT_MS),
-            min_bytes=min(limits.min_bytes, max_bytes),
-            max_bytes=max_bytes,
-            max_records=limits.max_records,
+            sizes=effective_sizes(limits, run.request.room_bytes, self._fetch_max_bytes),
             batch_size=max(1, run.request.batch_size),
             mode=run.request.mode,
-            room_bytes=room_bytes,
             share=run.request.share,
         )
         keys = [SharePartitionKey(run.request.group_id, *partition) for partition in run.step.fetch]

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from kip932.ids import SharePartitionKey
-from partition_leader.share.fetch import Budget, ShareFetchOperation
+from partition_leader.share.core.fetch_policy import Step
+from partition_leader.share.fetch import ShareFetchOperation
 from shard_runtime.rpc.bounds import Turns
 
 #: Sessions of more partitions than this are walked through in turns.
@@ -35,7 +36,7 @@ class WideShareFetch(ShareFetchOperation):
 
     def start(self) -> None:
         """Begin the first walk. Waiters come first: what changes behind the walk brings another one."""
-        if self._asks_for_nothing():
+        if self._budget.asks_for_nothing:
             self._complete()
             return
         self._parked = True
@@ -74,16 +75,12 @@ class WideShareFetch(ShareFetchOperation):
         lockable, available = await self._look()
         if self._done:
             return
-        if len(self._results) == len(self._keys):
+        room = self._parameters.share.room_bytes
+        step = self._budget.next_step(len(self._results), lockable, available, room, self._expired)
+        if step is Step.READ:
+            await self._take_in_turns(self._budget.bytes_each(lockable, room))
+        elif step is Step.ANSWER:
             self._complete()
-        elif not lockable or not self._parameters.share.room_bytes:
-            if self._expired:
-                self._complete()
-        else:
-            budget = self._byte_budget(lockable)
-            needed = self._parameters.min_bytes
-            if self._expired or needed <= 0 or sum([min(each, budget) for each in available]) >= needed:
-                await self._take_in_turns(budget)
 
     async def _look(self) -> tuple[int, list[int]]:
         """How many share-partitions could be locked, and the bytes of those that have some. Makes those not there."""
@@ -98,43 +95,34 @@ class WideShareFetch(ShareFetchOperation):
             host = self._obtain(key)
             if host is not None and host.lockable():
                 lockable += 1
-                if found := host.log.bytes_available(host.core.next_fetch_offset()):
+                if found := host.bytes_available():
                     available.append(found)
         return lockable, available
 
-    async def _take_in_turns(self, budget: int) -> None:
-        """Lock, read and acquire a slice at a time, until the budget of records is used up (PL-204, PL-207)."""
-        records = Budget(self._parameters.max_records)
-        partitions = self._parameters.max_bytes  # no more partitions than bytes
+    async def _take_in_turns(self, max_bytes: int) -> None:
+        """Lock, read and acquire a slice at a time, until the budget is spent."""
         try:
             for first in range(0, len(self._keys), READ_SLICE):
-                if self._done or records.left <= 0 or partitions <= 0:
+                if self._done or self._budget.is_spent:
                     break
-                partitions -= await self._take_slice(
-                    self._keys[first : first + READ_SLICE], budget, records, partitions
-                )
+                await self._take_slice(self._keys[first : first + READ_SLICE], max_bytes)
                 await asyncio.sleep(0)
         finally:
             self._complete()
 
-    async def _take_slice(self, keys: Sequence[SharePartitionKey], budget: int, records: Budget, most: int) -> int:
-        """How many share-partitions were read."""
-        locked = self._lock(keys)
-        self._unlock(locked[most:])
-        locked = locked[:most]
+    async def _take_slice(self, keys: Sequence[SharePartitionKey], max_bytes: int) -> None:
+        reads = self._lock(self._lockable(keys))
         try:
-            reads = self._cached_reads(locked, budget)
-            if any(read.result is None for read in reads):
+            if not self._read_cached(reads, max_bytes):
                 self._reading = asyncio.current_task()
                 try:
-                    await self._read_missing(reads, budget)
+                    await self._read_missing(reads, max_bytes)
                 finally:
                     self._reading = None
             if not self._done:  # answered meanwhile: a late read acquires nothing
-                self._acquire_from(reads, records)
+                self._acquire_from(reads)
         finally:
-            self._unlock(locked)
-        return len(locked)
+            self._unlock(reads)
 
     def _stop_waiting(self) -> None:
         self._partitions.stop_waiting_in_turns(self, self._keys)

@@ -101,8 +101,17 @@ class Reply(NamedTuple):
     persisted: bool
 
 
+class ReadLog(NamedTuple):
+    """The fetch has the fetch lock (PL-206): read the log from `first_offset` on, `offsets_max` offsets at most. Then
+    send `Acquire`, or `ReleaseFetchLock` when there is nothing to acquire from."""
+
+    fetch_id: int
+    first_offset: int
+    offsets_max: int
+
+
 class Acquired(NamedTuple):
-    """The outcome of an Acquire: ascending ranges without overlap, perhaps none. Release the fetch lock next."""
+    """The outcome of an Acquire: ascending ranges without overlap, perhaps none."""
 
     fetch_id: int
     ranges: tuple[AcquiredRange, ...]
@@ -170,4 +179,6 @@ class Dropped:
     generation: int
 
 
-Effect = Persist | Reply | Acquired | Wake | ReadBackWanted | DeadLetter | Archived | Activated | Fenced | Dropped
+Effect = (
+    Persist | Reply | ReadLog | Acquired | Wake | ReadBackWanted | DeadLetter | Archived | Activated | Fenced | Dropped
+)

@@ -104,9 +104,25 @@ class InitializeFailed:
     error: KafkaError
 
 
+class TakeFetchLock(NamedTuple):
+    """A fetch that may take `max_records` wants to read and acquire (PL-206). Answered by `ReadLog` when it gets the
+    fetch lock; by nothing when another fetch has it, or when nothing can be acquired."""
+
+    fetch_id: int
+    max_records: int
+    settings: GroupSettings
+
+
+class ReleaseFetchLock(NamedTuple):
+    """The fetch ends its attempt without acquiring here (PL-206). Changes nothing when it does not have the lock."""
+
+    fetch_id: int
+
+
 class Acquire(NamedTuple):
-    """A log read for one fetch has finished; acquire from it (PL-220). `last_read_offset` is ignored without batches.
-    `read_committed` with `aborted` applies PL-803. Answered by `Acquired` always, perhaps without ranges."""
+    """A log read for one fetch has finished; acquire from it (PL-220), and give its fetch lock back (PL-206).
+    `last_read_offset` is ignored without batches. `read_committed` with `aborted` applies PL-803. Answered by
+    `Acquired` always, perhaps without ranges."""
 
     fetch_id: int
     member_id: str
@@ -228,6 +244,8 @@ class Drop:
 Event = (
     Initialized
     | InitializeFailed
+    | TakeFetchLock
+    | ReleaseFetchLock
     | Acquire
     | Acknowledge
     | Release

@@ -19,8 +19,8 @@ from partition_leader.share.core import events, write_results
 from partition_leader.share.core.acknowledge import Acknowledgement
 from partition_leader.share.core.acquire import AcquirePass
 from partition_leader.share.core.advance import advance, committed
-from partition_leader.share.core.effects import CAUSE_DLQ, CAUSE_LOCK_EXPIRY, Acquired, Counters, Effect, Wake
-from partition_leader.share.core.events import Event, GroupSettings
+from partition_leader.share.core.effects import CAUSE_DLQ, CAUSE_LOCK_EXPIRY, Acquired, Counters, Effect, ReadLog, Wake
+from partition_leader.share.core.events import Event, GroupSettings, TakeFetchLock
 from partition_leader.share.core.expiry import expire, release
 from partition_leader.share.core.failures import meaning
 from partition_leader.share.core.initialise import load
@@ -32,6 +32,7 @@ from partition_leader.share.core.status import DropReason, Overview, Status
 
 OPERATION_TIMEOUT_MS: Final = 15_000  # persister.operation.timeout.ms (PL-723)
 _SETTLED = (Status.FAILED, Status.FENCED)
+_WAKE: Final = Wake()
 
 
 class SharePartition:
@@ -48,6 +49,7 @@ class SharePartition:
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.Initialized: self._initialized,
             events.InitializeFailed: self._initialize_failed,
+            events.ReleaseFetchLock: self._release_fetch_lock,
             events.Acquire: self._acquire,
             events.Acknowledge: self._acknowledge,
             events.Release: self._release,
@@ -68,6 +70,8 @@ class SharePartition:
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event at `now_ms` (monotonic, ms); what must happen now, in order."""
+        if type(event) is TakeFetchLock:  # it touches no record, so no critical section is needed
+            return self._take_fetch_lock(event)
         state = self._state
         state.effects, state.wake, state.now_ms = [], False, now_ms
         settings = getattr(event, "settings", None)
@@ -113,7 +117,7 @@ class SharePartition:
             window.records(),
         )
 
-    # Questions that change nothing, and the fetch lock.
+    # Questions that change nothing.
 
     @property
     def status(self) -> Status:
@@ -134,6 +138,11 @@ class SharePartition:
     def speo(self) -> int:
         """The first offset never fetched (PL-005)."""
         return self._state.window.next_offset
+
+    @property
+    def fetch_lock(self) -> int | None:
+        """The id of the fetch that has the fetch lock; None when it is free."""
+        return self._fetch_lock
 
     @property
     def in_flight(self) -> int:
@@ -159,20 +168,6 @@ class SharePartition:
     def can_fetch(self, settings: GroupSettings) -> bool:
         """Whether a fetch could lock it now: ACTIVE, fetch lock free, something to acquire (PL-206)."""
         return self._fetch_lock is None and self.can_acquire(settings)
-
-    def take_fetch_lock(self, holder: int, settings: GroupSettings) -> bool:
-        """Take the fetch lock for one attempt, if ACTIVE, free and there is something to acquire (PL-206)."""
-        if not self.can_fetch(settings):
-            return False
-        self._fetch_lock = holder
-        return True
-
-    def release_fetch_lock(self, holder: int) -> bool:
-        """Give the fetch lock back; False when `holder` does not have it."""
-        if self._fetch_lock != holder:
-            return False
-        self._fetch_lock = None
-        return True
 
     # Every critical section begins with the locks that are due and ends with the start offset and the next write.
 
@@ -203,7 +198,7 @@ class SharePartition:
             elif state.write_back.is_free and not state.dead_letters:
                 state.finish()
         if state.wake:
-            state.effects.append(Wake())
+            state.effects.append(_WAKE)
 
     # Initialisation.
 
@@ -232,8 +227,24 @@ class SharePartition:
 
     # Fetch and acknowledge.
 
+    def _take_fetch_lock(self, event: TakeFetchLock) -> list[Effect]:
+        """PL-206. The read reaches through the window in flight and as many offsets further as may be acquired."""
+        fetch_id, max_records, settings = event
+        if self._fetch_lock is not None or not self.can_acquire(settings):
+            return []
+        self._fetch_lock = fetch_id
+        first = self.next_fetch_offset()
+        return [ReadLog(fetch_id, first, max(0, self._state.window.next_offset - first) + max_records)]
+
+    def _release_fetch_lock(self, event: events.ReleaseFetchLock | events.Acquire) -> None:
+        """Give the fetch lock back if this fetch has it, and let the next waiter look, whatever came of it (PL-214)."""
+        if self._fetch_lock == event.fetch_id:
+            self._fetch_lock = None
+            self._state.wake = True
+
     def _acquire(self, event: events.Acquire) -> None:
         state = self._state
+        self._release_fetch_lock(event)
         if state.status is not Status.ACTIVE:
             state.effects.append(Acquired(event.fetch_id, ()))
             return

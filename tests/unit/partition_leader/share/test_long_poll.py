@@ -7,6 +7,9 @@ import asyncio
 import pytest
 
 from kip932.errors import CoordinatorNotAvailableError
+from partition_leader.share.core.events import AckBatch
+from partition_leader.share.fetch import ShareFetchOperation
+from shard_runtime.rpc.budget import Budget, Share
 
 from .worlds import World, code, run, settle
 
@@ -295,20 +298,19 @@ def test_draining_answers_parked_and_delayed_requests_at_once() -> None:
 
 
 @pytest.mark.rule("P-5", "P-13")
-def test_a_thousand_parked_fetches_cost_no_look_each_when_one_can_be_served() -> None:
+def test_a_thousand_parked_fetches_cost_no_look_each_when_one_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: World) -> None:
         await started(world)
         parked = [world.member(f"n{i}").fetch(0, max_wait_ms=60_000) for i in range(1_000)]
         looks = 0
-        host = world.host()
-        take = host.core.take_fetch_lock
+        attempt = ShareFetchOperation.attempt
 
-        def counted(*args: object) -> bool:
+        def counted(operation: ShareFetchOperation) -> None:
             nonlocal looks
             looks += 1
-            return bool(take(*args))
+            attempt(operation)
 
-        host.core.take_fetch_lock = counted
+        monkeypatch.setattr(ShareFetchOperation, "attempt", counted)
         for round_ in range(20):
             await world.produce(1)
             await settle(10)
@@ -318,3 +320,43 @@ def test_a_thousand_parked_fetches_cost_no_look_each_when_one_can_be_served() ->
             world.leader.requests.abandon(one.handle)
 
     run(scenario, sessions_max=2_000)
+
+
+def test_a_fetch_without_room_for_an_answer_waits_without_looking_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+    attempt = ShareFetchOperation.attempt
+
+    def counted(operation: ShareFetchOperation) -> None:
+        nonlocal looks
+        looks += 1
+        attempt(operation)
+
+    monkeypatch.setattr(ShareFetchOperation, "attempt", counted)
+
+    async def scenario(world: World) -> None:
+        await started(world)
+        bytes_in_flight = Budget(1)
+        bytes_in_flight.add("c", 1)
+        pending = world.member("n").fetch(0, max_wait_ms=10_000, share=Share(bytes_in_flight, "c"))
+        await world.produce(2)
+        await settle(500)
+        assert not pending.done
+        assert looks < 10
+        assert await world.member("o").fetch(0).ranges() == [(0, 1, 1)], "others have room"
+        assert await pending.ranges() == []
+
+    run(scenario)
+
+
+def test_a_fetch_lock_that_comes_after_its_fetch_has_gone_on_is_given_back() -> None:
+    async def scenario(world: World) -> None:
+        await started(world, records=2)
+        host, asked = world.host(), []
+        host.acknowledge("m", (AckBatch(0, 1, (1,)),), lambda _: asked.append(host.lock(99, 1)))
+        await settle()
+        assert asked == [None], "the answer was given within an event of this share-partition"
+        assert host.core.fetch_lock is None
+
+    run(scenario)

@@ -66,17 +66,22 @@ class Bench:
         aborted: tuple[ev.AbortedTransaction, ...] = (),
     ) -> list[tuple[int, int, int]]:
         """Fetch as the host does; the acquired ranges as plain tuples."""
-        if not self.core.take_fetch_lock(1, self.settings):
+        order = self.lock(1, max_records)
+        if order is None:
             return []
-        offset = self.core.next_fetch_offset()
+        offset = order.first_offset
         read = tuple(b for b in self.log if b.last_offset >= offset and (until is None or b.base_offset <= until))
         last = read[-1].last_offset if read else -1
         event = ev.Acquire(
             1, member, mode, batch_size, max_records, offset, read, last, committed, aborted, self.settings
         )
         effects = self.do(event)
-        self.core.release_fetch_lock(1)
         return [(first, last, count) for first, last, count in one(effects, fx.Acquired).ranges]
+
+    def lock(self, fetch_id: int, max_records: int = 500) -> fx.ReadLog | None:
+        """Ask for the fetch lock; what to read, if the fetch got it."""
+        effects = self.do(ev.TakeFetchLock(fetch_id, max_records, self.settings))
+        return next((effect for effect in effects if isinstance(effect, fx.ReadLog)), None)
 
     # Operations: each gives the id under which `replies` has the answer.
 

@@ -307,8 +307,11 @@ def test_retiring_is_bounded() -> None:
 @pytest.mark.rule("PL-206", "PL-1207")
 def test_one_fetch_at_a_time() -> None:
     bench = Bench(log=[(0, 9)])
-    assert bench.core.take_fetch_lock(1, bench.settings)
-    assert not bench.core.take_fetch_lock(2, bench.settings)
-    assert not bench.core.release_fetch_lock(2)
-    assert bench.core.release_fetch_lock(1)
+    assert bench.lock(1) == fx.ReadLog(1, 0, 500)
+    assert bench.lock(2) is None
+    assert bench.do(ev.ReleaseFetchLock(2)) == []
+    assert bench.core.fetch_lock == 1
+    assert not bench.core.can_fetch(bench.settings)
+    assert bench.do(ev.ReleaseFetchLock(1)) == [fx.Wake()]
+    assert bench.core.fetch_lock is None
     assert bench.core.can_fetch(bench.settings)
