@@ -18,8 +18,9 @@ from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
+from kip932.state_values import StateSummary
 from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
-from share_persister.values import Persister, PersisterError, StateSummary
+from share_persister.values import Persister, PersisterError
 
 NO_OFFSET: Final = -1
 CONCURRENT_GROUPS: Final = 16

@@ -17,7 +17,8 @@ from group_coordinator.core import commands as c
 from group_coordinator.ports import Shards
 from kip932.errors import FencedStateEpochError, KafkaError
 from kip932.ids import TopicIdPartition
-from share_persister.values import Persister, PersisterError, StateInit, StateSummary
+from kip932.state_values import StateSummary
+from share_persister.values import Persister, PersisterError, StateInit
 
 log = structlog.get_logger(__name__)
 

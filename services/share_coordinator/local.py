@@ -9,11 +9,11 @@ from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinat
 from kip932.ids import SharePartitionKey
 from share_coordinator.core import commands as core
 from share_coordinator.dispatch import Dispatcher
-from share_persister.values import Answer, Payload, StateOperation, StateSummary, StoredState, Value
+from share_persister.values import Answer, Payload, StateOperation, StoredState, Value
 
 _COMMANDS: Final[dict[StateOperation, Callable[[SharePartitionKey, Any], core.KeyCommand]]] = {
     StateOperation.READ: lambda key, read: core.ReadState(key, read.leader_epoch, read.generation),
-    StateOperation.WRITE: lambda key, write: core.WriteState(key, *write),
+    StateOperation.WRITE: core.WriteState,
     StateOperation.INITIALIZE: lambda key, init: core.InitializeState(key, init.state_epoch, init.start_offset),
     StateOperation.DELETE: core.DeleteState,
     StateOperation.SUMMARY: lambda key, nothing: core.ReadSummary(key),
@@ -51,4 +51,4 @@ class LocalShareCoordinator:
 def _value(reply: core.KeyReply) -> Value:
     if isinstance(reply, core.StateView):
         return StoredState(reply.state_epoch, reply.start_offset, reply.batches)
-    return None if reply is None else StateSummary(*reply)
+    return reply

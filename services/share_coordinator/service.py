@@ -30,6 +30,7 @@ from kip932.internal.v1.read_share_group_state_summary_pb2 import (
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest, StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_from_message
+from kip932.state_values import StateWrite
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import CallContext, ServerStream
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_state_batches
@@ -69,8 +70,7 @@ class _Rpc:
 
 
 def _write_command(key: SharePartitionKey, partition: Any) -> WriteState:
-    return WriteState(
-        key=key,
+    write = StateWrite(
         state_epoch=partition.state_epoch,
         leader_epoch=partition.leader_epoch,
         generation=partition.generation,
@@ -79,6 +79,7 @@ def _write_command(key: SharePartitionKey, partition: Any) -> WriteState:
         batches=batches_from_messages(partition.state_batches),
         stats=stats_from_message(partition.stats),
     )
+    return WriteState(key, write)
 
 
 def _optional(message: Any, field: str) -> int:

@@ -6,15 +6,7 @@ runtime.
 
 from share_persister.client import PersisterClient
 from share_persister.settings import KAFKA_PROFILE, PersisterSettings
-from share_persister.values import (
-    LocalCoordinator,
-    Persister,
-    PersisterError,
-    StateInit,
-    StateSummary,
-    StateWrite,
-    StoredState,
-)
+from share_persister.values import LocalCoordinator, Persister, PersisterError, StateInit, StoredState
 
 __all__ = [
     "KAFKA_PROFILE",
@@ -24,7 +16,5 @@ __all__ = [
     "PersisterError",
     "PersisterSettings",
     "StateInit",
-    "StateSummary",
-    "StateWrite",
     "StoredState",
 ]

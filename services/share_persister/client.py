@@ -23,6 +23,7 @@ from kip932.errors import (
 )
 from kip932.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
 from kip932.rpc.transport import Transport
+from kip932.state_values import StateSummary, StateWrite
 from shard_runtime.clock import Clock
 from share_persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
 from share_persister.key_locks import KeyLocks
@@ -40,8 +41,6 @@ from share_persister.values import (
     StateInit,
     StateOperation,
     StateRead,
-    StateSummary,
-    StateWrite,
     StoredState,
     Value,
 )

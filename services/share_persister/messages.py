@@ -13,14 +13,8 @@ from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_to_message
 from kip932.rpc.transport import Method, service_methods
-from share_persister.values import (
-    Answer,
-    Payload,
-    StateOperation,
-    StateSummary,
-    StoredState,
-    Value,
-)
+from kip932.state_values import StateSummary
+from share_persister.values import Answer, Payload, StateOperation, StoredState, Value
 
 METHODS: Final[dict[str, Method[Message, Message]]] = service_methods(
     service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]

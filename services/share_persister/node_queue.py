@@ -18,10 +18,11 @@ from google.protobuf.message import Message
 from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, NetworkError, UnknownServerError
 from kip932.ids import STATE_BATCHES_MAX, SharePartitionKey
 from kip932.rpc.transport import TransportError
+from kip932.state_values import StateWrite
 from share_persister.messages import build_request, read_response
 from share_persister.retry_rules import from_transport
 from share_persister.settings import PersisterSettings
-from share_persister.values import Answer, Payload, StateOperation, StateWrite
+from share_persister.values import Answer, Payload, StateOperation
 
 log = structlog.get_logger(__name__)
 

@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey, TopicIdPartition
-from kip932.state_batches import NO_STATS, StateBatch, WriteStats
+from kip932.state_batches import StateBatch
+from kip932.state_values import StateSummary, StateWrite
 
 
 class StoredState(NamedTuple):
@@ -26,34 +27,11 @@ class StateRead(NamedTuple):
     generation: int = 0
 
 
-class StateWrite(NamedTuple):
-    """One write of one share-partition (PL-702). `batches` are the changed ranges, in any order."""
-
-    state_epoch: int
-    leader_epoch: int
-    generation: int
-    start_offset: int
-    delivery_complete_count: int
-    batches: tuple[StateBatch, ...]
-    stats: WriteStats = NO_STATS
-
-
 class StateInit(NamedTuple):
     """How to initialise a share-partition (GC-73); `start_offset` −1 leaves the choice to its leader."""
 
     state_epoch: int
     start_offset: int
-
-
-class StateSummary(NamedTuple):
-    """Start offset and epochs of a share-partition; these are the values of one without state (SC-50)."""
-
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = -1
-    delivery_complete_count: int = -1
-    archived_by_limit: int = -1
-    archived_by_reject: int = -1
 
 
 class PersisterError(Exception):

@@ -15,7 +15,11 @@ PURE = frozenset(
     }
 )  # fmt: skip
 # Pure modules that cores may import: the words, and the shape of a shard, which is what a core implements.
-VOCABULARY = frozenset({"kip932.errors", "kip932.ids", "kip932.state_batches", "shard_runtime.hosting.shard"})
+VOCABULARY = frozenset(
+    {
+        "kip932.errors", "kip932.ids", "kip932.state_batches", "kip932.state_values", "shard_runtime.hosting.shard",
+    }
+)  # fmt: skip
 # Pure modules of the runtime that its own core may import besides; they are held to the same list.
 RUNTIME_WORDS = frozenset(
     {

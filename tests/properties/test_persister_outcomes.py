@@ -112,7 +112,7 @@ def _applied(hosts: list[Host]) -> set[int]:
     for host in hosts:
         for command in host.commands:
             parts = command.commands if isinstance(command, CommandBatch) else (command,)
-            found |= {part.start_offset for part in parts if isinstance(part, WriteState)}
+            found |= {part.write.start_offset for part in parts if isinstance(part, WriteState)}
     return found
 
 

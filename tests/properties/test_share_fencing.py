@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kip932.errors import NONE, KafkaError
 from kip932.state_batches import StateBatch
+from kip932.state_values import StateWrite
 from share_coordinator.core.commands import DeleteState, InitializeState, KeyCommand, ReadState, ReadSummary, WriteState
 from tests.support.share_state import KEY, TOPIC, Driver
 
@@ -28,12 +29,15 @@ _COMMAND: st.SearchStrategy[KeyCommand] = st.one_of(
     st.builds(
         WriteState,
         st.just(KEY),
-        _EPOCH,
-        _EPOCH,
-        _GENERATION,
-        st.integers(-1, 20),
-        st.integers(-1, 9),
-        st.lists(_BATCH, max_size=2).map(tuple),
+        st.builds(
+            StateWrite,
+            _EPOCH,
+            _EPOCH,
+            _GENERATION,
+            st.integers(-1, 20),
+            st.integers(-1, 9),
+            st.lists(_BATCH, max_size=2).map(tuple),
+        ),
     ),
     st.builds(DeleteState, st.just(KEY), _EPOCH),
     st.just(ReadSummary(KEY)),
@@ -49,14 +53,14 @@ class Oracle:
     topic_known: bool = True
 
     def expected(self, command: KeyCommand) -> int:
-        if isinstance(command, WriteState) and any(self._impossible(batch) for batch in command.batches):
+        if isinstance(command, WriteState) and any(self._impossible(batch) for batch in command.write.batches):
             return 42
         if self.leader is None and isinstance(command, ReadState | WriteState):
             return 42
         if self.leader is not None and self._fenced(command, self.leader):
             return 74
         if self.leader is not None and isinstance(command, InitializeState | WriteState | DeleteState):
-            requested = command.state_epoch
+            requested = command.write.state_epoch if isinstance(command, WriteState) else command.state_epoch
             if requested != -1 and self.state_epoch > requested:
                 return 124
         return NONE if self.topic_known else 3
@@ -76,9 +80,10 @@ class Oracle:
 
     @staticmethod
     def _fenced(command: KeyCommand, leader: tuple[int, int]) -> bool:
-        if isinstance(command, WriteState) and command.leader_epoch == -1:
-            return False
-        return isinstance(command, ReadState | WriteState) and leader > (command.leader_epoch, command.generation)
+        if isinstance(command, WriteState):
+            write = command.write
+            return write.leader_epoch != -1 and leader > (write.leader_epoch, write.generation)
+        return isinstance(command, ReadState) and leader > (command.leader_epoch, command.generation)
 
 
 @pytest.mark.rule("SC-22", "SC-23", "SC-24", "SC-25", "SC-26", "SC-28", "SC-29", "SC-29a", "SC-30", "SC-31", "SC-43")
@@ -111,7 +116,7 @@ def test_every_request_is_answered_as_the_table_says(steps: list[KeyCommand | st
         if isinstance(step, WriteState):
             assert before is not None
             assert after is not None
-            assert after.start_offset == max(before.start_offset, step.start_offset)
+            assert after.start_offset == max(before.start_offset, step.write.start_offset)
             assert (after.state_epoch, after.leader_epoch, after.fence) == (
                 before.state_epoch,
                 before.leader_epoch,

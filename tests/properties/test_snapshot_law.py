@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import StateBatch, WriteStats
+from kip932.state_values import StateWrite
 from share_coordinator.core.commands import DeleteState, InitializeState, ReadState, ShareCommand, WriteState
 from share_coordinator.core.shard import ShareStateShard
 from tests.support.share_state import TOPIC, Driver
@@ -32,13 +33,16 @@ _COMMAND: st.SearchStrategy[ShareCommand] = st.one_of(
     st.builds(
         WriteState,
         _KEY,
-        _EPOCH,
-        _EPOCH,
-        st.integers(0, 2),
-        _OFFSET,
-        st.integers(-1, 9),
-        st.lists(_batch(), max_size=3).map(tuple),
-        st.builds(WriteStats, st.integers(0, 127)),
+        st.builds(
+            StateWrite,
+            _EPOCH,
+            _EPOCH,
+            st.integers(0, 2),
+            _OFFSET,
+            st.integers(-1, 9),
+            st.lists(_batch(), max_size=3).map(tuple),
+            st.builds(WriteStats, st.integers(0, 127)),
+        ),
     ),
     st.builds(DeleteState, _KEY, _EPOCH),
 )

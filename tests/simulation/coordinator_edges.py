@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kip932.errors import KafkaError
+from kip932.state_values import StateSummary
 from share_coordinator.core.commands import (
     DeleteState,
     InitializeState,
@@ -14,7 +15,6 @@ from share_coordinator.core.commands import (
     KeyOutcome,
     ReadState,
     ReadSummary,
-    StateSummary,
     StateView,
     WriteState,
 )
@@ -111,8 +111,9 @@ _CALLS: Final = {
 def _shown(command: KeyCommand, outcome: KeyOutcome) -> tuple[int, int, int, Sequence[Any], int, int]:
     """(leader epoch, state epoch, start offset, batches, generation, delivery-complete count) of one answer."""
     if isinstance(command, WriteState):
-        numbers = (command.leader_epoch, command.state_epoch, command.start_offset)
-        return (*numbers, command.batches, command.generation, command.delivery_complete_count)
+        write = command.write
+        numbers = (write.leader_epoch, write.state_epoch, write.start_offset)
+        return (*numbers, write.batches, write.generation, write.delivery_complete_count)
     if isinstance(command, InitializeState):
         return -1, command.state_epoch, command.start_offset, (), 0, -1
     if isinstance(command, DeleteState):

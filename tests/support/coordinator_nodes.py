@@ -16,8 +16,9 @@ from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateResponse
 from kip932.state_batches import StateBatch
+from kip932.state_values import StateWrite
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
-from share_persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings, StateWrite
+from share_persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings
 from tests.support.clocks import LoopClock
 from tests.support.share_coordinators import SHARDS, World
 from tests.support.share_state import TOPIC

@@ -23,12 +23,13 @@ from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip932.ids import TopicIdPartition, shard_index
 from kip932.rpc.transport import service_methods
+from kip932.state_values import StateSummary, StateWrite
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
-from share_persister import PersisterError, StateInit, StateSummary, StateWrite, StoredState
+from share_persister import PersisterError, StateInit, StoredState
 from tests.support.clocks import LoopClock
 from tests.support.group_driver import Image, topic_id
 from tests.support.toy_shard import ObedientLog

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import StateBatch
+from kip932.state_batches import NO_STATS, StateBatch, WriteStats
+from kip932.state_values import StateWrite
 from share_coordinator.core.commands import InitializeState, ReadState, ShareCommand, WriteState
 from share_coordinator.core.records import ShareRecord
 from share_coordinator.core.shard import ShareStateShard
@@ -100,6 +101,8 @@ def write(
     leader: int = -1,
     generation: int = 0,
     dcc: int = 0,
+    stats: WriteStats = NO_STATS,
     key: SharePartitionKey = KEY,
 ) -> WriteState:
-    return WriteState(key, state, leader, generation, start, dcc, tuple(StateBatch(*batch) for batch in batches))
+    changed = tuple(StateBatch(*batch) for batch in batches)
+    return WriteState(key, StateWrite(state, leader, generation, start, dcc, changed, stats))

@@ -19,6 +19,7 @@ import structlog
 from kip932.errors import FencedLeaderEpochError, InvalidRequestError, KafkaError, UnknownServerError
 from kip932.ids import SharePartitionKey, TopicIdPartition, topic_id_text
 from kip932.state_batches import WriteStats
+from kip932.state_values import StateWrite
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
 from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS, SharePartition
@@ -30,7 +31,7 @@ from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import LogError
-from share_persister.values import Persister, PersisterError, StateWrite, StoredState
+from share_persister.values import Persister, PersisterError, StoredState
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 
 from kip932.errors import FencedLeaderEpochError, KafkaError
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import NO_STATS, StateBatch, WriteStats
+from kip932.state_batches import StateBatch
+from kip932.state_values import StateSummary, StateWrite
 
 
 class InitializeState(NamedTuple):
@@ -27,16 +28,10 @@ class ReadState(NamedTuple):
 
 
 class WriteState(NamedTuple):
-    """A leader's changes (PL-702). −1 skips the check of an epoch, and means unchanged for `start_offset`."""
+    """A leader's changes (PL-702)."""
 
     key: SharePartitionKey
-    state_epoch: int
-    leader_epoch: int
-    generation: int
-    start_offset: int
-    delivery_complete_count: int
-    batches: tuple[StateBatch, ...]
-    stats: WriteStats = NO_STATS
+    write: StateWrite
 
 
 class DeleteState(NamedTuple):
@@ -96,17 +91,6 @@ class StateView(NamedTuple):
     start_offset: int
     batches: tuple[StateBatch, ...]
     recorded: bool
-
-
-class StateSummary(NamedTuple):
-    """Answer to ReadSummary; these are the values of a key without state."""
-
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = -1
-    delivery_complete_count: int = -1
-    archived_by_limit: int = -1
-    archived_by_reject: int = -1
 
 
 class Removed(NamedTuple):

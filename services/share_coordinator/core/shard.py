@@ -15,6 +15,7 @@ from typing import Any, Final
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats, combine
+from kip932.state_values import StateSummary
 from shard_runtime.hosting.shard import Anchor, Decision
 from share_coordinator.core.checks import (
     UNCHECKED,
@@ -39,7 +40,6 @@ from share_coordinator.core.commands import (
     Removed,
     RemoveOrphans,
     ShareCommand,
-    StateSummary,
     StateView,
     WriteState,
 )
@@ -164,26 +164,27 @@ class ShareStateShard:
         return self._record(state, update, wall_ms), reply
 
     def _write(self, command: WriteState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
-        check_batches(command.key, command.batches)
-        state = initialised(command.key, state)
-        check_leader_epoch(command.key, command.leader_epoch, command.generation, state.fence[0], wall_ms)
-        check_state_epoch_range(command.key, command.state_epoch)
-        check_start(command.key, command.start_offset, state)
-        check_reach(command.key, command.start_offset, command.delivery_complete_count, command.batches, state)
-        if command.leader_epoch != UNCHECKED:
-            check_leader((command.leader_epoch, command.generation), state)
-        check_state_epoch(command.state_epoch, state)
-        check_metadata(command.key, self._metadata)
+        key, write = command
+        check_batches(key, write.batches)
+        state = initialised(key, state)
+        check_leader_epoch(key, write.leader_epoch, write.generation, state.fence[0], wall_ms)
+        check_state_epoch_range(key, write.state_epoch)
+        check_start(key, write.start_offset, state)
+        check_reach(key, write.start_offset, write.delivery_complete_count, write.batches, state)
+        if write.leader_epoch != UNCHECKED:
+            check_leader((write.leader_epoch, write.generation), state)
+        check_state_epoch(write.state_epoch, state)
+        check_metadata(key, self._metadata)
         # SC-40: the request's epochs only fence; the record keeps the state's.
         update = ShareUpdate(
-            command.key,
+            key,
             state.snapshot_epoch,
             state.leader_epoch,
             state.generation,
-            command.start_offset,
-            command.delivery_complete_count,
-            tuple(combine((), command.batches, command.start_offset)),
-            command.stats,
+            write.start_offset,
+            write.delivery_complete_count,
+            tuple(combine((), write.batches, write.start_offset)),
+            write.stats,
         )
         return self._record(state, update, wall_ms), None
 

@@ -14,6 +14,7 @@ from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.state_batches import StateBatch
+from kip932.state_values import StateWrite
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.hosting.compaction_plan import CompactionLimits
@@ -28,7 +29,7 @@ from share_coordinator.codec import ShareStateCodec
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpdate
 from share_coordinator.role import ShareCoordinator
-from share_persister import PersisterClient, PersisterError, StateInit, StateWrite, StoredState
+from share_persister import PersisterClient, PersisterError, StateInit, StoredState
 from share_persister.routing import state_shard
 from tests.support.share_state import TOPIC, Metadata
 

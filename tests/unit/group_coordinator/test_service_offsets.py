@@ -14,7 +14,8 @@ from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.api.v1 import list_offsets_pb2 as list_pb
 from kip932.ids import NULL_TOPIC_ID, REQUEST_GROUPS_MAX, REQUEST_PARTITIONS_MAX, TopicIdPartition, shard_index
 from kip932.rpc.transport import TransportError, TransportStatus
-from share_persister import PersisterError, StateSummary
+from kip932.state_values import StateSummary
+from share_persister import PersisterError
 from tests.support.group_driver import topic_id
 from tests.support.group_world import World
 from tests.support.virtual_time import run

@@ -11,8 +11,9 @@ from group_coordinator.core.group import Group
 from group_coordinator.core.shard import GroupShard
 from kip932 import errors
 from kip932.ids import TopicIdPartition, shard_index
+from kip932.state_values import StateSummary
 from shard_runtime.record_log.protocol import AppendRefusedError
-from share_persister import PersisterError, StateSummary
+from share_persister import PersisterError
 from tests.support.group_driver import topic_id
 from tests.support.group_world import World, assigned
 from tests.unit.group_coordinator.test_service import play

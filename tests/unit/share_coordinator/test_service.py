@@ -118,7 +118,7 @@ def test_a_key_named_twice_runs_twice_in_order_and_answers_its_first_error() -> 
         assert _codes(await client.send("WriteShareGroupState", request)) == {name: 0}
         host = world.directory.hosts[_shard(*name)]
         written = [command for command in host.commands if isinstance(command, WriteState)]
-        assert [command.start_offset for command in written] == [0, 10, 20]
+        assert [command.write.start_offset for command in written] == [0, 10, 20]
         request.topics[1].partitions[0].state_epoch = 0
         assert _codes(await client.send("WriteShareGroupState", request)) == {name: 124}
 

@@ -10,9 +10,10 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from kip932.state_batches import StateBatch, WriteStats
+from kip932.state_values import StateSummary
 from share_coordinator.core.commands import WriteState
 from share_persister import PersisterError, PersisterSettings, StateInit
-from share_persister.values import StateSummary, StoredState
+from share_persister.values import StoredState
 from tests.support.coordinator_nodes import Net, change, failure_of, key, now_s
 from tests.support.share_state import OTHER_TOPIC, TOPIC
 from tests.support.virtual_time import run
@@ -40,7 +41,7 @@ def test_all_operations_reach_the_coordinator_and_come_back() -> None:
         sent = [
             command for host in world.directory.hosts for command in host.commands if isinstance(command, WriteState)
         ]
-        assert sent[0].stats == stats
+        assert sent[0].write.stats == stats
         summaries = await persister.summary("g", names[:2])
         assert summaries == {names[0]: StateSummary(4, 3, 11, 4, 0, 0), names[1]: StateSummary(4, 0, 10, 0, 0, 0)}
         deleted = await persister.delete("g", {names[0]: 3, names[1]: 4})

@@ -8,9 +8,10 @@ import pytest
 
 from kip932 import errors
 from kip932.ids import TopicIdPartition
+from kip932.state_values import StateSummary
 from share_coordinator.local import LocalShareCoordinator
 from share_persister import PersisterError, PersisterSettings, StateInit
-from share_persister.values import StateSummary, StoredState
+from share_persister.values import StoredState
 from tests.support.coordinator_nodes import Net, change, failure_of, key, now_s
 from tests.support.share_coordinators import World
 from tests.support.share_state import TOPIC

@@ -80,7 +80,10 @@ _MAX_DC: Final = Counters._fields.index("max_dc")
 
 class Persist(NamedTuple):
     """Write the share-partition's state (PL-702). At most one is outstanding (PL-705); answer with `Persisted` or
-    `PersistFailed` naming the same `write_id`."""
+    `PersistFailed` naming the same `write_id`.
+
+    Not yet a `StateWrite`: the host adds what the core does not know, the leader epoch and the high watermark.
+    """
 
     write_id: int
     generation: int

@@ -16,8 +16,9 @@ from kip932.errors import (
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.state_batches import StateBatch
+from kip932.state_values import StateSummary, StateWrite
 from partition_leader.share.core.spans import append_merged
-from share_persister.values import PersisterError, StateInit, StateSummary, StateWrite, StoredState
+from share_persister.values import PersisterError, StateInit, StoredState
 
 OPERATION_TIMEOUT_S = 15.0
 

@@ -17,12 +17,13 @@ from kip932.ids import (
     SharePartitionKey,
 )
 from kip932.state_batches import StateBatch
+from kip932.state_values import StateWrite
 from shard_runtime.rpc.bounds import Turns, check_state_batches
 from share_coordinator.service import BATCHES_SLICE, KEYS_SLICE
 from share_persister.messages import METHODS
 from share_persister.node_queue import NodeQueue, QueuedCall
 from share_persister.settings import PersisterSettings
-from share_persister.values import StateOperation, StateWrite
+from share_persister.values import StateOperation
 from tests.support.share_coordinators import World
 from tests.support.share_state import TOPIC
 from tests.support.virtual_time import run

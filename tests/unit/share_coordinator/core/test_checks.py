@@ -8,6 +8,7 @@ import pytest
 
 from kip932 import errors
 from kip932.ids import SharePartitionKey
+from kip932.state_values import StateSummary
 from share_coordinator.core.commands import (
     CommandBatch,
     DeleteState,
@@ -15,7 +16,6 @@ from share_coordinator.core.commands import (
     ReadState,
     ReadSummary,
     StaleLeaderError,
-    StateSummary,
     StateView,
 )
 from tests.support.share_state import KEY, OTHER_TOPIC, TOPIC, Driver, initialize, read, write

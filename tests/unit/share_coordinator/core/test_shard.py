@@ -6,9 +6,10 @@ import pytest
 
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, StateBatch, WriteStats
+from kip932.state_values import StateSummary
 from shard_runtime.hosting.shard import Anchor
 from share_coordinator.codec import ShareStateCodec
-from share_coordinator.core.commands import DeleteState, DeleteTopics, ReadSummary, Removed, StateSummary, StateView
+from share_coordinator.core.commands import DeleteState, DeleteTopics, ReadSummary, Removed, StateView
 from share_coordinator.core.records import ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.shard import KEYS_PER_SLICE
 from tests.support.share_state import (
@@ -81,7 +82,7 @@ def test_archived_records_add_up_over_snapshots_replays_and_new_leaders(limit: i
     driver = Driver(limit)
     driver.run(initialize(5, 0))
     for number in range(1, 8):
-        driver.run(write((number, number, 4, 1), start=0)._replace(stats=WriteStats(1, n_limit=2, n_reject=number)))
+        driver.run(write((number, number, 4, 1), start=0, stats=WriteStats(1, n_limit=2, n_reject=number)))
         summary = driver.run(ReadSummary(KEY))
         assert isinstance(summary, StateSummary)
         assert summary[4:] == (2 * number, number * (number + 1) // 2)
@@ -177,7 +178,7 @@ def test_the_story_of_section_7_record_by_record() -> None:
     assert driver.state().delivery_complete_count == -1
     driver.run(read(3))
     driver.run(write(start=100))
-    (record,) = driver.written(write(start=110, state=1, leader=3)._replace(stats=stats))
+    (record,) = driver.written(write(start=110, state=1, leader=3, stats=stats))
     assert isinstance(record, ShareUpdate)
     assert (record.leader_epoch, record.stats) == (3, stats)
     steps = [
