@@ -8,7 +8,7 @@ import pytest
 
 from sharegroups import Admin, NewTopic
 from tests.attack.canary import Canary, song
-from tests.integration.cluster import Cluster
+from tests.support.node import Cluster
 
 
 @pytest.fixture(scope="module")

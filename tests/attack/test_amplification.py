@@ -15,8 +15,8 @@ from sharegroups import Admin, NewTopic
 from tests.attack.canary import Canary
 from tests.attack.http2 import Connection, message
 from tests.attack.watch import MIB
-from tests.integration.cluster import Cluster, unique
 from tests.integration.scenarios.wire import METHODS
+from tests.support.node import Cluster, unique
 
 pytestmark = pytest.mark.attack
 

@@ -10,9 +10,9 @@ import pytest
 from kip932.errors import InvalidRequestError, UnknownServerError
 from kip932.internal.v1 import write_share_group_state_pb2 as write_pb
 from kip932.rpc.transport import TransportError, TransportStatus
-from tests.integration.cluster import QUICK, Cluster, unique
 from tests.integration.scenarios.sessions import Session
 from tests.integration.scenarios.wire import METHODS, Wire, attempts
+from tests.support.node import QUICK, Cluster, unique
 
 pytestmark = [pytest.mark.attack, pytest.mark.asyncio]
 

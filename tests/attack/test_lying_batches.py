@@ -18,8 +18,8 @@ from sharegroups import Admin, ShareConsumer
 from tests.attack.canary import Canary
 from tests.attack.test_amplification import peak_bytes
 from tests.attack.watch import MIB
-from tests.integration.cluster import Cluster, unique
 from tests.integration.scenarios.wire import METHODS, Wire
+from tests.support.node import Cluster, unique
 
 pytestmark = pytest.mark.attack
 

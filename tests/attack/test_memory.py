@@ -20,8 +20,8 @@ from tests.attack.http2 import Connection, message
 from tests.attack.test_amplification import peak_bytes
 from tests.attack.watch import MIB
 from tests.chaos.history import now_ms
-from tests.integration.cluster import QUICK, Cluster
 from tests.integration.scenarios.wire import METHODS
+from tests.support.node import QUICK, Cluster
 
 pytestmark = pytest.mark.attack
 

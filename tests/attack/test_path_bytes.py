@@ -9,8 +9,8 @@ import pytest
 
 from kip932.api.v1.describe_cluster_pb2 import DescribeClusterRequest
 from tests.attack.http2 import Connection, message
-from tests.integration.cluster import QUICK, Cluster
 from tests.integration.scenarios.wire import Wire
+from tests.support.node import QUICK, Cluster
 
 pytestmark = [pytest.mark.attack, pytest.mark.asyncio]
 

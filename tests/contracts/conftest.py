@@ -8,8 +8,9 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from .cluster_nodes import ClusterNodes
-from .deployment import Deployment, Twin, Valkey
+from tests.support.cluster_nodes import ClusterNodes
+from tests.support.stores import Deployment, Twin, Valkey
+
 from .redis_cluster import RedisCluster
 from .world import World
 

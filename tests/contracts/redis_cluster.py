@@ -14,9 +14,8 @@ from redis.asyncio.connection import Connection
 from shard_runtime.record_log.redis.connection import Command, Store
 from shard_runtime.record_log.redis.resp import StoreAddress
 from shard_runtime.record_log.redis.topology import ClusterStoreMap
-
-from .cluster_nodes import ClusterNodes, ran
-from .proxy import Fault, Proxy
+from tests.support.cluster_nodes import ClusterNodes, ran
+from tests.support.store_proxy import Fault, Proxy
 
 
 class _Detour(StoreAddress):

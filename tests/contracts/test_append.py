@@ -17,8 +17,8 @@ from shard_runtime.record_log.protocol import (
     StreamId,
     TailLostError,
 )
+from tests.support.stores import until
 
-from .deployment import until
 from .world import GROUP, OTHER, TOPIC, World, flush, kinds, records
 
 pytestmark = pytest.mark.asyncio

@@ -15,10 +15,10 @@ from shard_runtime.record_log.protocol import LogError, ReaderNotes, StreamId
 from shard_runtime.record_log.redis.keys import slot_of
 from share_metrics.reader import EntryId, Position, Store
 from share_metrics.reader.publishing import Publisher
+from tests.support.cluster_nodes import ClusterNodes
+from tests.support.stores import Valkey
 
-from .cluster_nodes import ClusterNodes
 from .conftest import deploy
-from .deployment import Valkey
 from .redis_cluster import RedisCluster
 from .world import GROUP, OTHER, World, flush, in_time, records
 

@@ -26,9 +26,9 @@ from shard_runtime.record_log.redis.connection import Store
 from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, META_LOG, WAKE_CHANNEL, slot_of
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
+from tests.support.cluster_nodes import ClusterNodes, ran, until_true
+from tests.support.stores import until
 
-from .cluster_nodes import ClusterNodes, ran, until_true
-from .deployment import until
 from .redis_cluster import RedisCluster
 from .world import CLUSTER, GROUP, TOPIC, Process, World, flush, records
 

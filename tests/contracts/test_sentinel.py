@@ -12,9 +12,9 @@ from shard_runtime.clock import SystemClock
 from shard_runtime.record_log.redis.connection import ConnectionLostError, StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
+from tests.support.cluster_nodes import ran
+from tests.support.stores import Server, Valkey
 
-from .cluster_nodes import ran
-from .deployment import Server, Valkey
 from .world import CLUSTER, GROUP, Process, flush
 
 pytestmark = pytest.mark.asyncio

@@ -17,8 +17,7 @@ from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check
 from shard_runtime.record_log.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store
 from share_node.cluster_init import init_cluster
 from share_node.process_store import open_clients
-
-from .deployment import BOUND_S, Server, free_port
+from tests.support.stores import BOUND_S, Server, free_port
 
 
 @pytest_asyncio.fixture

@@ -15,8 +15,7 @@ import pytest_asyncio
 
 from shard_runtime.record_log.redis.connection import ConnectionLostError
 from shard_runtime.record_log.redis.topology import open_store
-
-from .deployment import Server
+from tests.support.stores import Server
 
 #: Connects to a name that nobody has, gives up while it is looked up, and says what the loop complained of later. The
 #: lookups are made one after the other, so once the second one has failed, so has the first.

@@ -25,8 +25,7 @@ from shard_runtime.record_log.protocol import (
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
-
-from .deployment import Deployment
+from tests.support.stores import Deployment
 
 GROUP = ShardId(ShardKind.GROUP, "7")
 OTHER = ShardId(ShardKind.SHARE_STATE, "3")

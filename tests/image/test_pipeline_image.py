@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contracts.deployment import Server
+from tests.support.stores import Server
 from tests.upgrade.kept import read_dump
 
 from .docker import run

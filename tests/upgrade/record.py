@@ -48,7 +48,7 @@ from sharegroups import (
     TopicPartition,
 )
 from sharegroups.admin_values import OP_DELETE
-from tests.integration.cluster import QUICK, Cluster
+from tests.support.node import QUICK, Cluster
 from tests.upgrade.kept import FOLDER, Dump, dump_of, write_state
 from tests.upgrade.replayed import claim, state_of
 

@@ -13,8 +13,8 @@ import pytest
 from kip932.ids import TopicPartition
 from shard_runtime.record_log.redis import keys
 from sharegroups import AcknowledgeType, Admin, Producer, ShareConsumer
-from tests.contracts.deployment import Server
-from tests.integration.cluster import TERMINATED, StartedProcess, up_words
+from tests.support.node import TERMINATED, StartedProcess, up_words
+from tests.support.stores import Server
 from tests.upgrade.kept import Dump, kept_versions, read_dump, read_state
 from tests.upgrade.kinds import MODULES, ROOT, declared_kinds, fields_of, key_kind, kinds_of, released_fields
 from tests.upgrade.record import SETTINGS

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from sharegroups import Admin, AlterConfig, ConfigResource, KafkaError, Producer
-from tests.integration.cluster import BOUND_S, Cluster, unique
+from tests.support.node import BOUND_S, Cluster, unique
 
 WORKERS = 4
 #: Seconds of one job and how many jobs, for a lock of 30 s.

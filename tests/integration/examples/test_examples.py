@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sharegroups import Admin, AlterConfig, ConfigResource, Producer
-from tests.integration.cluster import BOUND_S, Cluster
 from tests.integration.scenarios.wire import Wire
+from tests.support.node import BOUND_S, Cluster
 
 EXAMPLES = Path(__file__).parents[3] / "client" / "examples"
 

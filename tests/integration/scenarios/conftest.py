@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from tests.integration.cluster import KAFKA, QUICK, Cluster, Clusters
 from tests.integration.scenarios.wire import Wire
+from tests.support.node import KAFKA, QUICK, Cluster, Clusters
 
 
 @pytest.fixture(scope="session")

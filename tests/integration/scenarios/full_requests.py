@@ -10,9 +10,9 @@ from google.protobuf.message import Message
 
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import KEY_TYPE_SHARE, RESOURCE_TOPIC, topic_id_text
-from tests.integration.cluster import unique
 from tests.integration.scenarios.sessions import Session
 from tests.integration.scenarios.wire import METHODS, Wire
+from tests.support.node import unique
 
 STATE_RPCS: Final = {name for name in METHODS if "ShareGroupState" in name}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
-from tests.integration.cluster import unique
 from tests.integration.scenarios.wire import Wire, attempts
+from tests.support.node import unique
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 Acks = dict[int, list[tuple[int, int, list[int]]]]

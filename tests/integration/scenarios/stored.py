@@ -9,7 +9,7 @@ from shard_runtime.record_log.protocol import ShardId, ShardKind
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord
 from share_persister.routing import state_shard
-from tests.integration.cluster import QUICK, Cluster
+from tests.support.node import QUICK, Cluster
 
 SHARDS = int(QUICK["share.coordinator.state.topic.num.partitions"])
 

@@ -20,9 +20,9 @@ from kip932.errors import UnknownTopicOrPartitionError
 from kip932.ids import OFFSET_LATEST
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import Admin, KafkaError, Producer, ShareConsumer
-from tests.contracts.deployment import free_port
-from tests.integration.cluster import QUICK, Cluster, unique
 from tests.integration.scenarios.wire import METHODS, Wire
+from tests.support.node import QUICK, Cluster, unique
+from tests.support.stores import free_port
 
 #: No message of protobuf begins like this.
 GARBAGE = b"\xff\xff\xff"

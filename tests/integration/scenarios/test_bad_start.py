@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from sharegroups import Admin
-from tests.contracts.deployment import Server, free_port
-from tests.integration.cluster import TERMINATED, Cluster, StartedProcess, up_words
+from tests.support.node import TERMINATED, Cluster, StartedProcess, up_words
+from tests.support.stores import Server, free_port
 
 
 @pytest.fixture

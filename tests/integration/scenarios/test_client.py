@@ -15,9 +15,9 @@ from kip932.rpc.grpc_transport import GrpcTransport
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
 from sharegroups import AcknowledgeType, IllegalStateError, Messages, Producer, ShareConsumer
 from sharegroups.loop_thread import LoopThread
-from tests.integration.cluster import Cluster, unique
 from tests.integration.scenarios.stored import share_records
 from tests.integration.scenarios.wire import Batches, State, Wire
+from tests.support.node import Cluster, unique
 
 EXPLICIT = "explicit"
 BOUND_S = 30

@@ -8,7 +8,6 @@ import pytest
 
 from kip932 import errors
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
-from tests.integration.cluster import unique
 from tests.integration.scenarios.sessions import (
     ACCEPT,
     REJECT,
@@ -21,6 +20,7 @@ from tests.integration.scenarios.sessions import (
     part,
 )
 from tests.integration.scenarios.wire import Wire
+from tests.support.node import unique
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,8 +12,8 @@ from kip932.api.v1 import list_groups_pb2 as list_pb
 from kip932.api.v1 import share_group_describe_pb2 as describe_pb
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip932.rpc.transport import TransportError
-from tests.integration.cluster import KAFKA, Cluster, unique
 from tests.integration.scenarios.wire import Wire, assigned, attempts
+from tests.support.node import KAFKA, Cluster, unique
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,9 +10,9 @@ from kip932 import errors
 from kip932.ids import TopicIdPartition
 from partition_leader.partition_owners import topic_shard
 from shard_runtime.ownership.placement import target
-from tests.integration.cluster import QUICK, Cluster
 from tests.integration.scenarios.sessions import ACCEPT, Session, acquired, part
 from tests.integration.scenarios.wire import Leader, Wire, attempts
+from tests.support.node import QUICK, Cluster
 
 PARTITIONS = 12
 

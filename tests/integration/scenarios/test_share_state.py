@@ -11,9 +11,9 @@ from kip932.internal.v1 import initialize_share_group_state_pb2 as initialize_pb
 from kip932.internal.v1 import read_share_group_state_pb2 as read_pb
 from kip932.internal.v1 import write_share_group_state_pb2 as write_pb
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpdate
-from tests.integration.cluster import Cluster, unique
 from tests.integration.scenarios.stored import share_records
 from tests.integration.scenarios.wire import Batches, Wire, batches_of
+from tests.support.node import Cluster, unique
 
 pytestmark = pytest.mark.asyncio
 

@@ -16,9 +16,9 @@ from google.protobuf.message import Message
 
 from kip932.api.v1 import produce_pb2
 from kip932.rpc.transport import TransportError, TransportStatus
-from tests.integration.cluster import Cluster
 from tests.integration.scenarios.full_requests import FULL, World
 from tests.integration.scenarios.wire import METHODS, Wire, attempts
+from tests.support.node import Cluster
 
 pytestmark = pytest.mark.asyncio
 

@@ -18,9 +18,9 @@ from share_metrics.ingest import Source, start, stored
 from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions, Store
 from share_metrics.reader.planning import Goal
 from share_metrics.reader.store import slot_of
-from tests.contracts.cluster_nodes import ClusterNodes
-from tests.contracts.deployment import Server
+from tests.support.cluster_nodes import ClusterNodes
 from tests.support.pipeline_entries import snapshot, update
+from tests.support.stores import Server
 
 from .world import Log, World
 

@@ -26,8 +26,8 @@ from share_metrics.reader import (
 )
 from share_metrics.reader.planning import Goal, split
 from share_metrics.reader.streams import Topic, topics
-from tests.contracts.deployment import free_port
 from tests.support.pipeline_entries import KEY, TOPIC, snapshot, update
+from tests.support.stores import free_port
 
 from .world import Log, World
 

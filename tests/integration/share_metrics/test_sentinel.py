@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from share_metrics.reader import Kind, Reader, ReadOptions, Store
-from tests.contracts.cluster_nodes import ran, until_true
-from tests.contracts.deployment import Server, Valkey
+from tests.support.cluster_nodes import ran, until_true
 from tests.support.pipeline_entries import snapshot, update
+from tests.support.stores import Server, Valkey
 
 from .world import Log, World
 

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from share_metrics.ingest import stored
 from share_metrics.java import java_home
 from share_metrics.reader import Kind
-from tests.contracts.deployment import free_port
 from tests.support.pipeline_entries import snapshot, update
+from tests.support.stores import free_port
 
 from .world import SHAREGROUPS, Log, World
 

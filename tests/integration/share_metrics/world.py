@@ -24,7 +24,7 @@ from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord
 from share_metrics.ingest import Running
 from share_metrics.reader import Store
-from tests.contracts.deployment import Server
+from tests.support.stores import Server
 
 #: The installed command, for processes of its own.
 SHAREGROUPS: Final = str(Path(sys.executable).with_name("sharegroups"))

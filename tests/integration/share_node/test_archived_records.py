@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sharegroups import AcknowledgeType, Admin, NewTopic, Producer, ShareConsumer
-from tests.integration.cluster import BOUND_S, QUICK, Cluster
 from tests.integration.share_node.test_scrapes import free_port, scrape, series
+from tests.support.node import BOUND_S, QUICK, Cluster
 
 GROUP = "workers\x1b[31m"
 DELIVERIES = 5

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sharegroups import Admin, NewTopic, Producer
-from tests.integration.cluster import QUICK, Cluster
+from tests.support.node import QUICK, Cluster
 
 
 @pytest.fixture(params=[(), ("--processes",)], ids=["one-process", "processes"])

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from shard_runtime.config.process_settings import load_settings
 from share_node.cluster_init import init, init_cluster
-from tests.contracts.deployment import Server
+from tests.support.stores import Server
 
 pytestmark = [pytest.mark.rule("CM-20"), pytest.mark.asyncio]
 

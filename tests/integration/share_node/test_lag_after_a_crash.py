@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sharegroups import Admin, NewTopic, Producer, TopicPartition
-from tests.integration.cluster import QUICK, TERMINATED, Cluster
 from tests.integration.share_node.test_scaler import Asked, consume, started
+from tests.support.node import QUICK, TERMINATED, Cluster
 
 PARTITION = TopicPartition("jobs", 0)
 JUMP = 1_000_000

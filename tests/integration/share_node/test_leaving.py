@@ -25,7 +25,7 @@ import pytest
 
 from kip932.ids import OFFSET_LATEST
 from sharegroups import Admin, NewTopic, Producer, TopicPartition
-from tests.integration.cluster import BOUND_S, TERMINATED, Cluster, StartedProcess, unique, up_words
+from tests.support.node import BOUND_S, TERMINATED, Cluster, StartedProcess, unique, up_words
 
 pytestmark = pytest.mark.rule("CT-80")
 

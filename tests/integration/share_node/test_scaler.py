@@ -12,8 +12,8 @@ import pytest
 
 from kip932.keda import external_scaler_pb2 as keda
 from sharegroups import Admin, Producer, ShareConsumer
-from tests.contracts.deployment import free_port
-from tests.integration.cluster import TERMINATED, Cluster, StartedProcess, unique
+from tests.support.node import TERMINATED, Cluster, StartedProcess, unique
+from tests.support.stores import free_port
 
 
 class Asked:

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from shard_runtime.metrics.endpoint import CONNECTIONS_MAX, MetricsEndpoint
 from sharegroups import Admin, NewTopic, Producer
-from tests.integration.cluster import QUICK, Cluster, unique
+from tests.support.node import QUICK, Cluster, unique
 
 MONITORING = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
 #: Of Kubernetes and of Prometheus itself: nothing of ours serves these.

@@ -7,9 +7,9 @@ import pytest
 from kip932 import errors
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from sharegroups import Admin, AlterConfig, ConfigResource, NewTopic, Producer, ShareConsumer
-from tests.integration.cluster import BOUND_S, QUICK, Cluster, StartedProcess, unique, up_words
 from tests.integration.scenarios.sessions import ACCEPT, Session
 from tests.integration.scenarios.wire import Wire
+from tests.support.node import BOUND_S, QUICK, Cluster, StartedProcess, unique, up_words
 
 
 def refused(resource: ConfigResource, name: str, value: str, admin: Admin) -> str:

@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.rpc.server import READINESS
-from tests.contracts.deployment import Server, free_port
-from tests.integration.cluster import BOUND_S
 from tests.integration.share_node.test_waiting import make_cluster, running
+from tests.support.node import BOUND_S
+from tests.support.stores import Server, free_port
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sharegroups import Admin
-from tests.contracts.deployment import Server
-from tests.integration.cluster import TERMINATED, StartedProcess, up_words
+from tests.support.node import TERMINATED, StartedProcess, up_words
+from tests.support.stores import Server
 
 PASSWORD = "geheim-4711"
 VARIABLE = "THE_STORES_PASSWORD"

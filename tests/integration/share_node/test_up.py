@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from kip932.ids import topic_id_text
 from share_node.state_dump import state
 from sharegroups import Admin, Producer, ShareConsumer
-from tests.contracts.deployment import free_port
-from tests.integration.cluster import TERMINATED, StartedProcess, up_words
+from tests.support.node import TERMINATED, StartedProcess, up_words
+from tests.support.stores import free_port
 
 
 @pytest.mark.rule("CM-70")

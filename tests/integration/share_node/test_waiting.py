@@ -20,8 +20,8 @@ from shard_runtime.ownership.placement import ROLES
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
 from share_node.cluster_init import init_cluster
 from share_node.health import status_of
-from tests.contracts.deployment import Server, free_port
-from tests.integration.cluster import BOUND_S, StartedProcess
+from tests.support.node import BOUND_S, StartedProcess
+from tests.support.stores import Server, free_port
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-130")]
 

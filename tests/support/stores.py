@@ -18,7 +18,7 @@ from shard_runtime.record_log.memory import ConnectionLostError, FaultPoint, Mem
 from shard_runtime.record_log.redis.connection import Command, Store, StoreConnection
 from shard_runtime.record_log.redis.topology import open_store
 
-from .proxy import Fault, Proxy
+from .store_proxy import Fault, Proxy
 
 BOUND_S = 20
 
