@@ -21,7 +21,7 @@ import pytest
 from sharegroups import Admin, NewTopic, Producer, ShareConsumer
 from tests.attack.append_only_file import AppendOnlyFile, Word
 from tests.support.node import QUICK, StartedProcess, up_words
-from tests.support.stores import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.attack
 

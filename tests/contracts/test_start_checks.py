@@ -17,7 +17,8 @@ from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check
 from shard_runtime.record_log.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store
 from share_node.cluster_init import init_cluster
 from share_node.process_store import open_clients
-from tests.support.stores import BOUND_S, Server, free_port
+from tests.support.ports import free_port
+from tests.support.stores import BOUND_S, Server
 
 
 @pytest_asyncio.fixture

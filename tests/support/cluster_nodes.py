@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from shard_runtime.record_log.redis.connection import INFO_REPLICATION, Command, ErrorReply, parse_replication
 from shard_runtime.record_log.redis.keys import SLOTS, slot_of
+from tests.support.ports import free_port
 
-from .stores import BOUND_S, Server, free_port
+from .stores import BOUND_S, Server
 
 FIRST_SLOTS: Final = (0, 5461, 10_000)
 """Where each master's slots begin: so that a group shard and the cluster id lie on different nodes."""

@@ -22,6 +22,7 @@ from share_persister import LocalCoordinator, PersisterClient, PersisterError, P
 from tests.support.clocks import LoopClock
 from tests.support.share_coordinators import SHARDS, World
 from tests.support.share_state import TOPIC
+from tests.support.virtual_time import now_s
 
 STATE_SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 CLUSTER_SERVICE = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
@@ -33,10 +34,6 @@ def key(partition: int = 0, group: str = "g") -> SharePartitionKey:
 
 def change(*batches: tuple[int, int, int, int], start: int = 0, leader: int = -1, generation: int = 0) -> StateWrite:
     return StateWrite(-1, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
-
-
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def failure_of(persister: PersisterClient, partition: int = 0) -> PersisterError:
@@ -55,7 +52,7 @@ class Cluster:
         self.asked: list[float] = []
 
     async def find_coordinator(self, request: Any, context: Any) -> FindCoordinatorResponse:
-        self.asked.append(asyncio.get_running_loop().time())
+        self.asked.append(now_s())
         response = FindCoordinatorResponse()
         host, _, port = self.coordinator.partition(":")
         for name in request.coordinator_keys:
@@ -86,7 +83,7 @@ class Scripted:
         async with asyncio.TaskGroup() as tasks:
             while (request := await stream.read()) is not None:
                 self.requests.append(request)
-                self.times.append(asyncio.get_running_loop().time())
+                self.times.append(now_s())
                 reply = self.replies.pop(0) if self.replies else 0
                 if reply == "break":
                     return

@@ -12,7 +12,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
+
+from tests.support.ports import free_port
 
 #: Bound of every wait for a process; far above what it takes, so that a slow machine does not fail a test.
 BOUND_S = 60
@@ -204,13 +205,6 @@ def up_words(data: Path, settings: Mapping[str, str] | None = None, *options: st
     for name, value in (settings or {}).items():
         words += ["--set", f"{name}={value}"]
     return [*words, *options]
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at present."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def unique(word: str) -> str:

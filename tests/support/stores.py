@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from shard_runtime.clock import SystemClock
 from shard_runtime.record_log.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage
 from shard_runtime.record_log.redis.connection import Command, Store, StoreConnection
 from shard_runtime.record_log.redis.topology import open_store
+from tests.support.ports import free_port
 
 from .store_proxy import Fault, Proxy
 
@@ -154,12 +154,6 @@ class Twin:
 
     async def close(self) -> None:
         await self.store.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

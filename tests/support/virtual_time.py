@@ -37,6 +37,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.skipped_s
 
 
+def now_s() -> float:
+    """The time of the loop that runs, in seconds."""
+    return asyncio.get_running_loop().time()
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a virtual loop; pending tasks are cancelled behind it."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any, Final
@@ -31,10 +30,7 @@ from shard_runtime.record_log.protocol import (
     NOOP_TYPE,
     STREAM_START,
     Claimed,
-    ClaimRequest,
     Entry,
-    HistoryChanged,
-    OwnedElsewhere,
     RecordLog,
     ShardId,
     ShardKind,
@@ -45,9 +41,11 @@ from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, META_LOG, NODE_
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.shard import ShareStateShard
+from tests.support import claims
 from tests.upgrade.kept import Dump
 
 LEASE_MS: Final = 60_000
+OWNER: Final = 900
 
 
 class _AllTopics:
@@ -250,33 +248,9 @@ def metadata_state(image: MetadataImage) -> dict[str, Any]:
 # ---- topic logs
 
 
-async def claim(log: RecordLog, shard: ShardId, number: int = 900) -> Claimed:
-    """Own a shard, whoever had it before. Raises AssertionError when the store refuses."""
-    seen, nonce, dead = "", secrets.token_hex(8), frozenset[int]()
-    for _ in range(5):
-        request = ClaimRequest(
-            shard=shard,
-            node_id=number,
-            incarnation=number,
-            address=f"node{number}:9092",
-            nonce=nonce,
-            lease_ms=LEASE_MS,
-            floor=1,
-            seen_history=seen,
-            dead=dead,
-            waited=True,
-            lossless=True,
-            reason="tests.upgrade",
-        )
-        answer = await log.claim(request)
-        if isinstance(answer, Claimed):
-            return answer
-        if isinstance(answer, OwnedElsewhere):
-            dead = frozenset({answer.owner.incarnation})
-        else:
-            assert isinstance(answer, HistoryChanged), answer
-            seen = answer.history
-    raise AssertionError(f"{shard.tag} could not be claimed: {answer}")
+async def claim(log: RecordLog, shard: ShardId) -> Claimed:
+    """Own a shard, whoever had it before, as a process of these tests."""
+    return await claims.claim(log, shard, OWNER, lease_ms=LEASE_MS, lossless=True, reason="tests.upgrade")
 
 
 async def _partition(log: RecordLog, shard: ShardId) -> tuple[dict[str, Any], int]:
@@ -284,7 +258,7 @@ async def _partition(log: RecordLog, shard: ShardId) -> tuple[dict[str, Any], in
     clock = SystemClock()
     claimed = await claim(log, shard)
     lease = Lease(
-        shard, 900, claimed.epoch, deadline_ms=clock.now_ms() + LEASE_MS, clock=clock, give_up=lambda *_: None
+        shard, OWNER, claimed.epoch, deadline_ms=clock.now_ms() + LEASE_MS, clock=clock, give_up=lambda *_: None
     )
     # A producer is forgotten a day after its last batch; a dump stays as it is.
     settings = TopicLogSettings(producer_expiration_ms=1 << 42)

@@ -22,7 +22,7 @@ from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import Admin, KafkaError, Producer, ShareConsumer
 from tests.integration.scenarios.wire import METHODS, Wire
 from tests.support.node import QUICK, Cluster, unique
-from tests.support.stores import free_port
+from tests.support.ports import free_port
 
 #: No message of protobuf begins like this.
 GARBAGE = b"\xff\xff\xff"

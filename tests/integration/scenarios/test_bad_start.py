@@ -14,7 +14,8 @@ import redis
 
 from sharegroups import Admin
 from tests.support.node import TERMINATED, Cluster, StartedProcess, up_words
-from tests.support.stores import Server, free_port
+from tests.support.ports import free_port
+from tests.support.stores import Server
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from shard_runtime.hosting.compaction_plan import CompactionLimits
 from shard_runtime.hosting.host_options import HostOptions
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory.store import MemoryStore
-from shard_runtime.record_log.protocol import STREAM_START, Claimed, ClaimRequest, ShardId, ShardKind
+from shard_runtime.record_log.protocol import STREAM_START, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.rpc.server import RpcServer
@@ -31,6 +31,7 @@ from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpda
 from share_coordinator.role import ShareCoordinator
 from share_persister import PersisterClient, PersisterError, StateInit, StoredState
 from share_persister.routing import state_shard
+from tests.support.claims import claim
 from tests.support.share_state import TOPIC, Metadata
 
 pytestmark = pytest.mark.asyncio
@@ -64,7 +65,7 @@ class Node:
 
     async def own_everything(self) -> None:
         for host in self.coordinator.hosts:
-            claimed = await self._claim(host.shard_id)
+            claimed = await claim(self.log, host.shard_id, self.number, address=self.server.address, lease_ms=LEASE_MS)
             self.epochs[host.shard_id] = claimed.epoch
             lease = Lease(
                 host.shard_id,
@@ -75,26 +76,6 @@ class Node:
                 give_up=lambda reason, above: None,
             )
             await host.gained(claimed, lease)
-
-    async def _claim(self, shard: ShardId) -> Claimed:
-        history = ""
-        for attempt in range(5):
-            request = ClaimRequest(
-                shard=shard,
-                node_id=self.number,
-                incarnation=self.number,
-                address=self.server.address,
-                nonce=f"{self.number}-{shard.name}-{attempt}",
-                lease_ms=LEASE_MS,
-                floor=1,
-                seen_history=history,
-                waited=True,
-            )
-            answer = await self.log.claim(request)
-            if isinstance(answer, Claimed):
-                return answer
-            history = answer.history  # type: ignore[union-attr]
-        raise AssertionError("the shard could not be claimed")
 
     async def give_everything_up(self) -> None:
         for host in self.coordinator.hosts:

@@ -18,7 +18,7 @@ from shard_runtime.clock import SystemClock
 from shard_runtime.hosting.compaction_plan import CompactionLimits
 from shard_runtime.hosting.shard_host import HostOptions, ShardHost
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.record_log.protocol import Claimed, ClaimRequest, HistoryChanged, StreamId
+from shard_runtime.record_log.protocol import StreamId
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
@@ -28,6 +28,7 @@ from share_metrics.ingest import Source, Step, Watch, start
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader
+from tests.support.claims import claim
 from tests.support.clocks import HandClock
 from tests.support.pipeline_entries import snapshot, update
 from tests.support.toy_shard import SHARD, STREAM, Put, Record, ToyCodec, ToyShard
@@ -144,22 +145,10 @@ class Owner:
         )
 
     async def claim(self) -> None:
-        history = ""
-        for attempt in range(5):
-            answer = await self.log.claim(
-                ClaimRequest(SHARD, self.number, self.number, "h:1", f"{self.number}/{attempt}", 60_000, 0, history,
-                             dead=frozenset({self.number - 1}), waited=True)
-            )  # fmt: skip
-            if isinstance(answer, Claimed):
-                self.epoch = answer.epoch
-                lease = Lease(
-                    SHARD, self.number, answer.epoch, deadline_ms=10**12, clock=self.clock, give_up=self._give_up
-                )
-                await self.host.gained(answer, lease)
-                return
-            assert isinstance(answer, HistoryChanged), answer
-            history = answer.history
-        raise AssertionError("the shard could not be claimed")
+        claimed = await claim(self.log, SHARD, self.number, lease_ms=60_000, dead=frozenset({self.number - 1}))
+        self.epoch = claimed.epoch
+        lease = Lease(SHARD, self.number, self.epoch, deadline_ms=10**12, clock=self.clock, give_up=self._give_up)
+        await self.host.gained(claimed, lease)
 
     @staticmethod
     def _give_up(reason: str, above: int) -> None:

@@ -27,7 +27,7 @@ from share_metrics.reader import (
 from share_metrics.reader.planning import Goal, split
 from share_metrics.reader.streams import Topic, topics
 from tests.support.pipeline_entries import KEY, TOPIC, snapshot, update
-from tests.support.stores import free_port
+from tests.support.ports import free_port
 
 from .world import Log, World
 

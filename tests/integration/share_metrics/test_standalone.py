@@ -20,7 +20,7 @@ from share_metrics.ingest import stored
 from share_metrics.java import java_home
 from share_metrics.reader import Kind
 from tests.support.pipeline_entries import snapshot, update
-from tests.support.stores import free_port
+from tests.support.ports import free_port
 
 from .world import SHAREGROUPS, Log, World
 

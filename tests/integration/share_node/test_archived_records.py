@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from sharegroups import AcknowledgeType, Admin, NewTopic, Producer, ShareConsumer
-from tests.integration.share_node.test_scrapes import free_port, scrape, series
+from tests.integration.share_node.test_scrapes import scrape, series
 from tests.support.node import BOUND_S, QUICK, Cluster
+from tests.support.ports import free_port
 
 GROUP = "workers\x1b[31m"
 DELIVERIES = 5

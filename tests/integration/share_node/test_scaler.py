@@ -13,7 +13,7 @@ import pytest
 from kip932.keda import external_scaler_pb2 as keda
 from sharegroups import Admin, Producer, ShareConsumer
 from tests.support.node import TERMINATED, Cluster, StartedProcess, unique
-from tests.support.stores import free_port
+from tests.support.ports import free_port
 
 
 class Asked:

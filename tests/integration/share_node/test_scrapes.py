@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from shard_runtime.metrics.endpoint import CONNECTIONS_MAX, MetricsEndpoint
 from sharegroups import Admin, NewTopic, Producer
 from tests.support.node import QUICK, Cluster, unique
+from tests.support.ports import free_port
 
 MONITORING = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
 #: Of Kubernetes and of Prometheus itself: nothing of ours serves these.
@@ -30,12 +31,6 @@ OUTSIDE = re.compile(r"(up|kube_\w+|kubelet_\w+|container_\w+|redis_\w+)$")
 #: A metric's name: a function's has a bracket after it.
 NAME = re.compile(r"\b([a-z_][a-z0-9_]*)\b(?!\s*\()")
 WORDS = frozenset({"and", "or", "unless", "bool", "offset"})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def scrape(port: int, path: str = "/metrics", timeout: float = 30) -> str:

@@ -15,7 +15,8 @@ from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.rpc.server import READINESS
 from tests.integration.share_node.test_waiting import make_cluster, running
 from tests.support.node import BOUND_S
-from tests.support.stores import Server, free_port
+from tests.support.ports import free_port
+from tests.support.stores import Server
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,7 +13,7 @@ from kip932.ids import topic_id_text
 from share_node.state_dump import state
 from sharegroups import Admin, Producer, ShareConsumer
 from tests.support.node import TERMINATED, StartedProcess, up_words
-from tests.support.stores import free_port
+from tests.support.ports import free_port
 
 
 @pytest.mark.rule("CM-70")

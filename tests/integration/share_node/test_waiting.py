@@ -21,7 +21,8 @@ from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
 from share_node.cluster_init import init_cluster
 from share_node.health import status_of
 from tests.support.node import BOUND_S, StartedProcess
-from tests.support.stores import Server, free_port
+from tests.support.ports import free_port
+from tests.support.stores import Server
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-130")]
 

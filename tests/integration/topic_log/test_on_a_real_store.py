@@ -15,12 +15,13 @@ from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.clock import SystemClock
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.record_log.protocol import Claimed, ClaimRequest, Renewal
+from shard_runtime.record_log.protocol import Renewal
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
 from share_node.data_directory import DataDirectory
 from share_node.embedded_store import EmbeddedStore
+from tests.support.claims import claim
 from tests.unit.partition_leader.topic_log.harness import SHARD, batch
 
 pytestmark = pytest.mark.asyncio
@@ -47,26 +48,8 @@ class Owner:
         self.log = StoreRecordLog(open_store(store.url), StoreSettings(call_ms=20_000), self.clock)
 
     async def lead(self) -> TopicLog:
-        seen = ""
-        for attempt in range(5):
-            request = ClaimRequest(
-                shard=SHARD,
-                node_id=self.number,
-                incarnation=self.number,
-                address=f"node{self.number}:1",
-                nonce=f"{self.number}-{attempt}-{os.urandom(4).hex()}",
-                lease_ms=LEASE_MS,
-                floor=1,
-                seen_history=seen,
-                dead=frozenset(range(9)) - {self.number},
-                waited=True,
-                lossless=True,
-            )
-            answer = await self.log.claim(request)
-            if isinstance(answer, Claimed):
-                break
-            seen = getattr(answer, "history", "")
-        assert isinstance(answer, Claimed)
+        others = frozenset(range(9)) - {self.number}
+        answer = await claim(self.log, SHARD, self.number, lease_ms=LEASE_MS, dead=others, lossless=True)
         lease = Lease(
             SHARD,
             self.number,

@@ -10,6 +10,7 @@ from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW, TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
 from tests.support.fake_cluster.state import FakeState, Log, Session
+from tests.support.virtual_time import now_s
 
 
 class _Answer:
@@ -189,10 +190,10 @@ class Leader:
         if request.share_session_epoch == 0:
             response.session_id = session.session_id
         acks = self._apply(request)
-        deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+        deadline = now_s() + request.max_wait_ms / 1000
         while not self._acquire(request, session, response):
             changed = self.fake.changed
-            remaining = deadline - asyncio.get_running_loop().time()
+            remaining = deadline - now_s()
             if remaining <= 0:
                 break
             try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork, InMemoryTransport
+from tests.support.virtual_time import now_s
 
 
 class SilentTransport(InMemoryTransport):
@@ -23,7 +24,7 @@ class SilentTransport(InMemoryTransport):
         self._speaks = asyncio.Condition()
 
     async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
-        self.asked.append((asyncio.get_running_loop().time(), address, method.name))
+        self.asked.append((now_s(), address, method.name))
         if address in self.silent:
             await asyncio.sleep(timeout_s)
             raise TransportError(TransportStatus.DEADLINE_EXCEEDED, address, f"{method.name} not answered")

@@ -20,6 +20,7 @@ from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
+from tests.support.virtual_time import now_s
 
 #: THROTTLING_QUOTA_EXCEEDED
 NO_ROOM = 89
@@ -141,7 +142,7 @@ class FakeState:
     def _expire(self, key: tuple[TopicIdPartition, str, int]) -> None:
         partition, group, offset = key
         state, _, count = self.logs[partition].states[group][offset]
-        if state == "acquired" and asyncio.get_running_loop().time() >= self.locked_until[key]:
+        if state == "acquired" and now_s() >= self.locked_until[key]:
             self.logs[partition].states[group][offset] = ("available", "", count)
             self.notify()
 

@@ -19,7 +19,7 @@ from share_coordinator.service import KEYS_SLICE
 from share_persister.routing import state_shard
 from tests.support.share_coordinators import SHARDS, World
 from tests.support.share_state import OTHER_TOPIC, TOPIC
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 _SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 _METHODS = service_methods(_SERVICE)
@@ -199,7 +199,7 @@ def test_after_the_write_timeout_only_the_slow_shard_is_not_available_and_its_re
         slow.held = True
         response = await client.call("InitializeShareGroupState", (TOPIC, 0), (TOPIC, 1))
         assert _codes(response) == {(TOPIC, 0): 15, (TOPIC, 1): 0}
-        assert asyncio.get_running_loop().time() == pytest.approx(5)
+        assert now_s() == pytest.approx(5)
         slow.commit()
         slow.held = False
         assert _codes(await client.call("ReadShareGroupState", (TOPIC, 0))) == {(TOPIC, 0): 0}
@@ -217,7 +217,7 @@ def test_one_command_ends_in_time_or_with_what_went_wrong_and_a_late_confirmatio
         for within_ms, until_s in ((9_000, 5.0), (1_000, 6.0)):
             outcome = await world.dispatcher.run_one(InitializeState(key, 1, 0), within_ms)
             assert isinstance(outcome, CoordinatorNotAvailableError)
-            assert asyncio.get_running_loop().time() == pytest.approx(until_s)
+            assert now_s() == pytest.approx(until_s)
         host.commit()
         host.held = False
         assert isinstance(await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000), StateView)

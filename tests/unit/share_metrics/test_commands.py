@@ -18,7 +18,7 @@ from share_metrics.java import SparkStartError
 from share_metrics.job import Cluster, Job
 from share_metrics.reader import EntryId
 from share_metrics.report import Report
-from tests.support.stores import free_port
+from tests.support.ports import free_port
 
 REPLAY = ("replay", "--group", "g", "--topic", "t", "--partition", "0")
 

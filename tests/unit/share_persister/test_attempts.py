@@ -9,8 +9,8 @@ import pytest
 
 from kip932 import errors
 from share_persister import KAFKA_PROFILE, PersisterSettings
-from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key, now_s
-from tests.support.virtual_time import run
+from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key
+from tests.support.virtual_time import now_s, run
 
 
 @pytest.mark.rule("GC-74", "PL-724", "SC-93")

@@ -14,9 +14,9 @@ from kip932.state_values import StateSummary
 from share_coordinator.core.commands import WriteState
 from share_persister import PersisterError, PersisterSettings, StateInit
 from share_persister.values import StoredState
-from tests.support.coordinator_nodes import Net, change, failure_of, key, now_s
+from tests.support.coordinator_nodes import Net, change, failure_of, key
 from tests.support.share_state import OTHER_TOPIC, TOPIC
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 
 def _partitions(request: Any) -> list[int]:

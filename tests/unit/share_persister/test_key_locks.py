@@ -8,7 +8,7 @@ import pytest
 
 from share_persister.key_locks import KeyLocks
 from tests.support.coordinator_nodes import key
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 
 @pytest.mark.rule("SC-99")
@@ -18,14 +18,14 @@ def test_holders_follow_each_other_in_order_and_one_that_gives_up_lets_the_next_
 
         async def hold(name: str, seconds: float) -> None:
             async with locks.hold(key()):
-                seen.append((name, asyncio.get_running_loop().time()))
+                seen.append((name, now_s()))
                 await asyncio.sleep(seconds)
 
         first, second, third = (asyncio.create_task(hold(name, 1)) for name in "abc")
         await asyncio.sleep(0.5)
         second.cancel()
         async with locks.hold(key(1)):
-            assert asyncio.get_running_loop().time() == pytest.approx(0.5), "another key does not wait"
+            assert now_s() == pytest.approx(0.5), "another key does not wait"
         await asyncio.gather(first, third)
         assert [name for name, _ in seen] == ["a", "c"]
         assert [at for _, at in seen] == pytest.approx([0, 1])

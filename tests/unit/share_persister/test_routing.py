@@ -12,10 +12,10 @@ from kip932.state_values import StateSummary
 from share_coordinator.local import LocalShareCoordinator
 from share_persister import PersisterError, PersisterSettings, StateInit
 from share_persister.values import StoredState
-from tests.support.coordinator_nodes import Net, change, failure_of, key, now_s
+from tests.support.coordinator_nodes import Net, change, failure_of, key
 from tests.support.share_coordinators import World
 from tests.support.share_state import TOPIC
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 
 @pytest.mark.rule("PL-720", "SC-91")

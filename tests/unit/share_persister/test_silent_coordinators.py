@@ -10,10 +10,10 @@ from kip932.ids import TopicIdPartition
 from share_coordinator.local import LocalShareCoordinator
 from share_persister import PersisterError, StateInit
 from share_persister.values import StoredState
-from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key, now_s
+from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key
 from tests.support.share_coordinators import World
 from tests.support.share_state import TOPIC
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 
 class Hint:

@@ -15,7 +15,7 @@ from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamRespon
 from kip932.rpc import grpc_transport
 from kip932.rpc.grpc_transport import RENEW_S, GrpcTransport
 from kip932.rpc.transport import Method, TransportError, TransportStatus
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 ADDRESS: Final = "share_coordinator-0:7932"
 REQUEST: Final = FindCoordinatorRequest()
@@ -124,7 +124,7 @@ async def until_answered(transport: GrpcTransport) -> float:
     """Call again and again; when the first answer came, in the loop's seconds."""
     while await find(transport) is not None:  # noqa: ASYNC110 - callers of a peer do nothing else
         await asyncio.sleep(0.1)
-    return asyncio.get_running_loop().time()
+    return now_s()
 
 
 @pytest.mark.rule("CM-5")

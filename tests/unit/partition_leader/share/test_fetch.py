@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import weakref
 
@@ -10,6 +9,7 @@ import pytest
 
 from partition_leader.share.core.events import AckBatch
 from partition_leader.share.fetch import ShareFetchOperation
+from tests.support.virtual_time import now_s
 
 from .worlds import World, part, run, settle
 
@@ -93,7 +93,7 @@ def test_a_fetch_for_nothing_is_answered_at_once() -> None:
         member = world.member()
         assert await member.fetch(0, max_records=0, max_wait_ms=9_000).ranges() == []
         assert await member.fetch(max_bytes=0, max_wait_ms=9_000).ranges() == []
-        assert asyncio.get_running_loop().time() == 0
+        assert now_s() == 0
 
     run(scenario)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from kip932.errors import CoordinatorNotAvailableError
 from partition_leader.share.core.events import AckBatch
 from partition_leader.share.fetch import ShareFetchOperation
 from shard_runtime.rpc.budget import Budget, Share
+from tests.support.virtual_time import now_s
 
 from .worlds import World, code, run, settle
 
@@ -27,7 +26,7 @@ async def started(world: World, name: str = "m", *, records: int = 0) -> tuple[o
 def test_a_fetch_without_data_is_answered_empty_at_its_deadline() -> None:
     async def scenario(world: World) -> None:
         await started(world)
-        began = asyncio.get_running_loop().time()
+        began = now_s()
         pending = world.member("n").fetch(0, max_wait_ms=700)
         assert await pending.ranges() == []
         assert pending.at_s - began == pytest.approx(0.7, abs=0.01)

@@ -19,6 +19,7 @@ from kip932.errors import (
 )
 from partition_leader.share.core.events import AckBatch
 from partition_leader.share.values import ShareAnswer
+from tests.support.virtual_time import now_s
 from tests.support.virtual_time import run as run_virtual
 
 from .persister import Fault
@@ -147,7 +148,7 @@ class Schedule:
             if consumer.member is member:
                 consumer.reconnect()
             return
-        now_s = asyncio.get_running_loop().time()
+        at_s = now_s()
         for one in answer.partitions:
             for first, last, _ in one.fetched.ranges if one.fetched else ():
                 for at in range(first, last + 1):
@@ -156,9 +157,9 @@ class Schedule:
                     host = self.world.host(name[0])
                     for other in self.consumers:
                         until_s, given_by = other.held.get(name, (0.0, None))
-                        assert given_by is not host or until_s <= now_s, f"{name} is held by {other.name}"
+                        assert given_by is not host or until_s <= at_s, f"{name} is held by {other.name}"
                     if consumer.member is member:
-                        consumer.held[name] = (now_s + self.lock_s(consumer, host, at), host)
+                        consumer.held[name] = (at_s + self.lock_s(consumer, host, at), host)
 
     def lock_s(self, consumer: Consumer, host: Any, at: int) -> float:
         """How much longer the leader lets the member hold the record; its lock began before the answer (PL-302)."""

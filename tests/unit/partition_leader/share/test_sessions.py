@@ -10,6 +10,7 @@ from kip932.errors import (
     CoordinatorNotAvailableError,
 )
 from partition_leader.share.core.events import AckBatch
+from tests.support.virtual_time import now_s
 
 from .worlds import Member, World, code, run, settle
 
@@ -127,7 +128,7 @@ def test_giving_back_late_does_not_take_from_the_new_session_what_it_was_given_s
 def test_the_session_limit_is_answered_after_max_wait() -> None:
     async def scenario(world: World) -> None:
         await world.member("a").fetch(0, max_wait_ms=0).answer()
-        began = asyncio.get_running_loop().time()
+        began = now_s()
         refused = world.member("b").fetch(0, max_wait_ms=500)
         given_up = world.member("c").fetch(0, max_wait_ms=500)
         world.leader.requests.abandon(given_up.handle)

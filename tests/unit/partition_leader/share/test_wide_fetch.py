@@ -18,6 +18,7 @@ from partition_leader.share.wide_fetch import LOOK_SLICE, WIDE
 from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_rpc.produce import PendingProduce
 from shard_runtime.rpc.budget import UNBOUNDED
+from tests.support.virtual_time import now_s
 from tests.unit.shard_runtime.rpc.test_turns import turns_of
 
 from .slices import narrow
@@ -88,7 +89,7 @@ def test_records_that_come_behind_the_walk_are_found_by_the_next_one(narrowly: N
         member = world.member()
         await member.fetch(0, 1, 2, 3, max_wait_ms=50).answer()
         for passed in range(12):  # wherever the walk is
-            began = asyncio.get_running_loop().time()
+            began = now_s()
             pending = member.fetch(max_wait_ms=5_000)
             await settle(passed)
             await world.produce(1)
@@ -172,7 +173,7 @@ def test_a_group_that_returns_at_once_meets_nothing_of_its_last_session(
         held = {number: world.host(number) for number in range(4)}
         member.fetch(epoch=-1)
         assert [world.leader.share_partitions.has(host.key) for host in held.values()] == [True] * 4, "not yet retired"
-        began = asyncio.get_running_loop().time()
+        began = now_s()
         again = world.member("n").fetch(0, 1, 2, 3, max_wait_ms=5_000)
         await again.answer()
         assert again.at_s - began < 1, "what was due was done where it looked"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from itertools import count
 from random import Random
 from typing import Any
 
@@ -27,17 +26,16 @@ from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.log_directory import Leader
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import MemoryStore, memory_log
-from shard_runtime.record_log.protocol import Claimed, ClaimRequest
 from shard_runtime.record_log.redis.connection import StoreSettings
+from tests.support.claims import LEASE_MS, claim
 from tests.support.clocks import LoopClock
+from tests.support.virtual_time import now_s
 from tests.support.virtual_time import run as run_virtual
 from tests.unit.partition_leader.share.persister import OPERATION_TIMEOUT_S, ScriptedPersister
 from tests.unit.partition_leader.topic_log.harness import batch
 
 TOPIC = bytes(15) + b"\x01"
 GROUP = "g"
-LEASE_MS = 1_000_000_000
-_nonces = count(1)
 
 
 def part(number: int = 0, topic_id: bytes = TOPIC) -> TopicIdPartition:
@@ -139,7 +137,7 @@ class Pending:
     def answered(self, answer: ShareAnswer) -> None:
         self.answers.append(answer)
         assert len(self.answers) == 1, "answered twice"
-        self.at_s = asyncio.get_running_loop().time()
+        self.at_s = now_s()
         if self.request.epoch == 0 and answer.session_id is not None:
             self.member.session_id = answer.session_id
 
@@ -224,7 +222,8 @@ class World:
         """Claim partitions and load their logs."""
         for number in partitions or (0,):
             shard = topic_shard(part(number))
-            claimed = await self._claim(number)
+            claimed = await claim(self.record_log, shard, floor=self.epochs.get(number, 0) + 1)
+            self.epochs[number] = claimed.epoch
             lease = self.leases[number] = Lease(
                 shard,
                 1,
@@ -234,28 +233,6 @@ class World:
                 give_up=lambda why, above: self.given_up.append((why, above)),
             )
             await self.leader.owner(shard).gained(claimed, lease)
-
-    async def _claim(self, number: int) -> Claimed:
-        seen = ""
-        while True:
-            request = ClaimRequest(
-                shard=topic_shard(part(number)),
-                node_id=1,
-                incarnation=1,
-                address="node1:9092",
-                nonce=f"h{next(_nonces)}",
-                lease_ms=LEASE_MS,
-                floor=self.epochs.get(number, 0) + 1,
-                seen_history=seen,
-                dead=frozenset(),
-                waited=True,
-                cont_epoch=0,
-            )
-            answer = await self.record_log.claim(request)
-            if isinstance(answer, Claimed):
-                self.epochs[number] = answer.epoch
-                return answer
-            seen = answer.history  # type: ignore[union-attr]
 
     def lose(self, number: int = 0) -> None:
         """Leadership is lost, as ownership tells it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import count
 from random import Random
 
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
@@ -15,14 +14,13 @@ from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import MemoryStore, memory_log
-from shard_runtime.record_log.protocol import Claimed, ClaimRequest, Renewal, ShardId, ShardKind
+from shard_runtime.record_log.protocol import Claimed, Renewal, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
+from tests.support.claims import LEASE_MS, claim
 from tests.support.clocks import HandClock
 
 SHARD = ShardId(ShardKind.TOPIC, "AAAAAAAAAAAAAAAAAAAAAQ:0")
-LEASE_MS = 1_000_000_000
-_nonces = count(1)
 
 
 def record_bytes(values: list[bytes], timestamps: list[int] | None = None) -> bytes:
@@ -64,26 +62,10 @@ class Node:
 
     async def claim(self, waited: bool = True) -> Claimed:
         """Own the shard, whoever had it before (its lease counts as over: the process is named dead)."""
-        seen = ""
-        while True:
-            request = ClaimRequest(
-                shard=SHARD,
-                node_id=self.number,
-                incarnation=self.number,
-                address=f"node{self.number}:9092",
-                nonce=f"n{next(_nonces)}",
-                lease_ms=LEASE_MS,
-                floor=self.epoch + 1,
-                seen_history=seen,
-                dead=frozenset(range(100)) - {self.number},
-                waited=waited,
-                cont_epoch=0,
-            )
-            answer = await self.log.claim(request)
-            if isinstance(answer, Claimed):
-                self.epoch = answer.epoch
-                return answer
-            seen = answer.history  # type: ignore[union-attr]
+        others = frozenset(range(100)) - {self.number}
+        claimed = await claim(self.log, SHARD, self.number, floor=self.epoch + 1, dead=others, waited=waited)
+        self.epoch = claimed.epoch
+        return claimed
 
     async def lead(
         self,

@@ -20,8 +20,9 @@ from kip932.errors import (
 from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import StreamId
+from tests.support.claims import LEASE_MS
 
-from .harness import LEASE_MS, SHARD, Cluster, Counted, batch, until
+from .harness import SHARD, Cluster, Counted, batch, until
 
 pytestmark = pytest.mark.asyncio
 

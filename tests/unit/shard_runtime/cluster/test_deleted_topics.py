@@ -13,7 +13,7 @@ from shard_runtime.cluster.metadata import Change, MetadataImage, StreamsRemoved
 from shard_runtime.cluster.metadata_log import Listener
 from shard_runtime.record_log.protocol import ShardId, ShardKind, StoreUnavailableError
 from tests.support.clocks import LoopClock
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 LEASE_MS = 3_000
 T, U = bytes([1] * 16), bytes([2] * 16)
@@ -52,7 +52,7 @@ class World:
         topic = 1 if shard.name.startswith("AQEB") else 2
         if topic in self.failing:
             raise StoreUnavailableError("away")
-        self.removed.append((round(asyncio.get_running_loop().time()), topic, shard.name[-1]))
+        self.removed.append((round(now_s()), topic, shard.name[-1]))
 
     async def remove_hints(self, kind: ShardKind, names: Sequence[str]) -> None:
         assert kind is ShardKind.TOPIC

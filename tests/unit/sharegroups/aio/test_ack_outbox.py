@@ -14,7 +14,7 @@ from kip932.ids import ACKNOWLEDGED_RANGES_MAX, TopicIdPartition
 from sharegroups.aio.ack_outbox import AckOutbox, PendingAck
 from sharegroups.core.acknowledgements import AckBatch
 from sharegroups.core.backoff import Backoff
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 TOPIC = b"t" * 16
 
@@ -69,7 +69,7 @@ def test_acknowledgements_that_fail_together_make_one_step_of_the_back_off() -> 
             topic = response.responses.add(topic_id=TOPIC)
             for number in range(10):
                 topic.partitions.add(partition_index=number, error_code=15)  # COORDINATOR_NOT_AVAILABLE
-            now_ms = int(asyncio.get_running_loop().time() * 1000)
+            now_ms = int(now_s() * 1000)
             box.acknowledge_answered(sent, response, retry=True)
             assert owner.told == []
             assert {one.not_before_ms - now_ms for one in box._pending} == {delay_ms}

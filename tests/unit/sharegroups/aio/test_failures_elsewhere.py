@@ -17,7 +17,7 @@ from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.messages import TopicIdPartition
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 
 @pytest.mark.rule("CL-26")
@@ -32,7 +32,7 @@ def test_the_callback_hears_nothing_of_records_that_the_application_was_never_gi
             fetcher = engine._start().fetcher
             assert (await c.poll(0.0)).is_empty()
             while not fetcher._buffer:
-                fetcher.send_fetches(int(asyncio.get_running_loop().time() * 1000))
+                fetcher.send_fetches(int(now_s() * 1000))
                 await asyncio.sleep(0.1)
             fetcher.assign(frozenset())  # the buffered record goes back to the group
             await asyncio.sleep(1)

@@ -16,6 +16,7 @@ from sharegroups.messages import AcknowledgeType, TopicIdPartition
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce
+from tests.support.virtual_time import now_s
 
 Lines = Callable[[str], list[str]]
 
@@ -195,10 +196,10 @@ def test_a_lock_counts_from_when_its_request_was_sent(lines: Lines) -> None:
         async with consumer(fake, **{"fetch.max.wait.ms": 10_000}) as c:
             c.subscribe(["t"])
             await c.poll(5)
-            sent_s = asyncio.get_running_loop().time()
+            sent_s = now_s()
             await asyncio.sleep(4)
             produce(fake, 1)  # locked four seconds after the request was sent
-            await asyncio.sleep(sent_s + 29.5 - asyncio.get_running_loop().time())
+            await asyncio.sleep(sent_s + 29.5 - now_s())
             assert fake.states("t") == {0: "acquired"}
             assert (await c.poll(0)).is_empty()
             assert len(lines("not handed out")) == 1
@@ -373,21 +374,21 @@ def test_leaders_without_records_do_not_hold_up_the_one_that_has_some() -> None:
         async with consumer(fake, **_JOBS) as c:
             c.subscribe(["t"])
             await c.poll(5)
-            began = asyncio.get_running_loop().time()
+            began = now_s()
             for _ in range(200):
                 assert len(await c.poll(5)) == 1
-            assert asyncio.get_running_loop().time() - began < 1  # virtual: no parked fetch at all
+            assert now_s() - began < 1  # virtual: no parked fetch at all
             while not (await c.poll(5)).is_empty():
                 pass
             asked = len(fake.fetches)
-            began = asyncio.get_running_loop().time()
+            began = now_s()
             assert (await c.poll(5)).is_empty()
             assert len(fake.fetches) - asked <= 31 + 3  # three leaders share each half second
             parked = asyncio.create_task(c.poll(5))
             await asyncio.sleep(0.25)
             produce(fake, 1, partition=2)
-            at = asyncio.get_running_loop().time()
+            at = now_s()
             assert len(await parked) == 1
-            assert asyncio.get_running_loop().time() - at < 0.5
+            assert now_s() - at < 0.5
 
     play(story, nodes=3, partitions=3)

@@ -13,7 +13,7 @@ from sharegroups.aio import Admin, Producer, ShareConsumer
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import EXPLICIT, produce
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 #: A leader's lease: after that time another leads.
 LEASE_S = 3.0
@@ -37,10 +37,6 @@ def play(story: Story, nodes: int = 3, partitions: int = 1) -> None:
     run(main())
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 def settings(fake: FakeCluster, **more: Any) -> dict[str, Any]:
     return {"bootstrap.servers": fake.bootstrap, **more}
 
@@ -53,9 +49,9 @@ def member(fake: FakeCluster, transport: SilentTransport, **more: Any) -> ShareC
 
 async def first(consumer: ShareConsumer, within_s: float) -> list[bytes | None]:
     """The values of the first poll that brings any."""
-    until = now() + within_s
-    while now() < until:
-        if messages := await consumer.poll(until - now()):
+    until = now_s() + within_s
+    while now_s() < until:
+        if messages := await consumer.poll(until - now_s()):
             return [message.value() for message in messages]
     return []
 
@@ -74,12 +70,12 @@ def test_records_come_from_the_new_leader_though_the_old_one_never_answers() -> 
             assert await first(consumer, 5) == [b"a0"]
             await consumer.commit_sync(5)
             assert (await consumer.poll(0.1)).is_empty()
-            began = now()
+            began = now_s()
             transport.silent.add("node1:9000")
             moving = asyncio.create_task(take_over(fake))
             produce(fake, 1, value=b"b")
             assert await first(consumer, 30) == [b"b0"]
-            assert now() - began < NOTICED_S
+            assert now_s() - began < NOTICED_S
             await moving
 
     play(story)
@@ -92,13 +88,13 @@ def test_acknowledgements_sent_to_a_silent_leader_that_lost_its_partitions_fail_
             produce(fake, 1)
             (message,) = await consumer.poll(5)
             consumer.acknowledge(message)
-            began = now()
+            began = now_s()
             transport.silent.add("node1:9000")
             moving = asyncio.create_task(take_over(fake))
             (outcome,) = (await consumer.commit_sync(30)).values()
             assert isinstance(outcome, NetworkError)
             assert "does not lead these partitions any more" in str(outcome)
-            assert now() - began < NOTICED_S
+            assert now_s() - began < NOTICED_S
             assert "node1:9000" in transport.closed
             await moving
             await transport.speak("node1:9000")
@@ -157,9 +153,9 @@ def test_close_does_not_wait_for_a_silent_leader_that_lost_its_partitions() -> N
         assert await first(consumer, 5)
         transport.silent.add("node1:9000")
         moving = asyncio.create_task(take_over(fake))
-        began = now()
+        began = now_s()
         await consumer.close(30)
-        assert now() - began < NOTICED_S
+        assert now_s() - began < NOTICED_S
         assert fake.heartbeats[-1].member_epoch == -1
         await moving
 
@@ -178,9 +174,9 @@ def test_close_waits_no_longer_for_a_session_that_was_being_closed_already() -> 
         fake.move_leader("t", 0, 2)
         await asyncio.sleep(2)  # the metadata say so, and the session with node 1 is being closed
         fake.move_leader("t", 0, 1)  # it leads again, so it is waited for
-        began = now()
+        began = now_s()
         await consumer.close(1)
-        assert now() - began < 1.5
+        assert now_s() - began < 1.5
         assert "node1:9000" in transport.closed
 
     play(story)
@@ -213,12 +209,12 @@ def test_a_batch_for_a_silent_leader_goes_to_the_new_one_with_its_sequence() -> 
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
         async with Producer(settings(fake), transport=transport) as producer:
             await producer.send("t", b"a")
-            began = now()
+            began = now_s()
             transport.silent.add("node1:9000")
             sending = asyncio.create_task(producer.send("t", b"b"))
             await take_over(fake)
             report = await sending
-            assert now() - began < NOTICED_S
+            assert now_s() - began < NOTICED_S
             assert report.offset() == 1
         sent = [batch for request in fake.produces for batch in request.topic_data[0].partition_data[0].batches]
         assert [batch.base_sequence for batch in sent] == [0, 1]
@@ -249,7 +245,7 @@ def test_questions_that_any_node_answers_do_not_wait_for_a_silent_one() -> None:
         async with Admin({"bootstrap.servers": bootstrap}, transport=transport) as admin:
             for _ in range(20):
                 assert set(await admin.list_topics()) == {"t"}
-            assert now() <= 2.1, "each was waited for once; those who were silent are asked last from then on"
+            assert now_s() <= 2.1, "each was waited for once; those who were silent are asked last from then on"
 
     play(story)
 
@@ -261,10 +257,10 @@ def test_a_member_finds_the_new_coordinator_though_the_old_one_never_answers() -
             await consumer.poll(2)
             heartbeats = len(fake.heartbeats)
             transport.silent.add("node0:9000")
-            while len(fake.heartbeats) == heartbeats and now() < 60:
-                fake.coordinator = 2 if now() > 12 else 0
+            while len(fake.heartbeats) == heartbeats and now_s() < 60:
+                fake.coordinator = 2 if now_s() > 12 else 0
                 await consumer.poll(0.5)
-            assert now() < 12 + NOTICED_S
+            assert now_s() < 12 + NOTICED_S
             full = fake.heartbeats[-1]
             assert (list(full.subscribed_topic_names.values), full.member_epoch) == (["t"], 1), "CL-12"
             await transport.speak("node0:9000")
@@ -282,7 +278,7 @@ def test_an_admin_call_finds_the_new_coordinator_too() -> None:
             fake.coordinator = 2
             (described,) = (await asking).values()
             assert not isinstance(described, Exception)
-            assert now() < 4 + 2.5
+            assert now_s() < 4 + 2.5
 
     play(story)
 
@@ -303,12 +299,12 @@ def test_after_a_full_restart_back_offs_do_not_follow_each_other(away_s: float) 
                 fake.network.stop(f"node{node}:9000")
             sending = asyncio.create_task(producer.send("t", b"b"))
             await asyncio.sleep(away_s)
-            began = now()
+            began = now_s()
             for node in nodes:
                 fake.serve(node)
             await sending
             assert await polling
-            assert now() - began <= 1.3
+            assert now_s() - began <= 1.3
             assert fake.heartbeats[-1].member_epoch == 1
 
     play(story)
@@ -320,10 +316,10 @@ def test_partitions_that_fail_together_make_one_step_of_the_back_off() -> None:
         async with Producer(settings(fake), transport=transport) as producer:
             await producer.send("t", b"first")
             fake.errors["produce"].extend([7] * 40)
-            began = now()
+            began = now_s()
             await asyncio.gather(*(producer.send("t", b"v", partition=number) for number in range(20)))
             assert not fake.errors["produce"]
-            assert now() - began < 0.8, "100 ms, 200 ms and perhaps 400 ms; not the cap at once"
+            assert now_s() - began < 0.8, "100 ms, 200 ms and perhaps 400 ms; not the cap at once"
 
     play(story, partitions=20)
 

@@ -13,7 +13,7 @@ from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.signal import Signal
 from sharegroups.aio.streams import CorrelatedStream
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 _Stream = CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse]
 
@@ -99,7 +99,7 @@ def test_a_write_that_the_peer_holds_up_ends_in_time_and_so_do_those_behind_it()
         stream = await opened(peer)
         problems = await asyncio.gather(*(stream.request(numbered(), 5.0) for _ in range(3)), return_exceptions=True)
         assert [str(problem) for problem in problems] == ["node: DEADLINE_EXCEEDED: no answer in 5 s"] * 3
-        assert asyncio.get_running_loop().time() == pytest.approx(5.0, abs=0.01)
+        assert now_s() == pytest.approx(5.0, abs=0.01)
         assert peer.closed.is_set()
         await stream.close()
 
@@ -115,7 +115,7 @@ def test_the_owner_is_told_of_a_late_answer_each_second_until_it_comes() -> None
             peer,  # type: ignore[arg-type]
             "node",
             wire.PRODUCE_STREAM,
-            lambda: told.append((round(asyncio.get_running_loop().time(), 1), stream.is_late)),
+            lambda: told.append((round(now_s(), 1), stream.is_late)),
         )
         await stream.request(numbered(), 30.0, 3.0)
         await asyncio.sleep(0.5)
@@ -188,7 +188,7 @@ def test_an_abandoned_stream_fails_what_waits_on_it_and_a_write_that_is_held_up(
         )
         assert [str(problem) for problem in problems] == ["node: UNAVAILABLE: moved"] * 2
         assert all(isinstance(problem, TransportError) and problem.retriable for problem in problems)
-        assert asyncio.get_running_loop().time() == pytest.approx(2.0, abs=0.01)
+        assert now_s() == pytest.approx(2.0, abs=0.01)
         assert peer.closed.is_set()
         stream.abandon("again")
 

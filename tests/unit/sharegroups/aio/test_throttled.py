@@ -25,13 +25,9 @@ from tests.support.fake_cluster import leader as fake_leader
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.state import NO_ROOM
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, produce
-from tests.support.virtual_time import run
+from tests.support.virtual_time import now_s, run
 
 WISH_MS = 5_000
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Timed(FakeCluster):
@@ -44,7 +40,7 @@ class Timed(FakeCluster):
         self.add_topic("t")
 
     def take_error(self, what: str) -> ErrorCode.ValueType:
-        self.asked.append((what, now()))
+        self.asked.append((what, now_s()))
         return super().take_error(what)
 
     def times(self, what: str) -> list[float]:
@@ -130,9 +126,9 @@ def test_close_sends_what_was_refused_before_its_time_is_over(wish_ms: int) -> N
         for message in await c.poll(5):
             c.acknowledge(message)
         fake.errors["acknowledge_top"].append(NO_ROOM)  # the request that would close the session, too
-        began = now()
+        began = now_s()
         await c.close(20)
-        assert now() - began < 20
+        assert now_s() - began < 20
         assert max(fake.times("acknowledge_top")) - began <= 10.5, "not past half of its time"
         assert heard == [None]
         assert fake.states("t") == {0: "acknowledged", 1: "acknowledged"}
@@ -150,7 +146,7 @@ def test_an_acknowledgement_is_not_held_back_until_its_lock_has_run_out() -> Non
             c.subscribe(["t"])
             for message in await c.poll(5):
                 c.acknowledge(message)
-            locked = now()
+            locked = now_s()
             fake.errors["acknowledge_top"].append(NO_ROOM)
             assert list((await c.commit_sync(30)).values()) == [None]
             refused, again = fake.times("acknowledge_top")
@@ -171,10 +167,10 @@ def test_acknowledgements_that_are_refused_for_ever_fail_at_their_deadline() -> 
             for message in await c.poll(5):
                 c.acknowledge(message)
             fake.errors["acknowledge_top"].extend([NO_ROOM] * 100)
-            began = now()
+            began = now_s()
             (error,) = (await c.commit_sync(3)).values()
             assert isinstance(error, RequestTimedOutError)
-            assert 2 < now() - began <= 3, "no try is begun that would be over too late"
+            assert 2 < now_s() - began <= 3, "no try is begun that would be over too late"
             asked = len(fake.times("acknowledge_top"))
             assert asked > 2
             await asyncio.sleep(5)
@@ -222,7 +218,7 @@ class Refusing(InMemoryTransport):
         self.addresses: list[str] = []
 
     async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
-        self.asked.append((method.name, now()))
+        self.asked.append((method.name, now_s()))
         self.addresses.append(address)
         if self.left.get(method.name, 0):
             self.left[method.name] -= 1
@@ -258,13 +254,13 @@ def test_a_call_that_waits_ends_when_its_time_is_over_or_the_client_is_closed() 
         with pytest.raises(TransportError, match="left alone for") as refused:
             await transport.call(fake.bootstrap, wire.METADATA, request, 3)
         assert refused.value.status is TransportStatus.RESOURCE_EXHAUSTED
-        assert now() == pytest.approx(3, abs=0.1)
+        assert now_s() == pytest.approx(3, abs=0.1)
         waiting = asyncio.create_task(transport.call(fake.bootstrap, wire.METADATA, request, 60))
         await asyncio.sleep(1)
         await transport.close()
         with pytest.raises(IllegalStateError, match="closed while it waited for node0:9000"):
             await waiting
-        assert now() < 5
+        assert now_s() < 5
 
     play(story)
 
@@ -298,14 +294,14 @@ def test_the_wish_of_an_answer_that_succeeded_holds_for_all_that_the_client_asks
     async def story(fake: Timed) -> None:
         async with Producer({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as p:
             await p.send("t", b"a")
-            began, asked = now(), fake.metadata_requests
+            began, asked = now_s(), fake.metadata_requests
             looking = asyncio.create_task(p.cluster.fetch_metadata(["t"]))
             await asyncio.sleep(WISH_MS / 1000 - 0.1)
             assert fake.metadata_requests == asked
             await looking
             await p.send("t", b"b")
             assert least_gap(fake.times("produce")) >= WISH_MS / 1000
-            assert now() - began < WISH_MS / 1000 + 1
+            assert now_s() - began < WISH_MS / 1000 + 1
 
     play(story)
 
@@ -318,10 +314,10 @@ def test_who_may_ask_any_node_asks_another_one_meanwhile() -> None:
         async with Producer({"bootstrap.servers": fake.bootstrap}, transport=transport) as p:
             await p.cluster.fetch_metadata([])
             p.cluster.transport.told("node0:9000", 20_000)
-            began, before = now(), len(transport.addresses)
+            began, before = now_s(), len(transport.addresses)
             for _ in range(5):
                 await p.cluster.fetch_metadata(["t"])
-            assert now() - began < 0.5
+            assert now_s() - began < 0.5
             assert set(transport.addresses[before:]) == {"node1:9000"}
 
     run(main())

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sharegroups import Message
-from sharegroups.cli import clients
 from sharegroups.cli.main import main
 from sharegroups.produced import encode
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -33,14 +32,6 @@ class Shouting:
 
 def reversed_text(data: bytes) -> str:
     return data.decode()[::-1]
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    cluster = FakeCluster()
-    cluster.add_topic("t", 1)
-    monkeypatch.setattr(clients, "open_client", lambda kind, settings: kind(settings, transport=cluster.transport()))
-    return cluster
 
 
 def _produce(fake: FakeCluster, *values: bytes, key: bytes | None = None) -> None:

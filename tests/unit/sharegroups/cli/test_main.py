@@ -5,25 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
-from sharegroups.cli import clients
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import produce
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    cluster = FakeCluster()
-    cluster.add_topic("t", 2)
-
-    monkeypatch.setattr(clients, "open_client", lambda kind, settings: kind(settings, transport=cluster.transport()))
-    return cluster
-
-
-def sharegroups(*words: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, [*words, "--bootstrap-server", "node0:9000"], input=stdin)
+from tests.unit.sharegroups.cli.conftest import sharegroups
 
 
 @pytest.mark.rule("CM-72")

@@ -9,21 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from kip932.ids import TopicIdPartition
-from sharegroups.cli import clients
 from sharegroups.cli.main import main
 from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
 from sharegroups.core.stall_diagnosis import UNKNOWN, UNREACHABLE, Trouble
 from tests.support.fake_cluster.cluster import FakeCluster
 
 GIVEN = {"bootstrap.servers": "node0:9000", "group.id": "g", "default.api.timeout.ms": "10000"}
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    cluster = FakeCluster()
-    cluster.add_topic("t", 2)
-    monkeypatch.setattr(clients, "open_client", lambda kind, settings: kind(settings, transport=cluster.transport()))
-    return cluster
 
 
 def test_a_topic_that_is_served_is_no_trouble(fake: FakeCluster) -> None:

@@ -14,22 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 from kip932.printable import printable, printable_json
-from sharegroups.cli import clients, output
+from sharegroups.cli import output
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import produce
-from tests.unit.sharegroups.cli.test_main import sharegroups
+from tests.unit.sharegroups.cli.conftest import sharegroups
 
 BINARY = bytes(range(256))
 ESCAPES = "a\x1b[31mb\x07\x9b2Jc\u202ed"
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    cluster = FakeCluster()
-    cluster.add_topic("t", 2)
-    monkeypatch.setattr(clients, "open_client", lambda kind, settings: kind(settings, transport=cluster.transport()))
-    return cluster
 
 
 @pytest.mark.rule("CT-81")

@@ -1,0 +1,49 @@
+"""Claims made by hand, for tests of what follows one."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, Final
+
+from shard_runtime.record_log.protocol import (
+    Claimed,
+    ClaimRequest,
+    HistoryChanged,
+    OwnedElsewhere,
+    RecordLog,
+    ShardId,
+)
+
+#: Far longer than any test: a lease that ends when the test says so.
+LEASE_MS: Final = 1_000_000_000
+_TRIES_MAX: Final = 5
+_nonces = count(1)
+
+
+async def claim(log: RecordLog, shard: ShardId, number: int = 1, **changes: Any) -> Claimed:
+    """Own a shard as process `number`, whoever had it before: former owners count as dead, and the wait is over.
+
+    `changes`: other values of the request's fields. Raises AssertionError when the store refuses all the same.
+    """
+    request = {
+        "shard": shard,
+        "node_id": number,
+        "incarnation": number,
+        "address": f"node{number}:9092",
+        "nonce": f"by-hand-{number}-{next(_nonces)}",
+        "lease_ms": LEASE_MS,
+        "floor": 1,
+        "seen_history": "",
+        "waited": True,
+        **changes,
+    }
+    for _ in range(_TRIES_MAX):
+        answer = await log.claim(ClaimRequest(**request))
+        if isinstance(answer, Claimed):
+            return answer
+        if isinstance(answer, OwnedElsewhere):
+            request["dead"] = frozenset({answer.owner.incarnation})
+        else:
+            assert isinstance(answer, HistoryChanged), answer
+            request["seen_history"] = answer.history
+    raise AssertionError(f"{shard.tag} could not be claimed: {answer}")
