@@ -1,1 +1,1 @@
-"""The share coordinator: keeps share-partition state, snapshots and updates of it (share-coordinator.md)."""
+"""The share coordinator: stores share-partition state as snapshots and updates (share-coordinator.md)."""

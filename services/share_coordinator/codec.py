@@ -1,4 +1,4 @@
-"""Between share-state records and the entries of `{sgs:<p>}:log` (CM-16): type S, U or T and one ShareStateRecord."""
+"""Translates share-state records to entries of `{sgs:<p>}:log` (CM-16): type S, U or T, and one ShareStateRecord."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class ShareStateCodec:
         return kind, message.SerializeToString()
 
     def decode(self, kind: str, data: bytes) -> ShareRecord | None:
-        """The record; None for a type or version of a later build; ValueError for bytes that are no such record."""
+        """The record; None for a type or version of a later build. Raises ValueError for bytes that are no such
+        record."""
         if kind not in {SNAPSHOT, UPDATE, TOMBSTONE}:
             return None
         try:
@@ -87,7 +88,7 @@ def _snapshot_message(record: ShareSnapshot) -> pb.ShareSnapshot:
 
 
 def _fill_update(message: pb.ShareUpdate, record: ShareUpdate) -> None:
-    """Nearly all records are updates: they are written where they will lie, not copied there."""
+    """Nearly all records are updates, so an update is written into its message directly, without a copy."""
     message.snapshot_epoch = record.snapshot_epoch
     message.leader_epoch = record.leader_epoch
     message.start_offset = record.start_offset

@@ -1,4 +1,4 @@
-"""What the share coordinator is told, out of the settings of `shard_runtime.config.kafka_configs` (section 6.1)."""
+"""The share coordinator's part of the settings of `shard_runtime.config.kafka_configs` (section 6.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shard_runtime.config.process_settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ShareCoordinatorConfig:
-    """Values of one process; their ranges are checked where the settings are loaded. Times are milliseconds."""
+    """The values of one process; their ranges were checked when the settings were loaded. Times are milliseconds."""
 
     state_topic_num_partitions: int = STATE_SHARDS.default
     snapshot_update_records_per_snapshot: int = UPDATES_PER_SNAPSHOT.default

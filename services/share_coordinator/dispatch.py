@@ -34,7 +34,7 @@ from share_persister.routing import state_shard
 
 log = structlog.get_logger(__name__)
 
-#: Attempts to tombstone one shard's keys of deleted topics, with a pause of 1 s, 2 s, … 30 s behind a refused one.
+#: Attempts to tombstone one shard's keys of deleted topics, with a pause of 1 s, 2 s, … 30 s after a refused one.
 _DELETE_ATTEMPTS: Final = 10
 _DELETE_PAUSE_MAX_S: Final = 30
 
@@ -43,12 +43,13 @@ class StateHost(Protocol):
     """One shard's host, as the dispatcher sees it; `ShardHost` is one."""
 
     def post(self, command: ShareCommand) -> asyncio.Future[object]:
-        """Decide now; the future ends with the reply or a KafkaError once that is durable. Raises KafkaError."""
+        """Decide now; the future gets the reply, or a KafkaError, once the records are durable. Raises KafkaError when
+        the command is not taken at all."""
         ...
 
 
 class ShardDirectory(Protocol):
-    """The shards of this process, and what is known of the others'."""
+    """The shards of this process, and hints for the others'."""
 
     @property
     def shards(self) -> int:
@@ -57,11 +58,12 @@ class ShardDirectory(Protocol):
 
     @property
     def active(self) -> bool:
-        """Whether the service has started and is not shutting down (SC-5)."""
+        """Whether the service has started and is not shutting down; while False, answer COORDINATOR_NOT_AVAILABLE
+        (SC-5)."""
         ...
 
     def host_for(self, shard_index: int) -> StateHost:
-        """The host of a shard. Raises KafkaError when this process cannot even have one."""
+        """The host of a shard. Raises KafkaError when this process has no host for it: answer that error."""
         ...
 
     def serves(self, shard_index: int) -> bool:
@@ -73,23 +75,23 @@ class ShardDirectory(Protocol):
         ...
 
     def owner(self, shard_index: int) -> OwnerAddress | None:
-        """Who is thought to own a shard; a hint for NOT_COORDINATOR answers (CM-14)."""
+        """The shard's owner by the hints, for NOT_COORDINATOR answers; None when not known (CM-14)."""
         ...
 
 
 class Begun(NamedTuple):
-    """Commands that are with their shards: since when, and for indexes of them the future, or why there is none."""
+    """Commands given to their shards. `parts`: for indexes of commands the shard's future, or why there is none."""
 
     commands: Sequence[KeyCommand]
     started_ms: int
     parts: Sequence[tuple[list[int], asyncio.Future[object] | KafkaError]]
 
     def futures(self) -> list[asyncio.Future[object]]:
-        """What shards will answer."""
+        """The futures of the shards' answers."""
         return [result for _, result in self.parts if isinstance(result, asyncio.Future)]
 
     def leave(self) -> None:
-        """Nothing is rolled back: the records may still land, only nobody waits any more (SC-63)."""
+        """Stop waiting. Nothing is rolled back: the records may still commit (SC-63)."""
         for future in self.futures():
             future.cancel()
 
@@ -114,11 +116,11 @@ class Dispatcher:
         return self._directory.serves(shard_index)
 
     def owner(self, key: SharePartitionKey) -> OwnerAddress | None:
-        """Who is thought to own the key's shard."""
+        """The owner of the key's shard by the hints."""
         return self._directory.owner(state_shard(key, self._directory.shards))
 
     def begin(self, commands: Sequence[KeyCommand]) -> Begun:
-        """Hand commands to their shards, now and in this order; `finish` has their outcomes. A key may appear twice."""
+        """Give commands to their shards, now and in this order; a key may appear twice. Pass the result to `finish`."""
         parts: list[tuple[list[int], asyncio.Future[object] | KafkaError]] = [
             (indexes, self._post(shard, tuple(commands[index] for index in indexes)) if self.active else _stopped())
             for shard, indexes in self._plan(commands)
@@ -126,7 +128,8 @@ class Dispatcher:
         return Begun(commands, self._clock.now_ms(), parts)
 
     async def finish(self, begun: Begun) -> list[KeyOutcome]:
-        """Outcomes of what was begun, in the order of its commands; unconfirmed ones after the time for writes."""
+        """Wait for the outcomes of what was begun, in the order of its commands. After `write_timeout_ms` a command
+        without an answer has the outcome that its write is not confirmed."""
         outcomes: list[KeyOutcome] = [None] * len(begun.commands)
         waiting = [future for future in begun.futures() if not future.done()]
         try:
@@ -142,7 +145,7 @@ class Dispatcher:
         return outcomes
 
     async def run_one(self, command: KeyCommand, within_ms: int) -> KeyOutcome:
-        """As `run` for one command, for `within_ms` at most."""
+        """Run one command and wait for its outcome, for at most `within_ms`."""
         started_ms = self._clock.now_ms()
         outcome: KeyOutcome
         result = self._post(state_shard(command.key, self._directory.shards), (command,))
@@ -170,9 +173,9 @@ class Dispatcher:
         return outcome
 
     async def delete_topics(self, topic_ids: frozenset[bytes]) -> int:
-        """Tombstone every key of deleted topics on the shards served here (SC-80); how many.
+        """Tombstone every key of deleted topics on the shards served here (SC-80). Returns how many.
 
-        A shard that loads or moves meanwhile is swept by its next owner, once that has replayed it.
+        A shard that loads or moves meanwhile is swept by its next owner after the replay.
         """
         return sum([await self._delete_topics(shard, topic_ids) for shard in tuple(self._directory.served())])
 
@@ -193,7 +196,7 @@ class Dispatcher:
         return removed
 
     def _plan(self, commands: Sequence[KeyCommand]) -> Iterable[tuple[int, list[int]]]:
-        """(shard, indexes of commands) with different keys in each; a repeated key waits for a later one (SC-13)."""
+        """(shard, indexes of commands), each with different keys; a repeated key goes into a later one (SC-13)."""
         plan: list[tuple[int, list[int]]] = []
         last: dict[int, tuple[list[int], set[SharePartitionKey]]] = {}
         for index, command in enumerate(commands):
@@ -256,7 +259,7 @@ def _stopped() -> CoordinatorNotAvailableError:
 
 
 def _expire(result: asyncio.Future[object], limit_ms: int) -> None:
-    """Nothing is rolled back: the records may still land, only nobody waits any more (SC-63)."""
+    """Stop waiting. Nothing is rolled back: the records may still commit (SC-63)."""
     if not result.done():
         result.set_exception(_unconfirmed(limit_ms))
 

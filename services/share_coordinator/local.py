@@ -1,4 +1,4 @@
-"""The share coordinator of this process for the persister of this process: no messages in between (P-12)."""
+"""This process's share coordinator, for the persister of the same process: without messages (P-12)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMMANDS: Final[dict[StateOperation, Callable[[SharePartitionKey, Any], core.Ke
 
 
 class LocalShareCoordinator:
-    """The LocalCoordinator that a persister is given where both live in one process."""
+    """The `LocalCoordinator` of a persister in the same process."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -33,7 +33,7 @@ class LocalShareCoordinator:
     async def perform(
         self, operation: StateOperation, key: SharePartitionKey, payload: Payload, within_ms: int
     ) -> Answer:
-        """Run one operation, for `within_ms` at most."""
+        """Run one operation, for at most `within_ms`."""
         if not self._dispatcher.active:
             return Answer(CoordinatorNotAvailableError("the share coordinator has stopped"))
         outcome = await self._dispatcher.run_one(_COMMANDS[operation](key, payload), within_ms)

@@ -1,4 +1,4 @@
-"""What the share coordinator counts (share-coordinator.md section 6.2); a batch at a time, never a record at a time."""
+"""What the share coordinator counts, once per batch, never per record (share-coordinator.md section 6.2)."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ class ShardOverview(Protocol):
 
     @property
     def keys(self) -> int:
-        """Share-partitions with state."""
+        """How many share-partitions have state."""
         ...
 
     @property
     def counts(self) -> Counts:
-        """What replay has seen."""
+        """What replay has counted."""
         ...
 
 
 class CoordinatorMeter(Protocol):
-    """Whom the request path reports to."""
+    """What the request path reports to."""
 
     def wrote(self, keys: int, elapsed_ms: int) -> None:
-        """A write of so many keys was answered, refused ones included; time includes the commit."""
+        """A write of `keys` keys was answered, refused ones included; `elapsed_ms` includes the commit."""
         ...
 
     def raised(self, keys: int) -> None:
-        """Reads that stored a newer leader epoch; they count as writes."""
+        """Reads of `keys` keys stored a newer leader epoch; they count as writes."""
         ...
 
     def fenced(self, keys: int) -> None:
-        """Keys for which a caller with an old epoch was turned away."""
+        """A caller with an old epoch was refused for `keys` keys."""
         ...
 
     def implausible(self, keys: int) -> None:
-        """Keys for which a value was refused that no correct node sends (CM-82)."""
+        """For `keys` keys, a value was refused that no correct node sends (CM-82)."""
         ...
 
 
 class NoMeter:
-    """Reports to nobody."""
+    """A meter that counts nothing."""
 
     def wrote(self, keys: int, elapsed_ms: int) -> None:
         """Nothing."""
@@ -65,7 +65,7 @@ class NoMeter:
 
 
 class ShareCoordinatorMetrics:
-    """The meter for Prometheus. `shards` tells, at each scrape, which shards are served here, by index."""
+    """The meter for Prometheus. `shards` gives, at each scrape, the shards served here, by index."""
 
     def __init__(self, registry: CollectorRegistry, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:
         self._writes = Counter(
@@ -99,7 +99,7 @@ class ShareCoordinatorMetrics:
         self._writes.inc(keys)
 
     def fenced(self, keys: int) -> None:
-        """Callers with an old epoch were turned away."""
+        """Callers with an old epoch were refused."""
         self._fenced.inc(keys)
 
     def implausible(self, keys: int) -> None:
@@ -108,13 +108,13 @@ class ShareCoordinatorMetrics:
 
 
 class _ShardCollector(Collector):
-    """Reads the shards when asked, so that nothing is kept up to date in between."""
+    """Reads the shards at each scrape, so that nothing is updated in between."""
 
     def __init__(self, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:
         self._shards = shards
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # known without asking any shard
+        return ()  # registering must not read the shards
 
     def collect(self) -> Iterable[Metric]:
         keys = GaugeMetricFamily("share_coordinator_state_keys", "Share-partitions with state.", labels=["shard"])

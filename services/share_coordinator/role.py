@@ -1,6 +1,6 @@
-"""The share coordinator of one process, put together: hosts for every shard, the service, the short cut, metrics.
+"""Builds the share coordinator of one process: a host for every shard, the service, the local coordinator, metrics.
 
-Ownership decides which of the hosts serve; this module only builds them and knows which do.
+Ownership decides which of the hosts serve; this module only builds them and reports which do.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from share_coordinator.metrics import NoMeter, ShardOverview, ShareCoordinatorMe
 from share_coordinator.service import ShareCoordinatorService
 
 ShareStateHost = ShardHost[ShareCommand, ShareRecord]
-#: Who is thought to own a shard (CM-14).
+#: A shard's owner by the hints (CM-14).
 Owner = Callable[[int], OwnerAddress | None]
 
 
 class HostedShards:
-    """The ShardDirectory of a process that has a host for every shard, of which it serves those it owns."""
+    """The `ShardDirectory` of a process with a host for every shard; the hosts of the shards it owns serve."""
 
     def __init__(self, hosts: Sequence[ShareStateHost], owner: Owner) -> None:
         self.active = False
@@ -44,7 +44,7 @@ class HostedShards:
         return len(self._hosts)
 
     def host_for(self, shard_index: int) -> ShareStateHost:
-        """The shard's host, which itself refuses what it does not serve."""
+        """The shard's host. A host that does not serve refuses commands itself."""
         return self._hosts[shard_index]
 
     def serves(self, shard_index: int) -> bool:
@@ -56,7 +56,7 @@ class HostedShards:
         return [index for index in range(len(self._hosts)) if self.serves(index)]
 
     def owner(self, shard_index: int) -> OwnerAddress | None:
-        """Who is thought to own a shard."""
+        """A shard's owner by the hints."""
         return self._owner(shard_index)
 
     def overviews(self) -> Mapping[int, ShardOverview]:
@@ -67,8 +67,9 @@ class HostedShards:
 class ShareCoordinator:
     """One process's share coordinator.
 
-    `hosts` go to ownership as the owners of their `shard_id`; `service` is bound to ShareCoordinatorService; `local` is
-    for the persister of the same process (P-12). Call `start` when requests may come and `stop` before ownership ends.
+    Give `hosts` to ownership as the owners of their `shard_id`, bind `service` to ShareCoordinatorService, and pass
+    `local` to the persister of the same process (P-12). Call `start` when requests may come, `stop` before ownership
+    ends.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class ShareCoordinator:
         self.local: Final = LocalShareCoordinator(self._dispatcher)
 
     def start(self) -> None:
-        """Serve requests; before, every one is answered COORDINATOR_NOT_AVAILABLE (SC-5)."""
+        """Serve requests; before this call, each is answered COORDINATOR_NOT_AVAILABLE (SC-5)."""
         self.directory.active = True
 
     def stop(self) -> None:
@@ -115,5 +116,5 @@ class ShareCoordinator:
         self.directory.active = False
 
     async def topics_deleted(self, topic_ids: frozenset[bytes]) -> int:
-        """The metadata log said that these topics are gone: tombstone their keys here (SC-80); how many."""
+        """These topics were deleted, by the metadata log: tombstone their keys here (SC-80). Returns how many."""
         return await self._dispatcher.delete_topics(topic_ids)

@@ -1,6 +1,6 @@
-"""ShareCoordinatorService: messages to commands and back (SC-10…SC-13). One handler for unary calls and the stream.
+"""ShareCoordinatorService: translates messages to commands and back (SC-10…SC-13), for unary calls and the stream.
 
-Errors are per share-partition; the RPC itself always succeeds. Owns no state; `dispatch` runs the commands.
+Errors are per share-partition; the RPC itself always succeeds. It keeps no state; `dispatch` runs the commands.
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ from share_coordinator.dispatch import Begun, Dispatcher
 
 log = structlog.get_logger(__name__)
 
-#: What one step decides: share-partitions, and state batches of all of them unless one alone has more.
+#: How much one step decides: share-partitions, and their state batches together (one share-partition may have more).
 KEYS_SLICE: Final = 200
 BATCHES_SLICE: Final = 5_000
-#: Bytes of a request that brings state batches; they are bounded by number too.
+#: The most bytes of a request with state batches; their number is bounded, too.
 WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
-#: Requests of one stream that are worked on at once; further ones stay unread.
+#: How many requests of one stream are processed at a time; further ones are not read yet.
 STREAM_REQUESTS_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Rpc:
-    """What is special about one RPC: its words, its command, what a success carries, and SC-11's order."""
+    """How one RPC differs from the others: its message types, its command, the fields of a success, and SC-11's
+    order."""
 
     verb: str
     response: type[Any]
@@ -83,7 +84,7 @@ def _write_command(key: SharePartitionKey, partition: Any) -> WriteState:
 
 
 def _optional(message: Any, field: str) -> int:
-    """An optional number, −1 when it is absent."""
+    """An optional number; −1 when it is absent."""
     return getattr(message, field) if message.HasField(field) else -1
 
 
@@ -118,7 +119,7 @@ _SUMMARY: Final = _Rpc(
 
 
 class ShareCoordinatorService:
-    """Handlers of kip932.internal.v1.ShareCoordinatorService, to be bound by `shard_runtime.rpc`."""
+    """The handlers of kip932.internal.v1.ShareCoordinatorService; `shard_runtime.rpc` binds them."""
 
     request_bytes_max: ClassVar[Mapping[str, int]] = dict.fromkeys(
         ("WriteShareGroupState", "StateStream"), WRITE_BYTES_MAX
@@ -138,7 +139,7 @@ class ShareCoordinatorService:
     async def read_share_group_state(
         self, request: ReadShareGroupStateRequest, context: CallContext
     ) -> ReadShareGroupStateResponse:
-        """Read state for its leader, fencing older ones (SC-37…SC-39)."""
+        """Read state for its leader, and fence older leaders (SC-37…SC-39)."""
         response: ReadShareGroupStateResponse = await self._serve(_READ, request)
         return response
 
@@ -159,15 +160,16 @@ class ShareCoordinatorService:
     async def read_share_group_state_summary(
         self, request: ReadShareGroupStateSummaryRequest, context: CallContext
     ) -> ReadShareGroupStateSummaryResponse:
-        """Read start offsets and epochs, fencing nobody (SC-50)."""
+        """Read start offsets and epochs without fencing any leader (SC-50)."""
         response: ReadShareGroupStateSummaryResponse = await self._serve(_SUMMARY, request)
         return response
 
     async def state_stream(self, stream: ServerStream) -> None:
-        """Writes and reads on one stream (P-4); worked on side by side, answered as each is done.
+        """Serve writes and reads on one stream (P-4): several at a time, each answered when it is done.
 
-        Tasks begin in the order of their requests, and each reaches its shards in its first step. A request keeps its
-        place until its answer has left, so that a caller that does not read cannot pile answers up.
+        Tasks begin in the order of their requests, and each gives its commands to the shards in its first step. A
+        request counts for the stream's bound until its answer is sent, so that answers to a caller that does not read
+        stay bounded.
         """
         running: set[asyncio.Task[None]] = set()
         places = asyncio.Semaphore(STREAM_REQUESTS_MAX)
@@ -190,7 +192,7 @@ class ShareCoordinatorService:
                 task.cancel()
 
     async def _answer(self, request: StateStreamRequest, stream: ServerStream) -> None:
-        """An answer without a response says that the request failed here or is of an unknown kind (PL-732)."""
+        """Answer one request. An answer without a response means: it failed here, or is of an unknown kind (PL-732)."""
         answer = StateStreamResponse(correlation_id=request.correlation_id)
         kind = request.WhichOneof("request")
         try:
@@ -206,7 +208,7 @@ class ShareCoordinatorService:
             log.debug("nobody is left to answer", kind=kind, why=repr(error))
 
     def _failed(self, kind: str | None, peer: str, error: Exception) -> None:
-        """One line per peer and cause: a peer that sends nonsense sends it as fast as it can."""
+        """Log one line per peer and cause, since a peer that sends broken requests sends them fast."""
         key = (peer, kind, type(error))
         if expected(error):
             self._failures.warning(
@@ -218,7 +220,7 @@ class ShareCoordinatorService:
     async def _serve(self, rpc: _Rpc, request: Any) -> Any:
         empty = not request.group_id or any(not topic.partitions for topic in request.topics)
         if empty and (rpc.emptiness_first or self._dispatcher.active):
-            return rpc.response()  # SC-10: nothing asked, nothing answered
+            return rpc.response()  # SC-10: an empty request has an empty response
         check_partitions((request.topics, "partitions"))
         if len(request.group_id) > GROUP_ID_MAX:
             raise invalid_argument(f"a group id has at most {GROUP_ID_MAX} characters; {len(request.group_id)} came")
@@ -230,7 +232,7 @@ class ShareCoordinatorService:
             check_state_batches([len(partition.state_batches) for _, partition in named])
         begun: list[Begun] = []
         try:
-            # No part waits for the one before to be durable: its caller may have given up by then and written anew.
+            # No part waits until an earlier one is durable: by then the caller may have timed out and written again.
             for part in _slices(rpc, named):
                 if begun:
                     await asyncio.sleep(0)
@@ -278,7 +280,7 @@ class ShareCoordinatorService:
 
 
 def _slices(rpc: _Rpc, named: Sequence[tuple[bytes, Any]]) -> Iterator[Sequence[tuple[bytes, Any]]]:
-    """Parts of a request, each of which is decided in one step (CM-94): so many keys, and so many state batches."""
+    """Split a request into parts that are decided in one step each (CM-94), by number of keys and of state batches."""
     begin = batches = 0
     for index, (_, partition) in enumerate(named):
         count = len(partition.state_batches) if rpc is _WRITE else 0
@@ -292,7 +294,7 @@ def _slices(rpc: _Rpc, named: Sequence[tuple[bytes, Any]]) -> Iterator[Sequence[
 def _per_key(
     commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome]
 ) -> dict[TopicIdPartition, tuple[SharePartitionKey, KeyOutcome]]:
-    """One outcome for each key: its first error, else its last reply (SC-13)."""
+    """One outcome per key: its first error, else its last reply (SC-13)."""
     results: dict[TopicIdPartition, tuple[SharePartitionKey, KeyOutcome]] = {}
     for command, outcome in zip(commands, outcomes, strict=True):
         name = command.key.topic_partition

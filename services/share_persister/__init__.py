@@ -1,7 +1,6 @@
-"""The persister: client of the share coordinator, for leaders and group coordinators (PL-720…PL-732, GC-74).
+"""The persister: the share coordinator's client, for leaders and group coordinators (PL-720…PL-732, GC-74).
 
-Rules of the KIP are decided here (which errors are retried, which coordinator is asked), so it is no part of the
-runtime.
+It decides rules of the KIP (which errors are retried, which coordinator is asked), so it is not part of the runtime.
 """
 
 from share_persister.client import PersisterClient

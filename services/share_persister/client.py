@@ -1,7 +1,7 @@
-"""The persister itself: attempts, pauses, and whether a failed write may have landed (PL-707, PL-723, GC-74).
+"""The persister: attempts, back-off, and whether a failed write may have been applied (PL-707, PL-723, GC-74).
 
-Where this process owns the shard it asks the coordinator beside it (P-12), else it goes through a queue to the owner's
-node. Every operation is bounded by `operation_timeout_ms`, whatever it waits for.
+When this process owns the shard, the persister calls the coordinator in this process (P-12), else it uses the queue to
+the owner's node. Every operation ends within `operation_timeout_ms`, whatever it waits for.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from share_persister.values import (
     Value,
 )
 
-#: Share-partitions of one administrative call that are worked on at once.
+#: How many share-partitions of one administrative call are processed at a time.
 _SIDE_BY_SIDE: Final = 1_000
-#: Lanes kept; past that, idle ones (of nodes that may be gone) are forgotten.
+#: How many queues are kept; above that, idle ones (of nodes that may be gone) are dropped.
 _QUEUES_MAX: Final = 1_024
 
 
@@ -66,16 +66,16 @@ class _Attempts:
         self.leader_epoch: int | None = None
 
     def failed(self) -> PersisterError:
-        """The end of the operation, with the last error there was."""
+        """The error that ends the operation, made from the last attempt's."""
         error = self.error or CoordinatorNotAvailableError("the share coordinator did not answer in time")
         return PersisterError(error, self.unknown, self.leader_epoch)
 
 
 class PersisterClient:
-    """A Persister over a Transport, with the coordinator of the same process as a short cut.
+    """A `Persister` over a Transport; it calls a coordinator in the same process directly.
 
-    `nodes` gives addresses that answer FindCoordinator; `resolve` the address of a shard's coordinator as this node
-    believes (CM-14), or None. `shards` is share.coordinator.state.topic.num.partitions.
+    `nodes` gives addresses that answer FindCoordinator; `resolve` gives the address of a shard's coordinator by this
+    node's hints (CM-14), or None. `shards` is share.coordinator.state.topic.num.partitions.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PersisterClient:
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.operation_timeout_ms)
         self._request_timeout_s = timeout_ms / 1000
         self._resolve = resolve
-        look_up_s = min(timeout_ms, self._settings.silence_ms) / 1000  # a stopped node is asked at most this long
+        look_up_s = min(timeout_ms, self._settings.silence_ms) / 1000  # the time-out for a node that does not answer
         self._finder = CoordinatorFinder(transport, nodes, resolve, rng, look_up_s)
         self._queues: dict[tuple[str, StateOperation], NodeQueue] = {}
         self._streams: dict[str, StateStream] = {}
@@ -107,24 +107,24 @@ class PersisterClient:
         self._closed = False
 
     async def read(self, key: SharePartitionKey, leader_epoch: int, generation: int) -> StoredState:
-        """Read for a leader and fence older ones. Raises PersisterError."""
+        """Read for a leader and fence older leaders. Raises PersisterError."""
         return cast(StoredState, await self._perform(StateOperation.READ, key, StateRead(leader_epoch, generation)))
 
     async def write(self, key: SharePartitionKey, write: StateWrite) -> None:
-        """Persist a change; returns once it is durable. Writes of one key follow each other. Raises PersisterError."""
+        """Persist a change; return when it is durable. Writes of one key run one at a time. Raises PersisterError."""
         await self._perform(StateOperation.WRITE, key, write)
 
     async def initialize(
         self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
     ) -> dict[TopicIdPartition, PersisterError | None]:
-        """Create or reset state; the outcome of every partition, None for success."""
+        """Create or reset state. Returns each partition's outcome: None for success."""
         results = await self._perform_all(StateOperation.INITIALIZE, group_id, partitions)
         return {name: _failure(result) for name, result in results.items()}
 
     async def delete(
         self, group_id: str, partitions: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PersisterError | None]:
-        """Delete state unless one of a newer state epoch is stored; what is unknown counts as deleted (SC-48)."""
+        """Delete state unless a newer state epoch is stored; state that does not exist counts as deleted (SC-48)."""
         results = await self._perform_all(StateOperation.DELETE, group_id, partitions)
         failures = {name: _failure(result) for name, result in results.items()}
         return {
@@ -135,12 +135,12 @@ class PersisterClient:
     async def summary(
         self, group_id: str, partitions: Collection[TopicIdPartition]
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
-        """Read start offsets and epochs without fencing anybody."""
+        """Read start offsets and epochs without fencing any leader."""
         results = await self._perform_all(StateOperation.SUMMARY, group_id, dict.fromkeys(partitions))
         return cast("dict[TopicIdPartition, StateSummary | PersisterError]", results)
 
     async def close(self) -> None:
-        """Fail what is under way and close the streams."""
+        """Fail the operations under way and close the streams."""
         self._closed = True
         self._finder.close()
         for queue in self._queues.values():
@@ -182,7 +182,8 @@ class PersisterClient:
     async def _begin(
         self, operation: StateOperation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
     ) -> Value:
-        """Nearly always the first answer of the coordinator beside us is all: it ends in time without a timer here."""
+        """Nearly always this process's own coordinator answers at once, within its own time-out: then no timer is
+        set."""
         answer = None
         if not self._closed and self._is_beside(key):
             answer = await self._ask_local(operation, key, payload, attempts)
@@ -208,7 +209,7 @@ class PersisterClient:
         attempts: _Attempts,
         answer: Answer | None = None,
     ) -> Value:
-        """Attempt until there is an outcome; `answer` is that of an attempt before, from the coordinator beside us."""
+        """Attempt until there is an outcome. `answer`: this process's own coordinator's answer to a first attempt."""
         shard = state_shard(key, self._shards)
         while not self._closed:
             address = ""
@@ -251,7 +252,7 @@ class PersisterClient:
         try:
             answer = await entry.answer
         finally:
-            # PL-707: no answer, or one that leaves it open, after it may have left.
+            # PL-707: it may have been sent, and there is no answer, or one that leaves the outcome unknown.
             open_ = answer is None or (answer.error is not None and may_have_applied(answer.error))
             attempts.unknown |= entry.sent and open_
         return answer
@@ -274,7 +275,7 @@ class PersisterClient:
             return address
 
     def _redirected(self, shard: int, address: str, answer: Answer, attempts: _Attempts) -> bool:
-        """Follow the hint of a NOT_COORDINATOR answer at once, one time per operation: hints may run in a circle."""
+        """Follow the hint of a NOT_COORDINATOR answer at once, but only once per operation: hints may form a circle."""
         if answer.hint is None or answer.hint == address or not isinstance(answer.error, NotCoordinatorError):
             return False
         self._finder.believe(shard, answer.hint)
@@ -282,7 +283,7 @@ class PersisterClient:
         return first
 
     async def _pause(self, failures: int, attempts: _Attempts) -> None:
-        """Wait before the next attempt; no more attempts, or no time for one, end the operation."""
+        """Wait before the next attempt. Raises PersisterError when no attempts, or no time for one, are left."""
         if failures >= self._settings.attempts:
             raise attempts.failed()
         pause_ms = self._settings.pause_ms(failures, self._rng)
@@ -303,7 +304,7 @@ class PersisterClient:
         return queue
 
     def _moved(self, address: str, key: SharePartitionKey) -> bool:
-        """Whether this node believes that another one than that at `address` owns a share-partition's state by now."""
+        """Whether, by this node's hints, the owner of a share-partition's state is no longer the node at `address`."""
         shard = state_shard(key, self._shards)
         if self._local is not None and self._local.owns(shard):
             return True
@@ -322,7 +323,7 @@ class PersisterClient:
 
 
 def _check(key: SharePartitionKey) -> None:
-    """SC-90: what no coordinator could accept fails before anything is sent."""
+    """SC-90: fail a key that no coordinator would accept, before anything is sent."""
     if not key.group_id or len(key.topic_id) != TOPIC_ID_BYTES or key.topic_id == NULL_TOPIC_ID or key.partition < 0:
         text = f"{key!r} names no share-partition; expected a group, a topic id of 16 bytes and a partition from 0"
         raise PersisterError(InvalidRequestError(text), outcome_unknown=False)

@@ -1,4 +1,4 @@
-"""Where the coordinator of a shard is: a cache, the node's own hints, and FindCoordinator (PL-720, GC-74, SC-91)."""
+"""Finds a shard's coordinator: by a cache, the node's own hints, then FindCoordinator (PL-720, GC-74, SC-91)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from share_persister.retry_rules import from_transport
 
 _FIND: Final = service_methods(cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"])["FindCoordinator"]
 
-#: Shard → address as this node believes, None when it does not know.
+#: Shard → address by this node's hints; None when it has none.
 Resolve = Callable[[int], str | None]
-#: Addresses of nodes that can be asked.
+#: Gives addresses of nodes that answer FindCoordinator.
 Nodes = Callable[[], Sequence[str]]
 
 
 class NoNodesError(Exception):
-    """There is nobody to ask: no retry will help (SC-91)."""
+    """No node is known that could be asked: do not retry (SC-91)."""
 
 
 class CoordinatorFinder:
-    """Addresses of coordinators by shard. One look-up per shard is under way at most; the others share its result."""
+    """Addresses of coordinators, by shard. At most one look-up per shard is under way; other callers share its
+    result."""
 
     def __init__(
         self, transport: Transport, nodes: Nodes, resolve: Resolve | None, rng: Random, timeout_s: float
@@ -64,13 +65,13 @@ class CoordinatorFinder:
             raise
 
     def doubt(self, shard: int, address: str) -> None:
-        """`address` did not serve: forget it, and do not believe the node's own hint if it says the same (SC-93)."""
+        """`address` did not serve: forget it, and do not use the node's own hint if it is the same (SC-93)."""
         self._doubted[shard] = address
         if self._known.get(shard) == address:
             del self._known[shard]
 
     def believe(self, shard: int, address: str) -> None:
-        """The coordinator's address came with a refusal (CM-14), or it served."""
+        """Note the coordinator's address: it came with a refusal (CM-14), or the node served."""
         self._known[shard] = address
         self._doubted.pop(shard, None)
 
@@ -100,4 +101,4 @@ class CoordinatorFinder:
     def _looked_up(self, shard: int, lookup: asyncio.Task[str]) -> None:
         del self._lookups[shard]
         if not lookup.cancelled():
-            lookup.exception()  # whoever waits has it; nobody may wait any more
+            lookup.exception()  # retrieve it: there may be no caller left that does

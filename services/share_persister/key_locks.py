@@ -1,4 +1,4 @@
-"""One at a time for each share-partition, in order of arrival [SC-99 R]."""
+"""A lock for each share-partition, given in order of arrival [SC-99 R]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kip932.ids import SharePartitionKey
 
 
 class KeyLocks:
-    """A lock for each key that somebody holds, with those who wait for it."""
+    """The locks that are held now, each with its waiting callers."""
 
     def __init__(self) -> None:
         self._held: dict[SharePartitionKey, deque[asyncio.Future[None]]] = {}
@@ -22,14 +22,14 @@ class KeyLocks:
         return len(self._held)
 
     def take(self, key: SharePartitionKey) -> bool:
-        """Hold the key's lock from now on, unless somebody holds it."""
+        """Take the key's lock if it is free. Returns whether it was taken; then `give_back` must be called."""
         if key in self._held:
             return False
         self._held[key] = deque()
         return True
 
     def give_back(self, key: SharePartitionKey) -> None:
-        """Pass the lock on to who came next."""
+        """Pass the lock to the caller that has waited longest, or free it."""
         waiters = self._held[key]
         while waiters:
             waiter = waiters.popleft()
@@ -40,7 +40,7 @@ class KeyLocks:
 
     @asynccontextmanager
     async def hold(self, key: SharePartitionKey) -> AsyncIterator[None]:
-        """Hold the key's lock; waits for those who came before."""
+        """Hold the key's lock, after all callers that came before."""
         if not self.take(key):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._held[key].append(waiter)
@@ -48,7 +48,7 @@ class KeyLocks:
                 await waiter
             except asyncio.CancelledError:
                 if not waiter.cancelled():
-                    self.give_back(key)  # it had come to us already
+                    self.give_back(key)  # the lock was passed to this caller just before it was cancelled
                 raise
         try:
             yield

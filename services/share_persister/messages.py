@@ -1,4 +1,4 @@
-"""Between the persister's values and the messages of ShareCoordinatorService."""
+"""Translates the persister's values to messages of ShareCoordinatorService and back."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _SHAPES: Final[dict[StateOperation, _Shape]] = {
 def build_request(
     operation: StateOperation, group_id: str, entries: Iterable[tuple[SharePartitionKey, Payload]]
 ) -> Message:
-    """One group's request for entries of different share-partitions."""
+    """One group's request, for different share-partitions."""
     request: Any = METHODS[operation.value].request_type(group_id=group_id)
     fields = _SHAPES[operation].fields
     topics: dict[bytes, Any] = {}
@@ -83,7 +83,8 @@ def build_request(
 
 
 def read_response(operation: StateOperation, response: Any) -> dict[TopicIdPartition, Answer]:
-    """The answer of every share-partition in a response; what is missing in it is for the caller to notice (PL-722)."""
+    """The answers in a response, by share-partition. The caller must check for share-partitions that are missing
+    (PL-722)."""
     value = _SHAPES[operation].value
     answers: dict[TopicIdPartition, Answer] = {}
     for topic in response.results:

@@ -1,9 +1,9 @@
-"""The queue to one node for one kind of operation: one batch in flight, what arrives meanwhile goes next (PL-721, P-2).
+"""The queue to one node for one kind of operation: one batch in flight; later calls form the next (PL-721, P-2).
 
-No linger. A batch holds a share-partition at most once (PL-705) and leaves as one request for each group, all at once;
-the queue is free again when all of them are answered. Never retries; `client` does. A node that is silent, as a stopped
-process is, is not waited for by entries whose shard another node owns by now: their outcome is as open as after a
-broken connection (PL-707).
+There is no linger. A batch has a share-partition at most once (PL-705). It is sent as one request per group, all at the
+same time; the next batch is sent when all of them are answered. The queue never retries; `client` does. When the node
+is silent, for example because its process is stopped, calls whose shard another node owns by now fail at once: their
+outcome is unknown, as after a broken connection (PL-707).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Send = Callable[[StateOperation, Message], Awaitable[Any]]
 
 
 class QueuedCall:
-    """One share-partition's place in a queue. `sent`: it may have reached the node (PL-707)."""
+    """One share-partition's call in a queue. `sent`: it may have reached the node (PL-707)."""
 
     __slots__ = ("answer", "key", "payload", "sent")
 
@@ -42,13 +42,13 @@ class QueuedCall:
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def settle(self, answer: Answer) -> None:
-        """Answer, unless nobody waits any more."""
+        """Answer, unless the caller has gone."""
         if not self.answer.done():
             self.answer.set_result(answer)
 
 
 class NodeQueue:
-    """One node, one kind of operation. `moved` says that a share-partition's coordinator is another node."""
+    """One node's queue for one kind of operation. `moved(key)`: whether another node is the key's coordinator now."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class NodeQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits or is under way."""
+        """Whether no call waits or is under way."""
         return self._worker is None
 
     def add(self, entry: QueuedCall) -> None:
-        """Queue an entry. Raises CoordinatorNotAvailableError when too many wait already; then it was not sent."""
+        """Queue a call. Raises CoordinatorNotAvailableError when too many wait already; then it was not sent."""
         if len(self._queue) >= self._settings.queue_max:
             raise CoordinatorNotAvailableError(f"{len(self._queue)} operations wait for the coordinator; try again")
         self._queue.append(entry)
@@ -79,7 +79,7 @@ class NodeQueue:
             self._worker = asyncio.get_running_loop().create_task(self._work())
 
     def close(self) -> None:
-        """Send nothing more; whoever waits here is told so."""
+        """Send nothing more; fail the waiting calls."""
         if self._worker is not None:
             self._worker.cancel()
         for entry in self._queue:
@@ -108,7 +108,7 @@ class NodeQueue:
             self._look_timer = None
 
     def _look(self, batch: list[QueuedCall]) -> None:
-        """The node is silent: let go of what others own now, and look again."""
+        """The node is silent: fail calls whose shard another node owns now; check again later."""
         gone = Answer(NetworkError("the coordinator did not answer, and another one owns the shard now"))
         for entry in [*batch, *self._queue]:
             if not entry.answer.done() and self._moved(entry.key):
@@ -116,7 +116,7 @@ class NodeQueue:
         self._look_later(batch, self._settings.silence_ms // 3)
 
     def _take(self) -> list[QueuedCall]:
-        """The next batch, oldest first; what repeats a share-partition waits for the one after."""
+        """The next batch, oldest calls first; a second call of a share-partition waits for a later batch."""
         waiting = [entry for entry in self._queue if not entry.answer.done()]
         batch: dict[SharePartitionKey, QueuedCall] = {}
         self._queue, held = [], 0
@@ -140,11 +140,11 @@ class NodeQueue:
             await asyncio.gather(*(self._request(group_id, entries) for group_id, entries in groups.items()))
 
     async def _request(self, group_id: str, entries: list[QueuedCall]) -> None:
-        """Send one group's entries and answer each; a reply that does not hold one leaves its outcome open (PL-722)."""
+        """Send one group's calls and answer each. One that is missing in the reply has an unknown outcome (PL-722)."""
         try:
             request = build_request(self._operation, group_id, [(entry.key, entry.payload) for entry in entries])
         except (TypeError, ValueError) as error:
-            for entry in entries:  # a number too large for its field, say: nothing was sent
+            for entry in entries:  # for example, a number too large for its field: nothing was sent
                 entry.settle(Answer(InvalidRequestError(f"{self._operation.value} of group {group_id!r}: {error}")))
             return
         for entry in entries:

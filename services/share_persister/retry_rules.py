@@ -1,4 +1,4 @@
-"""Which failures are worth another attempt, and after which it is known that nothing was applied (PL-707, PL-723)."""
+"""Which failures may be retried, and which prove that nothing was applied (PL-707, PL-723)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RETRIABLE: Final = frozenset(
     }
 )
 
-#: After these the attempt that they answer has certainly not been applied, nor will it be.
+#: An attempt answered with one of these was not applied, and never will be.
 _NOT_APPLIED: Final = frozenset(
     {
         errors.FencedLeaderEpochError.code,
@@ -44,14 +44,14 @@ _BY_STATUS: Final[dict[TransportStatus, type[errors.KafkaError]]] = {
 
 
 def retriable(operation: StateOperation, error: errors.KafkaError) -> bool:
-    """Whether another attempt may help; deleting what is unknown is done already (SC-48)."""
+    """Whether another attempt may help. Deleting what does not exist needs none (SC-48)."""
     if operation is StateOperation.DELETE and isinstance(error, errors.UnknownTopicOrPartitionError):
         return False
     return error.code in _RETRIABLE
 
 
 def may_have_applied(error: errors.KafkaError) -> bool:
-    """Whether a request that was sent and answered with `error` may have taken effect, or still may."""
+    """Whether a request that was answered with `error` may have taken effect, or still may."""
     return error.code not in _NOT_APPLIED
 
 

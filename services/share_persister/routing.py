@@ -1,4 +1,4 @@
-"""Which shard a share-partition's state lies on."""
+"""Which shard has a share-partition's state."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from kip932.ids import SharePartitionKey, shard_index
 
 @lru_cache(maxsize=65_536)
 def state_shard(key: SharePartitionKey, shards: int) -> int:
-    """SC-3's shard of a key, remembered: hashing the text takes longer than the rest of a look-up."""
+    """The shard of a key (SC-3); cached, since hashing the text takes longer than the rest of a look-up."""
     return shard_index(key.text, shards)

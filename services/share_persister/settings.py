@@ -1,4 +1,4 @@
-"""How patient a persister is, and how much it holds (GC-74, PL-723, PL-724)."""
+"""A persister's time-outs, back-off and bounds (GC-74, PL-723, PL-724)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class PersisterSettings:
 
     operation_timeout_ms: int = 15_000  # persister.operation.timeout.ms: look-up, attempts and pauses of one operation
     request_timeout_ms: int = 30_000
-    silence_ms: int = 3_000  # of an unanswered request: then another coordinator, if there is one by now, is asked
+    silence_ms: int = 3_000  # after this time without an answer another coordinator is asked, if there is one by now
     backoff_ms: int = 100
-    backoff_max_ms: int = 1_000  # a coordinator that is back is asked within this: a take-over has a bound too (CM-4)
+    backoff_max_ms: int = 1_000  # so that a coordinator is asked soon after it is back: a take-over is bounded (CM-4)
     jitter: float = 0.2
-    attempts: int = 25  # more than the operation's time-out has room for
+    attempts: int = 25  # more than fit into the operation's time-out
     keys_per_request: int = 1_000  # SC-97 [R]
-    queue_max: int = 10_000  # operations that wait for one node; further ones fail at once
+    queue_max: int = 10_000  # how many operations may wait for one node; further ones fail at once
 
     def pause_ms(self, failures: int, rng: Random) -> float:
         """How long to wait after the `failures`-th failure in a row (1, 2, …)."""

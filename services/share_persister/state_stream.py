@@ -1,6 +1,6 @@
 """One StateStream to one node: several requests in flight, answers matched by correlation id (P-4).
 
-Opened by the first request. When it breaks, every waiting request fails with it and the next request opens a new one.
+The first request opens it. When it breaks, every waiting request fails, and the next request opens a new one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class StateStream:
         self._next_id = 0
 
     async def request(self, operation: StateOperation, request: Any, timeout_s: float) -> Any:
-        """Send a read or a write; its StateStreamResponse. Raises TransportError; a late answer breaks the stream."""
+        """Send a read or a write; return its StateStreamResponse. Raises TransportError. When the answer takes longer
+        than `timeout_s`, the stream is closed, too."""
         self._next_id += 1
         message = StateStreamRequest(correlation_id=self._next_id)
         getattr(message, "write" if operation is StateOperation.WRITE else "read").CopyFrom(request)
@@ -41,7 +42,7 @@ class StateStream:
                 await stream.write(message)
                 return await answer
         except TimeoutError:
-            # Nobody knows whether this stream still carries anything; the next request takes a new one.
+            # It is not known whether this stream still works, so the next request opens a new one.
             await self._leave(stream)
             text = f"no answer within {timeout_s:g} s"
             raise TransportError(TransportStatus.DEADLINE_EXCEEDED, self._address, text) from None
@@ -51,15 +52,15 @@ class StateStream:
         finally:
             self._waiting.pop(message.correlation_id, None)
             if not answer.cancel() and not answer.cancelled():
-                answer.exception()  # seen, should the stream have failed it while the write was still under way
+                answer.exception()  # retrieve it: the stream may have failed it while the write was under way
 
     async def close(self) -> None:
-        """End the present stream; what waits on it fails."""
+        """End the present stream; its waiting requests fail."""
         if self._stream is not None:
             await self._leave(self._stream)
 
     async def _leave(self, stream: ClientStream[Any, Any] | None) -> None:
-        """End this stream, unless another has taken its place already."""
+        """End this stream; keep a newer one that may have replaced it."""
         if stream is None or stream is not self._stream:
             return
         reader = self._reader

@@ -1,4 +1,4 @@
-"""What the persister says and hears: its protocol, its values, and how it fails (PL-602, PL-702, PL-707, SC-90)."""
+"""The persister's protocol, its values and its error (PL-602, PL-702, PL-707, SC-90)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kip932.state_values import StateSummary, StateWrite
 
 
 class StoredState(NamedTuple):
-    """What is stored for a share-partition; `start_offset` −1 leaves the choice to the leader (SC-37, SC-39)."""
+    """What is stored for a share-partition; `start_offset` −1: the leader chooses it (SC-37, SC-39)."""
 
     state_epoch: int
     start_offset: int
@@ -21,24 +21,25 @@ class StoredState(NamedTuple):
 
 
 class StateRead(NamedTuple):
-    """Who reads: a leader of this epoch and generation; older ones are fenced by it (PL-602)."""
+    """The reading leader's epoch and generation; the read fences older leaders (PL-602)."""
 
     leader_epoch: int
     generation: int = 0
 
 
 class StateInit(NamedTuple):
-    """How to initialise a share-partition (GC-73); `start_offset` −1 leaves the choice to its leader."""
+    """How to initialise a share-partition (GC-73); `start_offset` −1: its leader chooses it."""
 
     state_epoch: int
     start_offset: int
 
 
 class PersisterError(Exception):
-    """An operation on one share-partition failed for good: `error` says how, after all retries.
+    """An operation on one share-partition failed after all retries; `error` is the last one's. Do not retry at once.
 
-    `outcome_unknown` is true when any attempt may have been applied, now or later (PL-707). `leader_epoch` is the
-    stored one that came with FENCED_LEADER_EPOCH (SC-29a), else None.
+    `outcome_unknown`: an attempt may have been applied, now or later: read the stored state before relying on it
+    (PL-707). `leader_epoch`: the stored epoch that came with FENCED_LEADER_EPOCH, above which the leader must claim
+    (SC-29a), else None.
     """
 
     def __init__(self, error: KafkaError, outcome_unknown: bool, leader_epoch: int | None = None) -> None:
@@ -49,42 +50,44 @@ class PersisterError(Exception):
 
 
 class Persister(Protocol):
-    """Share-partition state, wherever its coordinator is. Every operation ends within its time-out (PL-723)."""
+    """Share-partition state, on whichever node its coordinator is. Every operation retries by itself and ends within
+    its time-out (PL-723)."""
 
     async def read(self, key: SharePartitionKey, leader_epoch: int, generation: int) -> StoredState:
-        """Read for a leader and fence older ones. Raises PersisterError."""
+        """Read for a leader and fence older leaders. Raises PersisterError: the leader must not acquire records without
+        the state."""
         ...
 
     async def write(self, key: SharePartitionKey, write: StateWrite) -> None:
-        """Persist a change; returns once it is durable. Writes of one key are sent one after another [SC-99 R].
+        """Persist a change; return when it is durable. Writes of one key are sent one after another [SC-99 R].
 
-        Raises PersisterError.
+        Raises PersisterError; when its `outcome_unknown` is set, read the state back before deciding (PL-707).
         """
         ...
 
     async def initialize(
         self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
     ) -> dict[TopicIdPartition, PersisterError | None]:
-        """Create or reset state; the outcome of every partition, None for success."""
+        """Create or reset state. Returns each partition's outcome: None for success."""
         ...
 
     async def delete(
         self, group_id: str, partitions: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PersisterError | None]:
-        """Delete state unless a newer state epoch than the given one is stored (−1: whatever is stored), SC-29.
+        """Delete state unless a newer state epoch than the given one is stored; −1: delete in any case (SC-29).
 
-        UNKNOWN_TOPIC_OR_PARTITION counts as success: what is gone needs no deletion (SC-48).
+        UNKNOWN_TOPIC_OR_PARTITION counts as success: there is nothing to delete (SC-48).
         """
         ...
 
     async def summary(
         self, group_id: str, partitions: Collection[TopicIdPartition]
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
-        """Read start offsets and epochs without fencing anybody."""
+        """Read start offsets and epochs without fencing any leader. Returns each partition's summary or error."""
         ...
 
     async def close(self) -> None:
-        """Fail what is under way and close the streams."""
+        """Fail the operations under way and close the streams."""
         ...
 
 
@@ -98,13 +101,13 @@ class StateOperation(Enum):
     SUMMARY = "ReadShareGroupStateSummary"
 
 
-#: What goes with an operation: for DELETE the state epoch, for SUMMARY nothing.
+#: An operation's argument: for DELETE the state epoch, for SUMMARY None.
 Payload = StateRead | StateWrite | StateInit | int | None
 Value = StoredState | StateSummary | None
 
 
 class Answer(NamedTuple):
-    """One share-partition's answer to one attempt. `hint` is the coordinator's address that came with a refusal."""
+    """One share-partition's answer to one attempt. `hint`: the coordinator's address, if it came with a refusal."""
 
     error: KafkaError | None = None
     value: Value = None
@@ -113,14 +116,14 @@ class Answer(NamedTuple):
 
 
 class LocalCoordinator(Protocol):
-    """The share coordinator of this very process (P-12): same rules, no messages."""
+    """The share coordinator of the same process (P-12): the same rules, without messages."""
 
     def owns(self, shard_index: int) -> bool:
-        """Whether this process serves the shard at present."""
+        """Whether this process serves the shard at present. Check it before each `perform`."""
         ...
 
     async def perform(
         self, operation: StateOperation, key: SharePartitionKey, payload: Payload, within_ms: int
     ) -> Answer:
-        """Run one operation; answered within the coordinator's write time-out, and `within_ms`."""
+        """Run one operation. It is answered within the coordinator's write time-out and within `within_ms`."""
         ...

@@ -1,1 +1,1 @@
-"""The pure part: decides and replays; knows no log, no clock and no wire."""
+"""The pure part: it decides and replays, and has no log, no clock and no messages."""

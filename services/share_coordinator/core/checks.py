@@ -1,6 +1,6 @@
-"""The checks a request passes before a shard acts on it, in the order of table 2.3 (SC-20…SC-31, SC-43).
+"""The checks of a request before a shard decides it, in the order of table 2.3 (SC-20…SC-31, SC-43).
 
-Each raises the KafkaError of its row, or lets the request pass; none changes anything.
+Each raises the KafkaError of its row of the table, or lets the request pass; none changes anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STORABLE: Final = frozenset({STATE_AVAILABLE, STATE_ACKNOWLEDGED, STATE_ARCHIVI
 
 
 def check_key(key: SharePartitionKey) -> None:
-    """Rows 1 and 2."""
+    """Rows 1 and 2 of the table."""
     if key.topic_id == NULL_TOPIC_ID:
         raise InvalidRequestError(f"group {key.group_id!r}: the topic id is null; expected a topic's id")
     if key.partition < 0:
@@ -36,7 +36,7 @@ def check_key(key: SharePartitionKey) -> None:
 
 
 def initialised(key: SharePartitionKey, state: ShareState | None) -> ShareState:
-    """Row 3."""
+    """Row 3: return the state, or raise when the key has none."""
     if state is None:
         raise InvalidRequestError(f"{key.text} has no state; the group coordinator must initialise it first")
     return state
@@ -61,7 +61,7 @@ def check_state_epoch(state_epoch: int, state: ShareState | None) -> None:
 
 
 def check_batches(key: SharePartitionKey, batches: Sequence[StateBatch]) -> None:
-    """SC-43 [R]: what could not be a record's state is refused; overlap is legal."""
+    """SC-43 [R]: refuse a batch that no record's state can be; overlapping batches are legal."""
     for batch in batches:
         if batch.first_offset > batch.last_offset or batch.delivery_state not in _STORABLE or batch.delivery_count < 0:
             raise InvalidRequestError(
@@ -71,7 +71,7 @@ def check_batches(key: SharePartitionKey, batches: Sequence[StateBatch]) -> None
 
 
 def check_metadata(key: SharePartitionKey, metadata: MetadataView) -> None:
-    """Row 6, always last: a stale leader of a deleted topic sees that it is stale (SC-30)."""
+    """Row 6, always last, so that a stale leader of a deleted topic gets the answer that it is stale (SC-30)."""
     count = metadata.partition_count(key.topic_id)
     if count is None:
         raise UnknownTopicOrPartitionError(f"topic {topic_id_text(key.topic_id)} is not in this node's metadata")

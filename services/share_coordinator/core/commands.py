@@ -1,4 +1,4 @@
-"""What may be asked of a shard of share state, and what it answers."""
+"""The commands of a shard of share state, and its answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kip932.state_values import StateSummary, StateWrite
 
 
 class InitializeState(NamedTuple):
-    """Create or reset state; `state_epoch` −1 skips the check, `start_offset` −1 leaves the choice to the leader."""
+    """Create or reset state. `state_epoch` −1: not checked; `start_offset` −1: the leader chooses it."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -20,7 +20,7 @@ class InitializeState(NamedTuple):
 
 
 class ReadState(NamedTuple):
-    """Read for a leader of (`leader_epoch`, `generation`), and fence older ones (SC-38)."""
+    """Read for the leader of (`leader_epoch`, `generation`), and fence older leaders (SC-38)."""
 
     key: SharePartitionKey
     leader_epoch: int
@@ -35,14 +35,14 @@ class WriteState(NamedTuple):
 
 
 class DeleteState(NamedTuple):
-    """Delete state; a newer stored state epoch refuses it, −1 skips the check (SC-29)."""
+    """Delete state, unless a newer state epoch is stored; `state_epoch` −1: not checked (SC-29)."""
 
     key: SharePartitionKey
     state_epoch: int = -1
 
 
 class ReadSummary(NamedTuple):
-    """Read start offset and epochs without fencing anybody (SC-50)."""
+    """Read start offset and epochs without fencing any leader (SC-50)."""
 
     key: SharePartitionKey
 
@@ -52,9 +52,9 @@ KeyCommand = InitializeState | ReadState | WriteState | DeleteState | ReadSummar
 
 @dataclass(frozen=True, slots=True)
 class CommandBatch:
-    """Commands for different keys of one shard, in one go; each succeeds or fails by itself (SC-12, P-2).
+    """Commands for different keys of one shard, decided together; each succeeds or fails by itself (SC-12, P-2).
 
-    The answer is a tuple with a reply or the refusing KafkaError for each, in order.
+    The answer is a tuple with the reply, or the KafkaError of its refusal, for each command in order.
     """
 
     commands: tuple[KeyCommand, ...]
@@ -62,21 +62,21 @@ class CommandBatch:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics:
-    """Topics are gone: tombstone their keys, a bounded number per command (SC-80). Answers a `Removed`."""
+    """Topics were deleted: tombstone their keys, a bounded number per command (SC-80). The answer is a `Removed`."""
 
     topic_ids: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveOrphans:
-    """Tombstone those of `keys` whose topic the complete metadata does not know [SC-80 R]. Answers a `Removed`."""
+    """Tombstone those of `keys` whose topic is not in the complete metadata [SC-80 R]. The answer is a `Removed`."""
 
     keys: tuple[SharePartitionKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CopyCold:
-    """Write cold copies of those of `keys` that have aged and changed (SC-73…SC-75). Answers how many."""
+    """Write cold copies of those of `keys` that changed long enough ago (SC-73…SC-75). The answer is their number."""
 
     keys: tuple[SharePartitionKey, ...]
 
@@ -85,7 +85,8 @@ ShareCommand = KeyCommand | CommandBatch | DeleteTopics | RemoveOrphans | CopyCo
 
 
 class StateView(NamedTuple):
-    """Answer to ReadState. `recorded`: this read raised the stored leader epoch (it counts as a write, section 6.2)."""
+    """Answer to ReadState. `recorded`: the read raised the stored leader epoch, so it counts as a write (section
+    6.2)."""
 
     state_epoch: int
     start_offset: int
@@ -94,7 +95,7 @@ class StateView(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """How many keys a command tombstoned, and how many more it would have if it were not bounded."""
+    """How many keys a command tombstoned, and how many its bound left for the next one."""
 
     keys: int
     remaining: int
@@ -105,7 +106,7 @@ KeyOutcome = StateView | StateSummary | KafkaError | None
 
 
 class StaleLeaderError(FencedLeaderEpochError):
-    """A newer leader epoch is stored; the answer carries it, so that a leader can claim above it (SC-29a, CM-13)."""
+    """A newer leader epoch is stored. The answer carries it, so that the leader can claim above it (SC-29a, CM-13)."""
 
     def __init__(self, message: str, leader_epoch: int) -> None:
         super().__init__(message)
@@ -113,12 +114,13 @@ class StaleLeaderError(FencedLeaderEpochError):
 
 
 class MetadataView(Protocol):
-    """What a shard knows of the cluster's metadata; the runtime's image, seen through two questions."""
+    """What a shard sees of the cluster's metadata image."""
 
     def partition_count(self, topic_id: bytes) -> int | None:
-        """Partitions of a topic; None when there is no image yet or the topic is not in it (SC-82)."""
+        """The topic's number of partitions; None when there is no image yet or the topic is not in it (SC-82)."""
         ...
 
     def settled_since(self, now_ms: int) -> bool:
-        """Whether the image has been read up to the end of the metadata log as it stood at `now_ms` or later."""
+        """Whether the image has everything that was in the metadata log at `now_ms`. Only then, None from
+        `partition_count` means that the topic does not exist."""
         ...

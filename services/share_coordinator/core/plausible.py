@@ -1,7 +1,7 @@
-"""What no correct peer sends is refused before it is stored (CM-82): a damaged or forged number would stand as truth.
+"""Refuses numbers that no correct peer sends before they are stored (CM-82): a stored one would be believed later.
 
-The share coordinator does not know where a log ends; it bounds by what a number can have grown to. The leader, which
-knows, looks again when it loads the state (CM-83).
+The share coordinator does not know a log's end, so it bounds a number by how far it can have grown. The leader knows
+the log's end, and checks again when it loads the state (CM-83).
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from kip932.ids import SharePartitionKey
 from kip932.state_batches import UNSET_OFFSET, StateBatch
 from share_coordinator.core.share_state import ShareState
 
-#: Leader epochs are seconds since then, or one above the last (CM-12).
+#: Leader epochs are seconds since this moment, or one above the last epoch (CM-12).
 EPOCH_ZERO_MS: Final = 1_767_225_600_000
-#: How far a leader epoch may be ahead of this node's clock: the clocks of two machines differ by less than a day, and
-#: claims follow each other by less than one a second for less than a day.
+#: How far a leader epoch may be ahead of this node's clock, s: two machines' clocks differ by less than a day, and no
+#: shard is claimed more than once a second for a whole day.
 EPOCH_AHEAD_S: Final = 86_400
-#: A group's epoch grows by one with each new assignment: at one a second it gets here after 34 years. As much again is
-#: left to a group that must climb over a stored one (GC-76).
+#: A group's epoch grows by one with each assignment: at one a second it reaches this after 34 years. Above it as many
+#: again are left for a group that must exceed a stored epoch (GC-76).
 STATE_EPOCH_MAX: Final = 2**30
-#: How far a start offset may move in one request: nine years of a million records a second.
+#: How far a start offset may move in one request: nine years at a million records a second.
 START_GROWTH_MAX: Final = 2**48
-#: How far above the start offset a batch may end: a share-partition has 10,000 records in flight at most, and the holes
-#: between them are those of one lost tail (CM-47).
+#: How far above the start offset a batch may end: a share-partition has at most 10,000 records in flight, and the holes
+#: between them are at most those of one lost tail (CM-47).
 BATCH_REACH_MAX: Final = 2**31 - 1
 DELIVERY_COUNT_MAX: Final = 2**15 - 1
 
 
 class ImplausibleError(InvalidRequestError):
-    """A value that no correct node sends; nothing was stored."""
+    """A request has a value that no correct node sends; nothing was stored."""
 
 
 def check_leader_epoch(key: SharePartitionKey, epoch: int, generation: int, stored: int, wall_ms: int) -> None:
-    """Refuse a leader of the future: it would fence the real one. `stored` is the largest epoch seen so far."""
+    """Refuse a leader epoch too far in the future: it would fence the real leader. `stored`: the largest so far."""
     latest = max((wall_ms - EPOCH_ZERO_MS) // 1000, stored, 0) + EPOCH_AHEAD_S
     if not -1 <= epoch <= latest or generation < 0:
         raise ImplausibleError(
@@ -46,7 +46,7 @@ def check_leader_epoch(key: SharePartitionKey, epoch: int, generation: int, stor
 
 
 def check_state_epoch_range(key: SharePartitionKey, epoch: int) -> None:
-    """Refuse a state epoch that no group can have reached, and over which none could climb."""
+    """Refuse a state epoch that no group can have reached, and that none could exceed later."""
     if not -1 <= epoch <= STATE_EPOCH_MAX:
         raise ImplausibleError(
             f"{key.text}: state epoch {epoch} is none that a group can have reached; expected -1 to {STATE_EPOCH_MAX}"
@@ -54,7 +54,7 @@ def check_state_epoch_range(key: SharePartitionKey, epoch: int) -> None:
 
 
 def check_start(key: SharePartitionKey, start_offset: int, state: ShareState | None) -> None:
-    """Refuse a start offset that no log can have moved to since the stored one."""
+    """Refuse a start offset that no log can have reached since the stored one."""
     stored = max(0, state.start_offset) if state is not None else 0
     if not UNSET_OFFSET <= start_offset <= stored + START_GROWTH_MAX:
         raise ImplausibleError(
@@ -66,7 +66,7 @@ def check_start(key: SharePartitionKey, start_offset: int, state: ShareState | N
 def check_reach(
     key: SharePartitionKey, start_offset: int, complete: int, batches: Sequence[StateBatch], state: ShareState
 ) -> None:
-    """Refuse a write whose records lie where no share-partition has any in flight."""
+    """Refuse a write of records further above the start offset than any share-partition can have in flight."""
     low = max(0, start_offset if start_offset != UNSET_OFFSET else state.start_offset)
     for first, last, _, count in batches:
         if first < 0 or last > low + BATCH_REACH_MAX or count > DELIVERY_COUNT_MAX:

@@ -1,4 +1,4 @@
-"""What the share-state log holds, as values (share-coordinator.md section 3)."""
+"""The records of the share-state log, as values (share-coordinator.md section 3)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ UNKNOWN_COUNT = -1
 
 @dataclass(frozen=True, slots=True)
 class ShareSnapshot:
-    """Type S: the whole state of one share-partition; replaces what came before.
+    """Type S: the whole state of one share-partition; it replaces all earlier records.
 
     `leader_epoch` is 0 after Initialize, while the `fence_…` fields keep the largest epochs ever seen, so that fencing
-    survives fail-over and trimming (SC-34). Timestamps differ exactly for cold copies (SC-60).
+    survives fail-over and trimming (SC-34). The two timestamps differ in cold copies and only there (SC-60).
     """
 
     key: SharePartitionKey
@@ -56,7 +56,7 @@ class ShareUpdate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareTombstone:
-    """Type T: the share-partition has no state any more (SC-46, SC-57)."""
+    """Type T: the state of the share-partition was deleted (SC-46, SC-57)."""
 
     key: SharePartitionKey
 

@@ -1,8 +1,8 @@
-"""One shard of share-partition state: fencing, when a snapshot is due, replay (share-coordinator.md, Part A).
+"""One shard of share-partition state: fencing, when to write a snapshot, replay (share-coordinator.md, Part A).
 
-Owns the states of its keys and two timers: cold copies (SC-73…SC-75), and the sweep for keys of vanished topics
-[SC-80 R].
-Never waits, never reads a clock: a host appends what `decide` returns and answers afterwards (SC-14, SC-59).
+It owns the states of its keys and two timers: cold copies (SC-73…SC-75), and the sweep for keys whose topic no longer
+exists [SC-80 R]. It never waits and never reads a clock: a host appends what `decide` returns, then answers (SC-14,
+SC-59).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from share_coordinator.core.plausible import (
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.share_state import ShareState, after_snapshot, after_update, initial_snapshot
 
-#: Keys that one background command may touch, so that requests do not wait long behind it (SR-17).
+#: How many keys one background command may touch, so that requests do not wait long for it (SR-17).
 KEYS_PER_SLICE: Final = 500
 _SWEEP_RETRY_MS: Final = 1_000
 
@@ -63,7 +63,7 @@ _Token = tuple[SharePartitionKey, ShareState | None]
 
 @dataclass(slots=True)
 class Counts:
-    """Things worth a metric that replay has seen; they only grow."""
+    """Counts of unusual records that replay has seen, for metrics; they only grow."""
 
     start_offset_decreases: int = 0  # SC-41: a leader sent a start offset below the stored one
     orphan_updates: int = 0  # SC-56: an update without its snapshot
@@ -71,7 +71,7 @@ class Counts:
 
 
 class ShareStateShard:
-    """The Shard of share-partition state.
+    """The `Shard` of share-partition state.
 
     `updates_per_snapshot` is `share.coordinator.snapshot.update.records.per.snapshot`; `cold_interval_ms`
     `share.coordinator.cold.partition.snapshot.interval.ms`.
@@ -100,7 +100,7 @@ class ShareStateShard:
     # -- deciding
 
     def decide(self, command: ShareCommand, now_ms: int, wall_ms: int) -> _Decision:
-        """Decide a command. Changes nothing. Raises KafkaError when a single-key command is refused."""
+        """Decide a command; change nothing. Raises KafkaError when a single-key command is refused."""
         if isinstance(command, CommandBatch):
             return self._decide_batch(command, wall_ms)
         if isinstance(command, DeleteTopics):
@@ -114,15 +114,15 @@ class ShareStateShard:
         return Decision((record,) if record else (), reply)
 
     def _decide_batch(self, batch: CommandBatch, wall_ms: int) -> _Decision:
-        """Keys in a batch differ, so that no decision depends on another's record."""
+        """Decide each command of a batch. Its keys differ, so no decision depends on another one's record."""
         records: list[ShareRecord] = []
         outcomes: list[KeyOutcome] = []
         for command in batch.commands:
             try:
                 record, reply = self._decide_key(command, wall_ms)
             except KafkaError as refusal:
-                # Without its trace, which would hold this list in a ring: to search ten thousand of them for rings took
-                # the event loop 130 ms.
+                # Without its traceback, which refers to this list and so makes a reference cycle: collecting ten
+                # thousand of these blocked the event loop for 130 ms.
                 outcomes.append(refusal.with_traceback(None))
                 continue
             outcomes.append(reply)
@@ -141,7 +141,7 @@ class ShareStateShard:
         check_state_epoch(command.state_epoch, state)
         check_metadata(command.key, self._metadata)
         if state is not None and command.state_epoch != UNCHECKED and command.state_epoch == state.state_epoch:
-            return None, None  # SC-33: a delayed duplicate must not wipe progress
+            return None, None  # SC-33: a delayed duplicate must not reset progress
         stats = WriteStats(CAUSE_INIT if state is None else CAUSE_ADMIN)
         snapshot = initial_snapshot(
             command.key, state, command.state_epoch, command.start_offset, wall_ms=wall_ms, stats=stats
@@ -175,7 +175,7 @@ class ShareStateShard:
             check_leader((write.leader_epoch, write.generation), state)
         check_state_epoch(write.state_epoch, state)
         check_metadata(key, self._metadata)
-        # SC-40: the request's epochs only fence; the record keeps the state's.
+        # SC-40: the request's epochs are only used for fencing; the record has the state's.
         update = ShareUpdate(
             key,
             state.snapshot_epoch,
@@ -207,7 +207,7 @@ class ShareStateShard:
         )
 
     def _record(self, state: ShareState, update: ShareUpdate, wall_ms: int) -> ShareRecord:
-        """SC-52: the update, or a snapshot of what it leads to once enough updates stand behind the last one."""
+        """SC-52: the update; or, when enough updates followed the last snapshot, a snapshot of the resulting state."""
         if state.updates < self._updates_per_snapshot:
             return update
         return after_update(state, update).snapshot(update.key, wall_ms, update.stats)
@@ -215,7 +215,7 @@ class ShareStateShard:
     # -- replaying
 
     def replay(self, record: ShareRecord) -> _Token:
-        """Apply one record; the token is the key with its former state."""
+        """Apply one record; the token is the key and its previous state."""
         former = self._states.get(record.key)
         if isinstance(record, ShareTombstone):
             self._states.pop(record.key, None)
@@ -227,7 +227,7 @@ class ShareStateShard:
         return record.key, former
 
     def undo(self, token: object) -> None:
-        """Put a key's former state back (SC-59, SR-23)."""
+        """Restore a key's previous state (SC-59, SR-23)."""
         assert isinstance(token, tuple)
         key, former = token
         if former is None:
@@ -247,19 +247,19 @@ class ShareStateShard:
     # -- time
 
     def loaded(self, now_ms: int) -> Sequence[ShareCommand]:
-        """Start the timers. Topics deleted while nobody held the shard are swept once metadata is complete."""
+        """Start the timers. Topics deleted while no node had the shard are swept when the metadata are complete."""
         self._cold_queue.clear()
         self._cold_deadline = now_ms + self._cold_interval_ms
         self._sweep_since = self._sweep_deadline = now_ms
         return ()
 
     def next_deadline(self) -> int | None:
-        """When cold copies or the sweep come next."""
+        """When cold copies or the sweep are due next."""
         deadlines = [deadline for deadline in (self._cold_deadline, self._sweep_deadline) if deadline is not None]
         return min(deadlines, default=None)
 
     def due(self, now_ms: int) -> Sequence[ShareCommand]:
-        """At most one slice of cold copies and one of the sweep; while more is left the next deadline is `now_ms`."""
+        """At most one slice of cold copies and one of the sweep. While more is left, the next deadline is `now_ms`."""
         commands: list[ShareCommand] = []
         if self._sweep_deadline is not None and self._sweep_deadline <= now_ms:
             commands += self._sweep(now_ms)
@@ -268,13 +268,13 @@ class ShareStateShard:
         return commands
 
     def paused(self, now_ms: int) -> None:
-        """Cold copies are housekeeping: after a pause they wait their interval out again."""
+        """Restart the interval of cold copies in full: they can wait."""
         if self._cold_deadline is not None:
             self._cold_queue.clear()
             self._cold_deadline = now_ms + self._cold_interval_ms
 
     def _sweep(self, now_ms: int) -> list[ShareCommand]:
-        """Only complete metadata may say that a topic is gone; the deadline stays until nothing is left to remove."""
+        """Only complete metadata prove that a topic is gone. The sweep is repeated until nothing is left to remove."""
         self._sweep_deadline = now_ms + _SWEEP_RETRY_MS
         if self._sweep_since is None or not self._metadata.settled_since(self._sweep_since):
             return []
@@ -303,13 +303,14 @@ class ShareStateShard:
     # -- compaction
 
     def anchor(self, record: ShareRecord) -> Anchor | None:
-        """Snapshots stand for themselves and tombstones end a key; updates lean on a snapshot (SC-70)."""
+        """A snapshot is a self-contained copy, a tombstone ends a key, and an update only adds to a snapshot
+        (SC-70)."""
         if isinstance(record, ShareUpdate):
             return None
         return Anchor(record.key, isinstance(record, ShareSnapshot))
 
     def rewrite(self, keys: Iterable[Hashable], wall_ms: int) -> Sequence[Sequence[ShareRecord]]:
-        """Cold copies of the keys that still have state, one append each (SC-73, CM-18)."""
+        """Cold copies of the keys that still have state, one append per key (SC-73, CM-18)."""
         found = ((key, self._states.get(key)) for key in keys if isinstance(key, SharePartitionKey))
         return [(state.cold_copy(key, wall_ms, _COLD),) for key, state in found if state is not None]
 

@@ -1,7 +1,7 @@
-"""The state of one share-partition, and what each record makes of it (SC-51…SC-60).
+"""The state of one share-partition, and how each record changes it (SC-51…SC-60).
 
-Immutable: a record yields a new value, and keeping the old one is all that undoing takes. Owns the merging rules of
-start offset and delivery-complete count (SC-41, SC-42); never decides whether a request is allowed.
+Immutable: a record gives a new value; to undo it, put the old value back. This module owns the merging rules of start
+offset and delivery-complete count (SC-41, SC-42); it never decides whether a request is allowed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from share_coordinator.core.records import NO_LEADER_EPOCH, UNKNOWN_COUNT, Share
 class ShareState(NamedTuple):
     """What is stored for one share-partition.
 
-    `fence` is the largest (leader epoch, generation) ever seen and `fence_state_epoch` the largest state epoch; they
-    never fall while the state exists (SC-34). `updates` counts updates since the last snapshot of any cause [SC-55 R].
-    `archived_by_…` count the records that were archived though nobody accepted them, since the state was initialised
-    (PL-811): each update adds its own, each snapshot holds all.
+    `fence`: the largest (leader epoch, generation) ever seen; `fence_state_epoch`: the largest state epoch. They never
+    decrease while the state exists (SC-34). `updates`: updates since the last snapshot of any cause [SC-55 R].
+    `archived_by_…`: records archived without having been accepted, since the state was initialised (PL-811); each
+    update carries its own, each snapshot the sum.
     """
 
     snapshot_epoch: int
@@ -39,15 +39,15 @@ class ShareState(NamedTuple):
 
     @property
     def cold_copied(self) -> bool:
-        """Whether nothing has changed since a cold copy: copying it again would gain nothing (SC-74, SC-75)."""
+        """Whether nothing has changed since a cold copy, so that another would be useless (SC-74, SC-75)."""
         return self.updates == 0 and self.create_ms != self.write_ms
 
     def snapshot(self, key: SharePartitionKey, wall_ms: int, stats: WriteStats = NO_STATS) -> ShareSnapshot:
-        """This state as the next natural snapshot (SC-52)."""
+        """This state as the next snapshot due to updates (SC-52)."""
         return self._copy(key, wall_ms, wall_ms, stats)
 
     def cold_copy(self, key: SharePartitionKey, wall_ms: int, stats: WriteStats) -> ShareSnapshot:
-        """This state once more, so that older records become redundant: only the write time is new (SC-73)."""
+        """A copy of this state that makes older records redundant; only its write time is new (SC-73)."""
         return self._copy(key, self.create_ms, wall_ms, stats)
 
     def _copy(self, key: SharePartitionKey, create_ms: int, write_ms: int, stats: WriteStats) -> ShareSnapshot:
@@ -72,7 +72,7 @@ class ShareState(NamedTuple):
 
 
 def after_snapshot(state: ShareState | None, record: ShareSnapshot) -> ShareState:
-    """The state once `record` is replayed: the record's, with fences at the larger of both (SC-55)."""
+    """The state after replaying `record`: the record's, each fence the larger of both (SC-55)."""
     pair = record.leader_epoch, record.generation
     fence = max(pair, (record.fence_leader_epoch, record.fence_generation))
     state_epoch = max(record.state_epoch, record.fence_state_epoch)
@@ -98,7 +98,7 @@ def after_snapshot(state: ShareState | None, record: ShareSnapshot) -> ShareStat
 
 
 def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
-    """The state once `record` is replayed (SC-56); without a state the record stands for itself, with state epoch 0."""
+    """The state after replaying `record` (SC-56). Without an earlier state it is the record's, with state epoch 0."""
     pair = record.leader_epoch, record.generation
     if state is None:
         return _orphan(record, pair)
