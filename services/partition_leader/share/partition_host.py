@@ -24,6 +24,7 @@ from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
 from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS, SharePartition
 from partition_leader.share.core.status import DropReason, Status
+from partition_leader.share.core.transitions import IllegalTransitionError
 from partition_leader.share.deadlines import Deadlines
 from partition_leader.share.group_view import GroupViews
 from partition_leader.share.offset_reset import reset_offset
@@ -146,11 +147,18 @@ class SharePartitionHost:
         self._running = True
         try:
             while self._inbox:
-                for effect in self.core.handle(self._inbox.popleft(), self._clock.now_ms()):
+                for effect in self._handled(self._inbox.popleft()):
                     self._carry_out[type(effect)](effect)
         finally:
             self._running = False
         self._deadlines.set(self._tick, self.core.next_deadline())
+
+    def _handled(self, event: ev.Event) -> list[fx.Effect]:
+        try:
+            return self.core.handle(event, self._clock.now_ms())
+        except IllegalTransitionError as error:  # memory is wrong: a new object reads what is stored
+            log.exception("share-partition's records are in a state that cannot be", **self._names())
+            return self.core.give_up(error)
 
     def start(self) -> None:
         """Begin initialisation: read the stored state (PL-602)."""

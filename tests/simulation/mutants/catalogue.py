@@ -117,7 +117,7 @@ MUTANTS: Final = (
     Mutant(
         "expire-pending-lock",
         "a lock that runs out frees a record whose acknowledgement is being written",
-        ("INV-4", "INV-3", "INV-6", "INV-5"),
+        ("INV-4", "INV-3", "INV-6", "INV-5", "PL-102"),
         (
             Edit(
                 "partition_leader.share.core.expiry",
@@ -126,16 +126,17 @@ MUTANTS: Final = (
             ),
             Edit(
                 "partition_leader.share.core.expiry",
-                "    window.recode(batch, first, last, EXPIRE_TO[state])\n    batch.hold(first, last, NOBODY, 0)\n"
+                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NOBODY, 0)\n"
                 "    result.timed_out",
-                "    window.recode(batch, first, last, ROLL_BACK_TO[state])\n"
-                "    window.recode(batch, first, last, EXPIRE_TO[state])\n    batch.hold(first, last, NOBODY, 0)\n"
+                "    if batch.lock_at(first)[0] & PENDING:\n"
+                "        window.recode(batch, first, last, ROLL_BACK)\n"
+                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NOBODY, 0)\n"
                 "    result.timed_out",
             ),
             Edit(
                 "partition_leader.share.core.expiry",
-                "import BEGIN, EXPIRE_TO, released_state",
-                "import BEGIN, EXPIRE_TO, ROLL_BACK_TO, released_state",
+                "    EXPIRE_BELOW_START,\n",
+                "    EXPIRE_BELOW_START,\n    PENDING,\n    ROLL_BACK,\n",
             ),
         ),
     ),

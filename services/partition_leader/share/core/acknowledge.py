@@ -34,7 +34,7 @@ from partition_leader.share.core.events import AckBatch, Acknowledge
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.operations import Operation, refusal_of, revert
 from partition_leader.share.core.spans import stretches
-from partition_leader.share.core.transitions import BEGIN, PENDING, TYPE_CODES, acknowledged_state, released_state
+from partition_leader.share.core.transitions import ACKNOWLEDGE, ILLEGAL, PENDING, RELEASE, TYPE_CODES, released_state
 
 
 class Acknowledgement:
@@ -162,20 +162,23 @@ class Acknowledgement:
         if ack_type == ACK_RELEASE and batch.max_count >= operation.limit:
             for low, high, _, count in list(batch.runs(first, last)):
                 state = released_state(count, operation.limit, operation.dlq_enabled)
-                self._window.recode(batch, low, high, BEGIN[state])
+                self._window.recode(batch, low, high, RELEASE[state])
                 self._note_limit(state, low, high, count)
             return
-        state = acknowledged_state(ack_type, 0, operation.limit, operation.dlq_enabled)
         if ack_type == ACK_REJECT:
             self._note_rejected(batch, first, last)
-        self._window.recode(batch, first, last, BEGIN[state])
+        self._window.recode(batch, first, last, ACKNOWLEDGE[operation.dlq_enabled][ack_type])
 
     def _many_types(self, types: bytes | bytearray, batch: InFlightBatch, first: int) -> None:
-        """A type, or a marked code that stays, for each offset from `first` on."""
+        """A type, or a marked code that stays, for each offset from `first` on. The caller has checked that those with
+        a type are Acquired. Raises InvalidRequestError for an unknown type, with nothing changed."""
         operation = self.operation
+        codes = bytearray(types.translate(TYPE_CODES[operation.dlq_enabled]))
+        if ILLEGAL in codes:
+            at = codes.index(ILLEGAL)
+            raise InvalidRequestError(f"offset {first + at}: acknowledge type {types[at]} does not exist (PL-409)")
         for ack_type in range(len(self._types)):
             self._types[ack_type] += types.count(ack_type)
-        codes = bytearray(types.translate(TYPE_CODES[operation.dlq_enabled]))
         batch.track()
         if ACK_RELEASE in types and batch.max_count >= operation.limit:
             self._limit_releases(types, codes, batch, first)

@@ -17,11 +17,13 @@ from kip932.state_batches import StateBatch
 from partition_leader.share.core.spans import ALL, Span, borders, differing, is_dense, mask_of, masked
 from partition_leader.share.core.transitions import (
     CLOSING_CODES,
+    ILLEGAL,
     MARK_UNTOUCHED,
     PENDING_CODES,
     STATE_OF,
     TERMINAL_CODES,
     UNTOUCHED,
+    TransitionTable,
 )
 
 NOBODY: Final = ""
@@ -100,8 +102,9 @@ class InFlightBatch:
             self.deadlines = [self.deadline] * size
         return self.codes
 
-    def recode(self, first: int, last: int, table: bytes) -> bool:
-        """Send the codes of `first`…`last` (inside the batch) through a transition table; whether any changed."""
+    def recode(self, first: int, last: int, table: TransitionTable) -> bool:
+        """Send the codes of `first`…`last` (inside the batch) through a transition table; whether any changed. Raises
+        IllegalTransitionError, with nothing changed, for a code that the table does not name."""
         if self.codes is not None:
             if first == last:  # single records are many: no slices
                 return self._recode_one(first - self.first, table)
@@ -109,6 +112,8 @@ class InFlightBatch:
             code = table[self.code]
             if code == self.code:
                 return False
+            if code == ILLEGAL:
+                raise table.refusal(first, bytes([self.code]))
             if first == self.first and last == self.last:
                 self.code = code
                 self._count_uniform()
@@ -119,16 +124,20 @@ class InFlightBatch:
         new = old.translate(table)
         if new == old:
             return False
+        if ILLEGAL in new:
+            raise table.refusal(first, old)
         self._replace(low, high, old, new)
         return True
 
-    def _recode_one(self, at: int, table: bytes) -> bool:
+    def _recode_one(self, at: int, table: TransitionTable) -> bool:
         codes = self.codes
         assert codes is not None
         old = codes[at]
         new = table[old]
         if new == old:
             return False
+        if new == ILLEGAL:
+            raise table.refusal(self.first + at, bytes([old]))
         codes[at] = new
         self.available += (new == STATE_AVAILABLE) - (old == STATE_AVAILABLE)
         self.closing += _CLOSES[new] - _CLOSES[old]
@@ -136,7 +145,8 @@ class InFlightBatch:
         return True
 
     def assign(self, first: int, new: bytes | bytearray) -> None:
-        """Set the codes of an offset-tracked stretch that starts at `first`."""
+        """Set the codes of an offset-tracked stretch that starts at `first`. The caller has checked that each may
+        follow the code it replaces."""
         codes = self.track()
         low = first - self.first
         high = low + len(new)
@@ -260,19 +270,23 @@ class InFlightBatch:
         except ValueError:
             return None
 
-    def settle(self, spans: Sequence[Span], table: bytes) -> int:
+    def settle(self, spans: Sequence[Span], table: TransitionTable) -> int:
         """Send many short ascending spans of an offset-tracked batch through a transition table, and forget owner and
-        lock of what changed. By how many `closing` grew."""
+        lock of what changed. By how many `closing` grew. Raises IllegalTransitionError as `recode` does."""
         codes, members, deadlines = self.track(), self.members, self.deadlines
         closing = self.closing
         first, last = spans[0][0], spans[-1][1]
         low, high = first - self.first, last - self.first + 1
         old = codes[low:high]
         changes = masked(differing(old, old.translate(table)), mask_of(spans, first, last))
+        new = differing(old, changes)  # the table counts only inside the spans
+        if ILLEGAL in new:
+            at = new.index(ILLEGAL)
+            raise table.refusal(first + at, old[at : at + 1])
         for at in compress(range(low, high), changes):
             members[at] = NOBODY
             deadlines[at] = 0
-        self._replace(low, high, old, differing(old, changes))
+        self._replace(low, high, old, new)
         return self.closing - closing
 
     def lock_runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int, str, int]]:

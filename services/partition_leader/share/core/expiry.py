@@ -21,7 +21,13 @@ from partition_leader.share.core.events import GroupSettings, Release
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.operations import Operation
 from partition_leader.share.core.spans import Span
-from partition_leader.share.core.transitions import BEGIN, EXPIRE_TO, released_state
+from partition_leader.share.core.transitions import (
+    CLOSE_SESSION,
+    CLOSE_SESSION_BELOW_START,
+    EXPIRE,
+    EXPIRE_BELOW_START,
+    released_state,
+)
 
 
 @dataclass(slots=True)
@@ -59,14 +65,15 @@ def _expire_run(
     first, last, count = run
     size = last - first + 1
     if last < window.start_offset:
-        state = STATE_ARCHIVED  # T14
+        state, table = STATE_ARCHIVED, EXPIRE_BELOW_START
     else:
         state = released_state(count, settings.delivery_count_limit, settings.dlq_enabled)
+        table = EXPIRE[state]
         if state in (STATE_ARCHIVED, STATE_ARCHIVING):
             result.limited += size
         if state == STATE_ARCHIVED:
             result.archived.append(AcquiredRange(first, last, count))
-    window.recode(batch, first, last, EXPIRE_TO[state])
+    window.recode(batch, first, last, table)
     batch.hold(first, last, NOBODY, 0)
     result.timed_out += size
     result.spans.append((first, last))
@@ -86,13 +93,14 @@ def release(window: Window, event: Release) -> Operation:
                 continue
             for first, last in _split(low, high, window.start_offset):
                 state = released_state(count, operation.limit, operation.dlq_enabled)
+                table = CLOSE_SESSION[state]
                 if last < window.start_offset:
-                    state = STATE_ARCHIVED
+                    state, table = STATE_ARCHIVED, CLOSE_SESSION_BELOW_START
                 elif state in (STATE_ARCHIVED, STATE_ARCHIVING):
                     limited += last - first + 1
                     if state == STATE_ARCHIVED:
                         operation.archived.append((AcquiredRange(first, last, count), DELIVERY_LIMIT))
-                window.recode(batch, first, last, BEGIN[state])
+                window.recode(batch, first, last, table)
                 released += last - first + 1
                 operation.spans.append((first, last))
                 if state == STATE_ARCHIVING:

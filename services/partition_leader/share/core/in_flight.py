@@ -22,7 +22,7 @@ from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_
 from partition_leader.share.core.events import GroupSettings
 from partition_leader.share.core.locks import LockEntry, LockHeap
 from partition_leader.share.core.spans import Span, append_merged
-from partition_leader.share.core.transitions import STATE_MASK
+from partition_leader.share.core.transitions import STATE_MASK, TransitionTable
 
 _FIRST: Final = itemgetter(0)
 
@@ -250,8 +250,9 @@ class Window:
         self.closing += batch.closing
         self._hint(batch)
 
-    def recode(self, batch: InFlightBatch, first: int, last: int, table: bytes) -> bool:
-        """Send `first`…`last` of the batch through a transition table; whether any record changed."""
+    def recode(self, batch: InFlightBatch, first: int, last: int, table: TransitionTable) -> bool:
+        """Send `first`…`last` of the batch through a transition table; whether any record changed. Raises
+        IllegalTransitionError, with nothing changed, for a record that the trigger must not meet (PL-102)."""
         before = batch.closing
         if not batch.recode(first, last, table):
             return False
@@ -267,8 +268,9 @@ class Window:
         self.closing += batch.closing - before
         self._hint(batch)
 
-    def settle(self, batch: InFlightBatch, spans: Sequence[Span], table: bytes) -> None:
-        """Send many short spans of the batch through a transition table, and forget owner and lock of what changed."""
+    def settle(self, batch: InFlightBatch, spans: Sequence[Span], table: TransitionTable) -> None:
+        """Send many short spans of the batch through a transition table, and forget owner and lock of what changed.
+        Raises IllegalTransitionError as `recode` does."""
         self.closing += batch.settle(spans, table)
         self._hint(batch)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partition_leader.share.core.batch import NOBODY
 from partition_leader.share.core.in_flight import Window
-from partition_leader.share.core.transitions import REMOVED_FROM_LOG
+from partition_leader.share.core.transitions import LOG_START_MOVED
 
 
 def move_log_start(window: Window, log_start_offset: int) -> bool:
@@ -17,8 +17,8 @@ def move_log_start(window: Window, log_start_offset: int) -> bool:
         for batch in window.overlapping(window.start_offset, log_start_offset - 1):
             high = min(batch.last, log_start_offset - 1)
             for first, last, code, _ in list(batch.runs(batch.first, high)):
-                if REMOVED_FROM_LOG[code] != code:
-                    window.recode(batch, first, last, REMOVED_FROM_LOG)
+                if LOG_START_MOVED[code] != code:
+                    window.recode(batch, first, last, LOG_START_MOVED)
                     batch.hold(first, last, NOBODY, 0)
         window.move_start(log_start_offset)
         window.gap = None

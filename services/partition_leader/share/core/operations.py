@@ -14,7 +14,17 @@ from partition_leader.share.core.batch import NOBODY, InFlightBatch
 from partition_leader.share.core.effects import NO_COUNTERS, AcquiredRange, Counters
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.spans import Span, is_dense
-from partition_leader.share.core.transitions import COMMIT, PENDING, ROLL_BACK, ROLL_BACK_TO, STATE_MASK, released_state
+from partition_leader.share.core.transitions import (
+    COMMIT,
+    PENDING,
+    REVERT,
+    ROLL_BACK,
+    ROLL_BACK_BELOW_START,
+    ROLL_BACK_EXPIRED,
+    STATE_MASK,
+    TAKE_STORED,
+    released_state,
+)
 
 
 @dataclass(slots=True)
@@ -70,15 +80,16 @@ def _roll_back_batch(  # noqa: PLR0917 - one batch of the loop above
             continue
         for first, last in _split_at(low, high, window.start_offset):
             if last < window.start_offset:
-                state = STATE_ARCHIVED
+                state, table = STATE_ARCHIVED, ROLL_BACK_BELOW_START
             elif deadline <= now_ms:
                 state = released_state(count, operation.limit, operation.dlq_enabled)
+                table = ROLL_BACK_EXPIRED[state]
                 if state == STATE_ARCHIVED:
                     into.archived.append(AcquiredRange(first, last, count))
             else:
                 window.recode(batch, first, last, ROLL_BACK)
                 continue
-            window.recode(batch, first, last, ROLL_BACK_TO[state])
+            window.recode(batch, first, last, table)
             batch.hold(first, last, NOBODY, 0)
             into.changed.append((first, last))
             if state == STATE_ARCHIVING:
@@ -95,12 +106,12 @@ def _split_at(first: int, last: int, start_offset: int) -> list[Span]:
 def revert(window: Window, operation: Operation) -> None:
     """Undo an operation that was refused half-way, at the instant it began (PL-410)."""
     for batch, first, last in window.pieces(operation.spans):
-        window.recode(batch, first, last, ROLL_BACK)
+        window.recode(batch, first, last, REVERT)
 
 
 def force(window: Window, batch: InFlightBatch, span: Span, state: int, count: int) -> None:
     """Make pending records what the coordinator has stored for them (PL-707)."""
-    window.recode(batch, *span, ROLL_BACK_TO[state])
+    window.recode(batch, *span, TAKE_STORED[state])
     batch.set_counts(*span, count)
     batch.hold(*span, NOBODY, 0)
 

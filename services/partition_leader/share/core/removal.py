@@ -10,10 +10,10 @@ from partition_leader.share.core.advance import advance
 from partition_leader.share.core.batch import NOBODY, InFlightBatch
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.spans import Span
-from partition_leader.share.core.transitions import REMOVED_FROM_LOG
+from partition_leader.share.core.transitions import COMPACTED, TransitionTable
 
 
-def take_away(window: Window, batch: InFlightBatch, span: Span, table: bytes) -> list[Span]:
+def take_away(window: Window, batch: InFlightBatch, span: Span, table: TransitionTable) -> list[Span]:
     """Archive what `table` says of the batch's records in `span`; the spans that changed."""
     changed: list[Span] = []
     for first, last, code, _ in list(batch.runs(*span)):
@@ -29,7 +29,7 @@ def take_available(window: Window, first: int, last: int) -> list[Span]:
     changed: list[Span] = []
     for batch in window.overlapping(first, last):
         if batch.available or batch.pending:
-            changed += take_away(window, batch, (max(first, batch.first), min(last, batch.last)), REMOVED_FROM_LOG)
+            changed += take_away(window, batch, (max(first, batch.first), min(last, batch.last)), COMPACTED)
     return changed
 
 

@@ -29,6 +29,7 @@ from partition_leader.share.core.operations import Operation
 from partition_leader.share.core.partition_state import PartitionState
 from partition_leader.share.core.removal import skip_hole
 from partition_leader.share.core.status import DropReason, Overview, Status
+from partition_leader.share.core.transitions import IllegalTransitionError
 
 OPERATION_TIMEOUT_MS: Final = 15_000  # persister.operation.timeout.ms (PL-723)
 _SETTLED = (Status.FAILED, Status.FENCED)
@@ -69,7 +70,8 @@ class SharePartition:
     # The door.
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take one event at `now_ms` (monotonic, ms); what must happen now, in order."""
+        """Take one event at `now_ms` (monotonic, ms); what must happen now, in order. Raises IllegalTransitionError
+        for a record in a state that the event must not meet (PL-102): then you must call `give_up`."""
         if type(event) is TakeFetchLock:  # it touches no record, so no critical section is needed
             return self._take_fetch_lock(event)
         state = self._state
@@ -80,6 +82,16 @@ class SharePartition:
         if state.status is Status.ACTIVE:
             self._expire()
         self._handlers[type(event)](event)
+        self._conclude()
+        return state.effects
+
+    def give_up(self, error: IllegalTransitionError) -> list[Effect]:
+        """End this object after `handle` raised `error`, for its memory is wrong (PL-102); what must happen now, in
+        order. The next fetch makes a new object, which loads what is stored."""
+        state = self._state
+        state.effects, state.wake = [], False
+        if state.status not in _SETTLED:
+            state.stop(UnknownServerError(str(error)), DropReason.ILLEGAL_TRANSITION)
         self._conclude()
         return state.effects
 

@@ -25,6 +25,7 @@ class DropReason(StrEnum):
     OUTCOME_UNKNOWN = "outcome_unknown"  # PL-707: neither a write nor the read-back after it was answered
     STATE_REPLACED = "state_replaced"  # PL-630, PL-634: what is stored was reset or deleted
     LEADERSHIP_LOST = "leadership_lost"  # PL-632: another leader took over, or the partition was deleted
+    ILLEGAL_TRANSITION = "illegal_transition"  # PL-102: a record was in a state that a trigger must not meet
     RELEASED = "released"  # PL-523, CM-4: the group's last session ended here, or the partition is handed over
 
 

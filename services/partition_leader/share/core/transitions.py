@@ -1,13 +1,17 @@
-"""The table of record states (PL-102), written down as code tables.
+"""The table of record states (PL-102): what each trigger makes of a record in each state, and by which rule.
 
-A record's state is one byte: a STATE_* id, plus PENDING while the write that shall make it so is outstanding. Each
-trigger is a 256-byte table from code to code, so a run of records changes with one `bytes.translate`. A code that a
-table does not name stays: that is what "skipped" and PL-002 ("pending blocks every other transition") mean.
+Owns `TRANSITIONS`, the mapping, and the byte tables made from it. Never looks at a record: batches do that.
+
+A record's code is one byte: a STATE_* id, plus PENDING while the write that shall make it so is outstanding. Each
+trigger has a table of 256 codes, so a run of records changes with one `bytes.translate`. A code that the mapping does
+not name for a trigger becomes ILLEGAL there: whoever applies a table looks for it and raises `refusal`.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from kip932.ids import (
     ACK_ACCEPT,
@@ -24,43 +28,249 @@ from kip932.ids import (
 
 PENDING: Final = 8
 STATE_MASK: Final = 7
-# In an array of acknowledge types: nothing is said about this offset, whose code stands below the mark.
+# In an array of acknowledge types: nothing is said about this offset, whose code is the byte without the mark.
 UNTOUCHED: Final = 64
+# What a table holds for a code that its trigger never meets. No record has it.
+ILLEGAL: Final = 255
+
+PENDING_AVAILABLE: Final = PENDING | STATE_AVAILABLE
+PENDING_ACKNOWLEDGED: Final = PENDING | STATE_ACKNOWLEDGED
+PENDING_ARCHIVING: Final = PENDING | STATE_ARCHIVING
+PENDING_ARCHIVED: Final = PENDING | STATE_ARCHIVED
 
 TERMINAL_CODES: Final = bytes([STATE_ACKNOWLEDGED, STATE_ARCHIVED])
-PENDING_CODES: Final = bytes(
-    PENDING | state for state in (STATE_AVAILABLE, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED)
-)
+PENDING_CODES: Final = bytes([PENDING_AVAILABLE, PENDING_ACKNOWLEDGED, PENDING_ARCHIVING, PENDING_ARCHIVED])
 # Terminal, or terminal once the outstanding write commits (PL-125).
-CLOSING_CODES: Final = TERMINAL_CODES + bytes(PENDING | state for state in TERMINAL_CODES)
+CLOSING_CODES: Final = TERMINAL_CODES + bytes([PENDING_ACKNOWLEDGED, PENDING_ARCHIVED])
 KNOWN_STATES: Final = frozenset({STATE_AVAILABLE, STATE_ACQUIRED, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED})
+KNOWN_CODES: Final = bytes(sorted(KNOWN_STATES)) + PENDING_CODES
 
 
-def _table(*rows: tuple[int, int]) -> bytes:
-    codes = bytearray(range(256))
+class Trigger(StrEnum):
+    """What happens to a record, in the words of PL-102, with which an error names it.
+
+    `dc` is the delivery count, `limit` the group's delivery limit (PL-104), DLQ the group's dead-letter queue, SPSO the
+    start offset.
+    """
+
+    ACQUIRED = "acquired again"
+    ACCEPT = "ACCEPT"
+    RELEASE = "RELEASE, dc < limit"
+    RELEASE_AT_LIMIT = "RELEASE, dc ≥ limit, DLQ off"
+    RELEASE_AT_LIMIT_DLQ = "RELEASE, dc ≥ limit, DLQ on"
+    REJECT = "REJECT, DLQ off"
+    REJECT_DLQ = "REJECT, DLQ on"
+    GAP = "GAP"
+    RENEW = "RENEW"
+    LOCK_EXPIRED = "lock expired, dc < limit"
+    LOCK_EXPIRED_AT_LIMIT = "lock expired, dc ≥ limit, DLQ off"
+    LOCK_EXPIRED_AT_LIMIT_DLQ = "lock expired, dc ≥ limit, DLQ on"
+    LOCK_EXPIRED_BELOW_START = "lock expired while offset < SPSO"
+    SESSION_CLOSED = "share session closed, dc < limit"
+    SESSION_CLOSED_AT_LIMIT = "share session closed, dc ≥ limit, DLQ off"
+    SESSION_CLOSED_AT_LIMIT_DLQ = "share session closed, dc ≥ limit, DLQ on"
+    SESSION_CLOSED_BELOW_START = "share session closed while offset < SPSO"
+    DLQ_DONE = "DLQ call finished"
+    LOG_START_MOVED = "LOG_START moved past it"
+    COMPACTED = "log no longer has the whole cached range"
+    ABORTED = "belongs to an aborted transaction"
+    PERSISTED = "write persisted"
+    REQUEST_FAILED = "request failed"
+    PERSIST_FAILED = "persist failed"
+    LOCK_GONE = "persist failed after the lock expired, dc < limit"
+    LOCK_GONE_AT_LIMIT = "persist failed after the lock expired, dc ≥ limit, DLQ off"
+    LOCK_GONE_AT_LIMIT_DLQ = "persist failed after the lock expired, dc ≥ limit, DLQ on"
+    LOCK_GONE_BELOW_START = "persist failed while offset < SPSO"
+    STORED_AVAILABLE = "read back as Available"
+    STORED_ACKNOWLEDGED = "read back as Acknowledged"
+    STORED_ARCHIVING = "read back as Archiving"
+    STORED_ARCHIVED = "read back as Archived"
+
+
+class Transition(NamedTuple):
+    """The code that a record gets, and the rule that says so."""
+
+    code: int
+    rule: str
+
+
+_Rows = dict[tuple[int, Trigger], Transition]
+
+
+def _any_pending(trigger: Trigger, code: int, rule: str) -> _Rows:
+    """A row of PL-102 that begins with "any pending"."""
+    return {(pending, trigger): Transition(code, rule) for pending in PENDING_CODES}
+
+
+def _stays(trigger: Trigger, rule: str, *codes: int) -> _Rows:
+    """Records that the trigger meets on its way and leaves as they are."""
+    return {(code, trigger): Transition(code, rule) for code in codes}
+
+
+#: (state, trigger) → (next state, rule). A pair that is not here is refused. T1 and T2 make records: no state before.
+TRANSITIONS: Final[Mapping[tuple[int, Trigger], Transition]] = {
+    (STATE_AVAILABLE, Trigger.ACQUIRED): Transition(STATE_ACQUIRED, "T3"),
+    # An acknowledgement, or a closed session, takes effect when its write is durable: pending until then.
+    (STATE_ACQUIRED, Trigger.ACCEPT): Transition(PENDING_ACKNOWLEDGED, "T4"),
+    (STATE_ACQUIRED, Trigger.RELEASE): Transition(PENDING_AVAILABLE, "T5"),
+    (STATE_ACQUIRED, Trigger.RELEASE_AT_LIMIT): Transition(PENDING_ARCHIVED, "T6"),
+    (STATE_ACQUIRED, Trigger.RELEASE_AT_LIMIT_DLQ): Transition(PENDING_ARCHIVING, "T7"),
+    (STATE_ACQUIRED, Trigger.REJECT): Transition(PENDING_ARCHIVED, "T8"),
+    (STATE_ACQUIRED, Trigger.REJECT_DLQ): Transition(PENDING_ARCHIVING, "T9"),
+    (STATE_ACQUIRED, Trigger.GAP): Transition(PENDING_ARCHIVED, "T10"),
+    (STATE_ACQUIRED, Trigger.RENEW): Transition(STATE_ACQUIRED, "T11"),
+    # An expired lock takes effect at once.
+    (STATE_ACQUIRED, Trigger.LOCK_EXPIRED): Transition(STATE_AVAILABLE, "T12"),
+    (STATE_ACQUIRED, Trigger.LOCK_EXPIRED_AT_LIMIT): Transition(STATE_ARCHIVED, "T12"),
+    (STATE_ACQUIRED, Trigger.LOCK_EXPIRED_AT_LIMIT_DLQ): Transition(STATE_ARCHIVING, "T12"),
+    (STATE_ACQUIRED, Trigger.SESSION_CLOSED): Transition(PENDING_AVAILABLE, "T13"),
+    (STATE_ACQUIRED, Trigger.SESSION_CLOSED_AT_LIMIT): Transition(PENDING_ARCHIVED, "T13"),
+    (STATE_ACQUIRED, Trigger.SESSION_CLOSED_AT_LIMIT_DLQ): Transition(PENDING_ARCHIVING, "T13"),
+    (STATE_ACQUIRED, Trigger.LOCK_EXPIRED_BELOW_START): Transition(STATE_ARCHIVED, "T14"),
+    (STATE_ACQUIRED, Trigger.SESSION_CLOSED_BELOW_START): Transition(PENDING_ARCHIVED, "T14"),
+    (STATE_ARCHIVING, Trigger.DLQ_DONE): Transition(STATE_ARCHIVED, "T15"),
+    **_stays(Trigger.DLQ_DONE, "PL-904", STATE_ARCHIVED),  # it was sent twice, and this is the second answer
+    # The log no longer has it. Holders keep what is theirs; a pending release goes too and stays Archived.
+    (STATE_AVAILABLE, Trigger.LOG_START_MOVED): Transition(STATE_ARCHIVED, "T16"),
+    (PENDING_AVAILABLE, Trigger.LOG_START_MOVED): Transition(STATE_ARCHIVED, "PL-103"),
+    **_stays(Trigger.LOG_START_MOVED, "PL-622", STATE_ACQUIRED, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED),
+    **_stays(Trigger.LOG_START_MOVED, "PL-622", PENDING_ACKNOWLEDGED, PENDING_ARCHIVING, PENDING_ARCHIVED),
+    (STATE_AVAILABLE, Trigger.COMPACTED): Transition(STATE_ARCHIVED, "T17"),
+    (PENDING_AVAILABLE, Trigger.COMPACTED): Transition(STATE_ARCHIVED, "PL-103"),
+    **_stays(Trigger.COMPACTED, "PL-226", STATE_ACQUIRED, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED),
+    **_stays(Trigger.COMPACTED, "PL-226", PENDING_ACKNOWLEDGED, PENDING_ARCHIVING, PENDING_ARCHIVED),
+    (STATE_ACQUIRED, Trigger.ABORTED): Transition(STATE_ARCHIVED, "T18"),
+    # The write is durable. What the log lost meanwhile (T16, T17) is Archived already.
+    (PENDING_AVAILABLE, Trigger.PERSISTED): Transition(STATE_AVAILABLE, "PL-412"),
+    (PENDING_ACKNOWLEDGED, Trigger.PERSISTED): Transition(STATE_ACKNOWLEDGED, "PL-412"),
+    (PENDING_ARCHIVING, Trigger.PERSISTED): Transition(STATE_ARCHIVING, "PL-412"),
+    (PENDING_ARCHIVED, Trigger.PERSISTED): Transition(STATE_ARCHIVED, "PL-412"),
+    **_stays(Trigger.PERSISTED, "PL-103", STATE_ARCHIVED),
+    # The write, or the request, failed: back to the holder while the lock runs.
+    **_any_pending(Trigger.REQUEST_FAILED, STATE_ACQUIRED, "T19"),
+    **_any_pending(Trigger.PERSIST_FAILED, STATE_ACQUIRED, "T19"),
+    **_any_pending(Trigger.LOCK_GONE, STATE_AVAILABLE, "PL-307"),
+    **_any_pending(Trigger.LOCK_GONE_AT_LIMIT, STATE_ARCHIVED, "PL-307"),
+    **_any_pending(Trigger.LOCK_GONE_AT_LIMIT_DLQ, STATE_ARCHIVING, "PL-307"),
+    **_any_pending(Trigger.LOCK_GONE_BELOW_START, STATE_ARCHIVED, "PL-307"),
+    # The write's outcome was unknown: what the coordinator has stored decides.
+    **_any_pending(Trigger.STORED_AVAILABLE, STATE_AVAILABLE, "PL-707"),
+    **_any_pending(Trigger.STORED_ACKNOWLEDGED, STATE_ACKNOWLEDGED, "PL-707"),
+    **_any_pending(Trigger.STORED_ARCHIVING, STATE_ARCHIVING, "PL-707"),
+    **_any_pending(Trigger.STORED_ARCHIVED, STATE_ARCHIVED, "PL-707"),
+}
+
+
+class IllegalTransitionError(Exception):
+    """A record met a trigger that PL-102 has no row for: memory is wrong about it. Nothing of its batch has changed.
+
+    The share-partition's object must be let go (`SharePartition.give_up`); the next one loads what is stored.
+    """
+
+    def __init__(self, offset: int, code: int, trigger: Trigger) -> None:
+        rules = sorted({rule for (_, of), (_, rule) in TRANSITIONS.items() if of is trigger})
+        legal = {state for state, of in TRANSITIONS if of is trigger}
+        states = ["pending"] if legal.issuperset(PENDING_CODES) else []
+        states += [code_name(state) for state in sorted(legal) if not (states and state & PENDING)]
+        super().__init__(
+            f'offset {offset} is {code_name(code)}, and "{trigger}" ({", ".join(rules)}) is for records that are '
+            f"{' or '.join(states)} (PL-102)"
+        )
+        self.offset = offset
+        self.code = code
+        self.trigger = trigger
+
+
+class TransitionTable(bytes):
+    """What one trigger makes of each code; ILLEGAL for those that TRANSITIONS does not name."""
+
+    trigger: Trigger
+
+    def refusal(self, first: int, codes: bytes | bytearray) -> IllegalTransitionError:
+        """The error for `codes`, those of the offsets from `first` on, one of which this table sends to ILLEGAL."""
+        at = codes.translate(self).index(ILLEGAL)
+        return IllegalTransitionError(first + at, codes[at], self.trigger)
+
+
+def code_name(code: int) -> str:
+    """A code in words."""
+    name = _NAMES.get(code & ~PENDING, "an unknown state")
+    if code not in KNOWN_CODES:
+        return f"in an unknown state (code {code})"
+    return f"{name} (pending)" if code & PENDING else name
+
+
+_NAMES: Final = {
+    STATE_AVAILABLE: "Available",
+    STATE_ACQUIRED: "Acquired",
+    STATE_ACKNOWLEDGED: "Acknowledged",
+    STATE_ARCHIVING: "Archiving",
+    STATE_ARCHIVED: "Archived",
+}
+
+
+def _codes(rows: Iterable[tuple[int, int]]) -> bytes:
+    codes = bytearray([ILLEGAL]) * 256
     for source, target in rows:
         codes[source] = target
     return bytes(codes)
 
 
-ACQUIRE: Final = _table((STATE_AVAILABLE, STATE_ACQUIRED))  # T3
-# T4 … T10, T13: Acquired begins to leave; it is there only when the write is durable.
-BEGIN: Final = {code & STATE_MASK: _table((STATE_ACQUIRED, code)) for code in PENDING_CODES}
-COMMIT: Final = _table(*((code, code & STATE_MASK) for code in PENDING_CODES))
-ROLL_BACK: Final = _table(*((code, STATE_ACQUIRED) for code in PENDING_CODES))  # T19, PL-414
-# PL-307: rolled back after its lock expired, or behind the start offset.
-ROLL_BACK_TO: Final = {
-    state: _table(*((code, state) for code in PENDING_CODES))
-    for state in (STATE_AVAILABLE, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED)
+def _table(trigger: Trigger) -> TransitionTable:
+    table = TransitionTable(_codes((state, to.code) for (state, of), to in TRANSITIONS.items() if of is trigger))
+    table.trigger = trigger
+    return table
+
+
+# The tables. Those of a family are by the state that the record is going to.
+ACQUIRE: Final = _table(Trigger.ACQUIRED)
+RELEASE: Final = {
+    STATE_AVAILABLE: _table(Trigger.RELEASE),
+    STATE_ARCHIVED: _table(Trigger.RELEASE_AT_LIMIT),
+    STATE_ARCHIVING: _table(Trigger.RELEASE_AT_LIMIT_DLQ),
 }
-# T12, T14: an expired lock takes effect at once.
-EXPIRE_TO: Final = {
-    state: _table((STATE_ACQUIRED, state)) for state in (STATE_AVAILABLE, STATE_ARCHIVING, STATE_ARCHIVED)
+#: By whether there is a dead-letter queue, and by acknowledge type; RELEASE below the limit.
+ACKNOWLEDGE: Final = {
+    dlq: {
+        ACK_GAP: _table(Trigger.GAP),
+        ACK_ACCEPT: _table(Trigger.ACCEPT),
+        ACK_RELEASE: RELEASE[STATE_AVAILABLE],
+        ACK_REJECT: _table(Trigger.REJECT_DLQ if dlq else Trigger.REJECT),
+        ACK_RENEW: _table(Trigger.RENEW),
+    }
+    for dlq in (False, True)
 }
-# T16, T17: the log no longer has it. Forced, so a pending release goes too and stays Archived (PL-103).
-REMOVED_FROM_LOG: Final = _table((STATE_AVAILABLE, STATE_ARCHIVED), (PENDING | STATE_AVAILABLE, STATE_ARCHIVED))
-ABORTED: Final = _table((STATE_ACQUIRED, STATE_ARCHIVED))  # T18
-DLQ_DONE: Final = _table((STATE_ARCHIVING, STATE_ARCHIVED))  # T15
+EXPIRE: Final = {
+    STATE_AVAILABLE: _table(Trigger.LOCK_EXPIRED),
+    STATE_ARCHIVED: _table(Trigger.LOCK_EXPIRED_AT_LIMIT),
+    STATE_ARCHIVING: _table(Trigger.LOCK_EXPIRED_AT_LIMIT_DLQ),
+}
+EXPIRE_BELOW_START: Final = _table(Trigger.LOCK_EXPIRED_BELOW_START)
+CLOSE_SESSION: Final = {
+    STATE_AVAILABLE: _table(Trigger.SESSION_CLOSED),
+    STATE_ARCHIVED: _table(Trigger.SESSION_CLOSED_AT_LIMIT),
+    STATE_ARCHIVING: _table(Trigger.SESSION_CLOSED_AT_LIMIT_DLQ),
+}
+CLOSE_SESSION_BELOW_START: Final = _table(Trigger.SESSION_CLOSED_BELOW_START)
+DLQ_DONE: Final = _table(Trigger.DLQ_DONE)
+LOG_START_MOVED: Final = _table(Trigger.LOG_START_MOVED)
+COMPACTED: Final = _table(Trigger.COMPACTED)
+ABORTED: Final = _table(Trigger.ABORTED)
+COMMIT: Final = _table(Trigger.PERSISTED)
+REVERT: Final = _table(Trigger.REQUEST_FAILED)
+ROLL_BACK: Final = _table(Trigger.PERSIST_FAILED)
+ROLL_BACK_EXPIRED: Final = {
+    STATE_AVAILABLE: _table(Trigger.LOCK_GONE),
+    STATE_ARCHIVED: _table(Trigger.LOCK_GONE_AT_LIMIT),
+    STATE_ARCHIVING: _table(Trigger.LOCK_GONE_AT_LIMIT_DLQ),
+}
+ROLL_BACK_BELOW_START: Final = _table(Trigger.LOCK_GONE_BELOW_START)
+TAKE_STORED: Final = {
+    STATE_AVAILABLE: _table(Trigger.STORED_AVAILABLE),
+    STATE_ACKNOWLEDGED: _table(Trigger.STORED_ACKNOWLEDGED),
+    STATE_ARCHIVING: _table(Trigger.STORED_ARCHIVING),
+    STATE_ARCHIVED: _table(Trigger.STORED_ARCHIVED),
+}
 
 
 def released_state(delivery_count: int, limit: int, dlq_enabled: bool) -> int:
@@ -70,34 +280,14 @@ def released_state(delivery_count: int, limit: int, dlq_enabled: bool) -> int:
     return STATE_ARCHIVING if dlq_enabled else STATE_ARCHIVED
 
 
-def acknowledged_state(ack_type: int, delivery_count: int, limit: int, dlq_enabled: bool) -> int:
-    """Where an acknowledgement takes an Acquired record (PL-409); Acquired itself for RENEW (T11)."""
-    if ack_type == ACK_RELEASE:
-        return released_state(delivery_count, limit, dlq_enabled)
-    return _ACKNOWLEDGED[dlq_enabled][ack_type]
-
-
-_ACKNOWLEDGED: Final = {
-    dlq: {
-        ACK_GAP: STATE_ARCHIVED,
-        ACK_ACCEPT: STATE_ACKNOWLEDGED,
-        ACK_REJECT: STATE_ARCHIVING if dlq else STATE_ARCHIVED,
-        ACK_RENEW: STATE_ACQUIRED,
-    }
-    for dlq in (False, True)
+# Arrays of acknowledge types, marked codes between them; no transitions, but other spellings of a code.
+_UNMARKED: Final = [(UNTOUCHED | code, code) for code in KNOWN_CODES]
+#: Acknowledge type → code of an Acquired record below the limit, marked code → code; ILLEGAL for an unknown type.
+TYPE_CODES: Final = {
+    dlq: _codes([*((ack_type, table[STATE_ACQUIRED]) for ack_type, table in tables.items()), *_UNMARKED])
+    for dlq, tables in ACKNOWLEDGE.items()
 }
-
-
-def _type_codes(dlq_enabled: bool) -> bytes:
-    pending = {ack: PENDING | state for ack, state in _ACKNOWLEDGED[dlq_enabled].items() if ack != ACK_RENEW}
-    kept = {UNTOUCHED | code: code for code in range(UNTOUCHED)}
-    return _table(
-        *pending.items(), *kept.items(), (ACK_RELEASE, PENDING | STATE_AVAILABLE), (ACK_RENEW, STATE_ACQUIRED)
-    )
-
-
-# Acknowledge type -> code of an Acquired record below the limit, for a whole array of types at once; marked codes stay.
-TYPE_CODES: Final = {dlq: _type_codes(dlq) for dlq in (False, True)}
-MARK_UNTOUCHED: Final = _table(*((code, UNTOUCHED | code) for code in range(UNTOUCHED)))
+MARK_UNTOUCHED: Final = _codes((code, marked) for marked, code in _UNMARKED)
 IS_TOUCHED: Final = bytes(code < UNTOUCHED for code in range(256))
-STATE_OF: Final = _table(*((code, code & STATE_MASK) for code in PENDING_CODES))  # its pending mark left out
+#: A code without its pending mark.
+STATE_OF: Final = _codes((code, code & STATE_MASK) for code in KNOWN_CODES)

@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip932.ids import STATE_ACQUIRED, TERMINAL_STATES
+from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, TERMINAL_STATES
 from partition_leader.share.core.batch import InFlightBatch, runs_of
 from partition_leader.share.core.spans import ALL, Span, mask_of, stretches
-from partition_leader.share.core.transitions import COMMIT, PENDING_CODES, STATE_MASK
+from partition_leader.share.core.transitions import (
+    COMMIT,
+    PENDING_CODES,
+    STATE_MASK,
+    IllegalTransitionError,
+)
 
 FIRST = 1_000
 RECORDS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 4, *PENDING_CODES]), st.integers(1, 3)), min_size=1, max_size=40)
@@ -75,6 +80,18 @@ def test_what_a_write_says_and_what_its_commit_does_is_what_each_record_says(
     finished = [count for state, count in expected.values() if state in TERMINAL_STATES]
     assert said == expected
     assert (written.max_count, written.sum_counts) == (max(finished, default=0), sum(finished))
+
+    told = list(zip(records, mask, strict=True))
+    illegal = [FIRST + at for at, ((code, _), is_in) in enumerate(told) if is_in and code < STATE_ARCHIVED]
+    if illegal:
+        before = [batch.lock_at(offset) for offset in range(batch.first, batch.last + 1)]
+        with pytest.raises(IllegalTransitionError, match=rf"^offset {illegal[0]} is "):
+            batch.settle(spans, COMMIT)
+        assert [batch.lock_at(offset) for offset in range(batch.first, batch.last + 1)] == before
+        mask = [is_in and code >= STATE_ARCHIVED for (code, _), is_in in told]
+        spans = spans_of(mask)
+        if not spans:
+            return
 
     batch.settle(spans, COMMIT)
     arrived = [is_in and code in PENDING_CODES for (code, _), is_in in zip(records, mask, strict=True)]
