@@ -105,6 +105,7 @@ class SharePartitionModel(RuleBasedStateMachine):
 
     def do(self, event: ev.Event) -> list[fx.Effect]:
         effects = self.core.handle(event, self.now)
+        self.core.check()
         for effect in effects:
             if isinstance(effect, fx.Persist):
                 assert self.write is None

@@ -65,3 +65,15 @@ class GivenBack(Event):
     object_id: int
     member_id: str
     ranges: tuple[tuple[int, int], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryWrong(Event):
+    """A share-partition object contradicts itself after an event (`Window.check`), or gave itself up because a record
+    was in a state that its trigger has no row for (PL-102)."""
+
+    incarnation: int
+    share: Share
+    object_id: int
+    offset: int
+    sentence: str

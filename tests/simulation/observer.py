@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.share.core.events import AckBatch
+from partition_leader.share.core.invariants import BrokenInvariantError
 from tests.simulation.coordinator_edges import Groups, States
 from tests.simulation.edge import Edge
 from tests.simulation.history import (
@@ -25,13 +26,14 @@ from tests.simulation.history import (
     SessionAsked,
     SessionEnded,
 )
-from tests.simulation.leader_events import AckDone, GivenBack, Locked
+from tests.simulation.leader_events import AckDone, GivenBack, Locked, MemoryWrong
 
 if TYPE_CHECKING:
     from partition_leader.share.core import events as ev
-    from partition_leader.share.core.effects import AcquiredRange
+    from partition_leader.share.core.effects import AcquiredRange, Effect
     from partition_leader.share.core.events import GroupSettings
     from partition_leader.share.core.session import ClosedSession, SessionStep
+    from partition_leader.share.core.transitions import IllegalTransitionError
     from partition_leader.share.partition_host import OperationResult, SharePartitionHost
     from partition_leader.share.values import PartitionAnswer, ShareAnswer, ShareRequest
     from tests.simulation.world import World
@@ -234,6 +236,23 @@ class _Object:
         self._acknowledge = host.acknowledge
         self._release = host.release
         vars(host).update(acquire=self.acquire, acknowledge=self.acknowledge, release=self.release)
+        self._handle = host.core.handle
+        self._give_up = host.core.give_up
+        vars(host.core).update(handle=self.handle, give_up=self.give_up)
+
+    def handle(self, event: ev.Event, now_ms: int) -> list[Effect]:
+        """In the place of `SharePartition.handle`: what always holds is looked at after every event."""
+        effects = self._handle(event, now_ms)
+        try:
+            self._host.core.check()
+        except BrokenInvariantError as error:
+            self._edge.tell(MemoryWrong, self._share, self._id, error.offset, str(error))
+        return effects
+
+    def give_up(self, error: IllegalTransitionError) -> list[Effect]:
+        """In the place of `SharePartition.give_up`."""
+        self._edge.tell(MemoryWrong, self._share, self._id, error.offset, str(error))
+        return self._give_up(error)
 
     def acquire(self, event: ev.Acquire) -> Any:
         """In the place of `SharePartitionHost.acquire`: locks begin here, whatever becomes of the answer."""

@@ -151,6 +151,8 @@ def spans(event: h.Event) -> Iterator[Span]:
             yield place.topic_id, place.partition, place.offset, place.offset
         case h.Acquired() | leader_events.Locked():
             yield event.share.topic_id, event.share.partition, event.first_offset, event.last_offset
+        case leader_events.MemoryWrong():
+            yield event.share.topic_id, event.share.partition, event.offset, event.offset
         case leader_events.GivenBack():
             for first, last in event.ranges or ():
                 yield event.share.topic_id, event.share.partition, first, last

@@ -9,7 +9,8 @@ from tests.simulation.checkers.counts import DeliveryCounts
 from tests.simulation.checkers.exclusion import MutualExclusion
 from tests.simulation.checkers.finality import AcceptIsFinal, StoredIsFinal
 from tests.simulation.checkers.ownership import Ownership
-from tests.simulation.checkers.window import Window
+from tests.simulation.checkers.window import Memory, Window
+from tests.simulation.leader_events import MemoryWrong
 from tests.simulation.made import LOCK_MS, Made, found
 
 INVALID_RECORD_STATE = 121
@@ -302,3 +303,12 @@ class TestWindow:
 
     def test_a_window_that_does_not_grow_may_be_too_long_for_a_lowered_bound(self) -> None:
         assert not found(Window(), Made().locks("A", 0, in_flight_before=200, in_flight=200))
+
+
+@pytest.mark.rule("PL-102")
+def test_memory_that_contradicts_itself_is_found_once_per_object() -> None:
+    made = Made()
+    assert not found(Memory(), made)
+    for object_id, offset in ((5, 17), (5, 18), (6, 2)):
+        made.add(MemoryWrong, 1, made.share, object_id, offset, f"offset {offset}: its owner is nobody")
+    assert found(Memory(), made) == ["PL-102", "PL-102"]

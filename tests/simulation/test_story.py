@@ -102,6 +102,7 @@ SAID = [
         leader_events.AckDone(1, "n", 3, 8, SHARE, "m", 2, 1, 5, ((3, 3, (1,)),), 0, True, 700, 4, 3, 900, 5),
         "3 accept of m, persis",
     ),
+    (leader_events.MemoryWrong(1, "n", 3, SHARE, 5, 17, "offset 17: no"), "has g:jobs/0 wrong: offset 17: no"),
     (leader_events.GivenBack(1, "n", 3, SHARE, 5, "m", None), "takes back g:jobs/0 all from m"),
     (h.LimitsSeen(1, "n", 3, "g", 5, 900, 100), "#3 takes for g: limit 5, lock 900 ms, window 100"),
     (h.HeartbeatAnswered(1, "n", 3, "g", "m", 1, 2, ((TOPIC, 0),), 0), "epoch 1 -> 2: jobs/0"),

@@ -138,6 +138,7 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
         f"{_acks(e.batches)} of {e.member_id[:8]}{_code(e.code)}{', persisted' if e.persisted else ''} "
         f"(leader epoch {e.leader_epoch}, object {e.object_id}, start {e.start_offset})"
     ),
+    leader_events.MemoryWrong: lambda w, e: f"has {w.share(e.share)} wrong: {e.sentence}",
     leader_events.GivenBack: lambda w, e: (
         f"#{e.incarnation} takes back {w.share(e.share)} "
         f"{'all' if e.ranges is None else _few(_span(*each) for each in e.ranges)} from {e.member_id[:8]} "

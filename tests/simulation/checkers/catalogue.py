@@ -21,7 +21,7 @@ from tests.simulation.checkers.response import ResponseShape
 from tests.simulation.checkers.sessions import Sessions
 from tests.simulation.checkers.start_offset import StartOffset
 from tests.simulation.checkers.values import NoInvention, ProducedStays, StoredOnce
-from tests.simulation.checkers.window import Bounds, Window
+from tests.simulation.checkers.window import Bounds, Memory, Window
 from tests.simulation.final import Final
 from tests.simulation.history import History
 
@@ -38,6 +38,7 @@ ALL: tuple[Checker, ...] = (
     DeliveryCounts(),
     StartOffset(),
     Window(),
+    Memory(),
     Bounds(),
     DurableBeforeConfirmed(),
     ToldTheTruth(),

@@ -1,4 +1,5 @@
-"""INV-10 and no growth without bound: windows, sessions, groups, queues, caches and streams keep to their limits."""
+"""INV-10, memory that contradicts itself (PL-102), and no growth without bound: windows, sessions, groups, queues,
+caches and streams keep to their limits."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import RANGE_MAX
 from tests.simulation.final import Final
 from tests.simulation.history import History, SizesSeen
-from tests.simulation.leader_events import Locked
+from tests.simulation.leader_events import Locked, MemoryWrong
 
 
 class Window:
@@ -29,6 +30,22 @@ class Window:
                     f"of {event.batch_max} may be",
                     (event,),
                 )
+
+
+class Memory:
+    """What always holds in a window holds after every event, and no record meets a trigger without a row in PL-102."""
+
+    rules: tuple[str, ...] = ("PL-102",)
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """The first contradiction of every object: one leads to others."""
+        del final
+        seen: set[tuple[str, int, int]] = set()
+        for event in history.of(MemoryWrong):
+            key = (event.process, event.incarnation, event.object_id)
+            if key not in seen:
+                seen.add(key)
+                yield Violation("PL-102", f"{event.share} at {event.process}: {event.sentence}", (event,))
 
 
 class Bounds:

@@ -141,6 +141,31 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "acquire-without-timer",
+        "records that are acquired for the first time get no lock entry, so that nothing ends their lock in time",
+        ("PL-102", "INV-10", "INV-19"),
+        (
+            Edit(
+                "partition_leader.share.core.acquire",
+                "        )\n        self._window.lock(first, last, now.deadline)\n",
+                "        )\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "commit-keeps-owner",
+        "a record whose acknowledgement is durable keeps its owner and lock end",
+        ("PL-102",),
+        (
+            Edit(
+                "partition_leader.share.core.operations",
+                "            if window.recode(batch, first, last, COMMIT):\n"
+                "                batch.hold(first, last, NOBODY, 0)\n",
+                "            window.recode(batch, first, last, COMMIT)\n",
+            ),
+        ),
+    ),
+    Mutant(
         "lower-start-offset",
         "a snapshot of the share coordinator forgets the last step of the start offset",
         ("INV-9", "INV-13", "INV-17"),

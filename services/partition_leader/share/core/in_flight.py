@@ -20,9 +20,16 @@ from kip932.state_batches import StateBatch
 from partition_leader.share.core.batch import InFlightBatch
 from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.share.core.events import GroupSettings
+from partition_leader.share.core.invariants import (
+    BrokenInvariantError,
+    check_batch,
+    check_hints,
+    check_locks,
+    check_order,
+)
 from partition_leader.share.core.locks import LockEntry, LockHeap
 from partition_leader.share.core.spans import Span, append_merged
-from partition_leader.share.core.transitions import STATE_MASK, TransitionTable
+from partition_leader.share.core.transitions import STATE_MASK, TERMINAL_CODES, TransitionTable
 
 _FIRST: Final = itemgetter(0)
 
@@ -332,3 +339,42 @@ class Window:
                 break
             hole = batch.last + 1
         self.gap = (hole, window_end) if hole <= window_end else None
+
+    # What always holds.
+
+    def check(self, now_ms: int | None = None) -> None:
+        """Raise BrokenInvariantError, with the offset and the sentence that does not hold. For tests and the simulator,
+        between two events; its cost grows with the window. `now_ms` is the time of the last event, and given for an
+        ACTIVE share-partition only: while it begins or ends it has no timers, and its start offset does not advance.
+
+        - Each batch is well formed (`check_batch`): one code, count, owner and lock end for each offset; known codes;
+          an owner if and only if Acquired or pending; its counters are what its codes say.
+        - Batches ascend, do not overlap, and none lies below the start offset (PL-004).
+        - `closing` is the sum of what the batches count (PL-125).
+        - The start offset is not above the end; the end is the last cached offset, when there is one (PL-005).
+        - The next unresolved hole is not below the start offset, and no batch covers it (PL-606, PL-607).
+        - Every batch with Available records is hinted at (PL-202).
+        - ACTIVE: every lock ends in the future and has its entry (PL-303); the first record is not finished (PL-120).
+        """
+        batches, start = self._batches[self._head :], self.start_offset
+        check_order(batches, self._firsts[self._head :], start)
+        for batch in batches:
+            check_batch(batch)
+        closing = sum(batch.closing for batch in batches)
+        if closing != self.closing:
+            raise BrokenInvariantError(start, f"{self.closing} terminal records are counted, {closing} in its batches")
+        if self.end_offset < start:
+            raise BrokenInvariantError(start, f"the start offset is above the end offset {self.end_offset}")
+        if batches and self.end_offset != self.last_offset:
+            raise BrokenInvariantError(self.last_offset, f"it is the last one cached, and the end is {self.end_offset}")
+        gap = self.open_gap
+        if gap is not None and (gap[0] < start or any(self.overlapping(gap[0], gap[0]))):
+            raise BrokenInvariantError(gap[0], f"it counts as a hole, yet is cached or below start offset {start}")
+        check_hints(batches, self._hints)
+        if now_ms is None:
+            return
+        check_locks(batches, self.locks.entries(), now_ms)
+        if batches and self.front_code in (*TERMINAL_CODES, -1) and (gap is None or batches[0].last < gap[0]):
+            raise BrokenInvariantError(
+                max(start, self.front_offset), "it is finished, yet the start offset waits at it"
+            )

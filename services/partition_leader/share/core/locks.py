@@ -32,6 +32,10 @@ class LockHeap:
             heapq.heapify(self._entries)
             self._sweep_at = max(256, 2 * len(self._entries))
 
+    def entries(self) -> list[LockEntry]:
+        """All entries, stale ones too, in no order."""
+        return list(self._entries)
+
     def is_due(self, now_ms: int) -> bool:
         """Whether `due` would find anything."""
         return bool(self._entries) and self._entries[0][0] <= now_ms

@@ -95,6 +95,11 @@ class SharePartition:
         self._conclude()
         return state.effects
 
+    def check(self) -> None:
+        """For tests: raise BrokenInvariantError if, after an event, memory contradicts itself (`Window.check`)."""
+        state = self._state
+        state.window.check(state.now_ms if state.status is Status.ACTIVE else None)
+
     def next_deadline(self) -> int | None:
         """When to send `Tick` (ms); None when nothing is timed."""
         state = self._state

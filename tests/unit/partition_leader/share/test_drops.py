@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog.testing
 
 from kip932.errors import (
     CoordinatorNotAvailableError,
@@ -229,5 +230,30 @@ def test_a_read_back_that_fails_retires_the_object_and_a_successor_reads_what_is
         assert world.host().core.generation == 3
         assert world.host().core.start_offset == 4
         world.leader.requests.abandon(parked.handle)
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-102", "PL-631")
+def test_a_record_in_an_impossible_state_ends_the_object_and_the_next_fetch_reads_what_is_stored(
+    contradictions: list[str],
+) -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        world.persister.hold("write")
+        pending = member.accept(0, 1)
+        await settle()
+        window = world.host().core._state.window
+        window.assign(next(window.walk()), 1, bytes([0]))
+        with structlog.testing.capture_logs() as logged:
+            world.persister.let_go("write")
+            assert code(await pending.ack_error()) == "UNKNOWN_SERVER_ERROR"
+        said = 'offset 1 is Available, and "write persisted"'
+        assert [found.startswith(said) for found in contradictions] == [True]
+        assert [(line["log_level"], line["partition"]) for line in logged if "exc_info" in line] == [("error", 0)]
+        assert [line["cause"].startswith(said) for line in logged if "cause" in line] == [True]
+        assert await world.member("n").fetch(0).ranges() == [(2, 3, 1)]
+        assert world.host().core.generation == 2
+        contradictions.clear()
 
     run(scenario)

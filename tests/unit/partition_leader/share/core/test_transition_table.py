@@ -167,7 +167,9 @@ def window_codes(batch: InFlightBatch) -> list[tuple[int, int, int, int]]:
 
 
 @pytest.mark.rule("PL-102", "PL-412")
-def test_a_record_in_an_impossible_state_ends_the_object_with_an_answer_to_everybody() -> None:
+def test_a_record_in_an_impossible_state_ends_the_object_with_an_answer_to_everybody(
+    contradictions: list[str],
+) -> None:
     bench = Bench(log=[(0, 9)])
     bench.fetch()
     op = bench.ack("M", (0, 4, 1))
@@ -183,10 +185,13 @@ def test_a_record_in_an_impossible_state_ends_the_object_with_an_answer_to_every
     assert op not in bench.replies, "the host answers what the core had taken in hand when it raised"
     assert one(effects, fx.Wake)
     assert bench.core.give_up(caught.value) == [], "it is over"
+    contradictions.clear()
 
 
 @pytest.mark.rule("PL-102")
-def test_queued_operations_are_answered_when_the_object_is_given_up() -> None:
+def test_queued_operations_are_answered_when_the_object_is_given_up(
+    contradictions: list[str],
+) -> None:
     bench = Bench(log=[(0, 9)])
     bench.fetch()
     bench.ack("M", (0, 4, 1))
@@ -195,6 +200,7 @@ def test_queued_operations_are_answered_when_the_object_is_given_up() -> None:
     replies = [effect for effect in bench.core.give_up(error) if isinstance(effect, fx.Reply)]
     assert queued in [reply.op_id for reply in replies]
     assert {reply.error.name for reply in replies if reply.error} == {"NOT_LEADER_OR_FOLLOWER"}
+    contradictions.clear()
 
 
 @pytest.mark.rule("T15", "PL-904")
