@@ -273,13 +273,8 @@ class SharePartitionHost:
 
     def _on_fenced(self, effect: fx.Fenced) -> None:
         self._dropped(effect.reason)
-        log.info(
-            DROPPED_LINE,
-            **self._names(),
-            reason=effect.reason.value,
-            cause=effect.error.message,
-            retiring=effect.retiring,
-        )
+        why = {"reason": effect.reason.value, "cause": effect.error.message, "retiring": effect.retiring}
+        log.info(DROPPED_LINE, **self._names(), **why)
         if self.core.status is Status.FAILED:
             self._owner.initialize_failed(self, effect.error)
         else:
