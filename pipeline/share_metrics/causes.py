@@ -1,4 +1,4 @@
-"""What went wrong, out of the long texts that Spark hands on: Java's stacks and Python's, nested in each other."""
+"""Extracts the cause of a failure from Spark's long error texts, in which Java's and Python's stacks are nested."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 LOSS: Final = "DataLossError"
-#: What readers raise where the store cannot be used; the first of it where no node answers, which may pass.
+#: No node of the store answers; that may pass.
 UNREACHABLE: Final = "StoreUnreachableError"
+#: The errors that readers raise when the store cannot be used.
 STORE: Final = (UNREACHABLE, "StoreReplyError", "NoClusterError")
-#: What is raised where files cannot be used.
+#: The error for files that cannot be used.
 FOLDER: Final = "FolderError"
-#: What ends a query that may do better at once, in Spark's words: a Python worker that was late, and the Java process
-#: of a job that was killed, which lives a moment longer than its lock and may note the end of one more batch.
+#: Spark's texts for failures after which a query may be begun again at once. A Python worker started too late. Or a job
+#: was killed, and its Java process outlived its lock for a moment and noted the end of one more batch.
 PASSING: Final = ("Python worker failed to connect back", "CONCURRENT_STREAM_LOG_UPDATE")
-#: Of a longer text only what matters is handed on, see `without_frames`.
+#: Longer texts are shortened to about so many characters, see `without_frames`.
 SHORT_MAX: Final = 2000
 
 _FRAME: Final = re.compile(r"\s*(?:at \S|\.\.\. \d+ more)")
@@ -24,9 +25,9 @@ _RAISED: Final = re.compile(
     r"(?:[\w$]+\.)*(?P<error>[A-Z][\w$]*(?:Error|Exception))(?:: (?P<said>.*))?"
     r"|(?:[\w$]+\.)+(?P<other>[A-Z][\w$]*): (?P<told>.+))"  # as pyarrow.lib.ArrowInvalid
 )
-#: By these an end is told from another: by us, and by Spark, to which a query that is interrupted was stopped.
+#: Lines with these words tell how a query ended, to us and to Spark: Spark takes an interruption for a stop.
 _TELLING: Final = re.compile("|".join([LOSS, *STORE, *PASSING, r"Interrupt\w*Exception"]))
-#: Says only that something else is said behind it.
+#: Texts that only announce another text.
 _HOLLOW: Final = ("Traceback (most recent call last)", "An exception was raised by the Python Proxy", "py4j.protocol.")
 _TASK_LOST: Final = "Job aborted due to stage failure"
 _CHAIN_MAX: Final = 3
@@ -35,14 +36,14 @@ _TELLING_MAX: Final = 2400
 
 
 class Ended(NamedTuple):
-    """What ended a query, of that which says by itself what to do: the exception's name, and what it said."""
+    """The exception that ended a query, by name, and its text; only exceptions whose text tells what to do."""
 
     name: str
     said: str
 
 
 def ended_by(words: str) -> Ended | None:
-    """The first such exception that a text tells of. Exceptions of a source come back from Spark as text only."""
+    """The first such exception in a text; None without one. Spark returns exceptions of a source as text only."""
     for line in words.splitlines():
         for name in (LOSS, *STORE, FOLDER):
             _, raised, said = line.partition(f"{name}: ")
@@ -52,11 +53,10 @@ def ended_by(words: str) -> Ended | None:
 
 
 def without_frames(words: str) -> str:
-    """The text without the lines of Java's stacks, each line once in a row, and 2,000 characters of it or little more.
+    """The text without the lines of Java's stacks and without repeated lines, shortened to about 2,000 characters.
 
-    Of a longer one both ends are left: the beginning says where it happened and the end why; and between them what was
-    raised, the last of it, each once. Lines by which somebody tells one end of a query from another stay whole, 2,400
-    characters of them.
+    A longer text keeps its beginning, which says where it happened, its end, which says why, and the last exceptions
+    raised between them, each once. Lines that tell how a query ended are kept whole, up to 2,400 characters of them.
     """
     lines: list[str] = []
     for line in words.splitlines():
@@ -72,7 +72,7 @@ def _line(line: str) -> str:
 
 
 def _shortened(lines: Sequence[str]) -> str:
-    """The lines that stay, in order, with a mark where others were."""
+    """The lines that are kept, in order, with "…" where lines were left out."""
     numbers = range(len(lines))
     last = {line: number for number, line in enumerate(lines)}
     telling = {number for line, number in last.items() if _TELLING.search(line)}
@@ -91,7 +91,7 @@ def _shortened(lines: Sequence[str]) -> str:
 
 
 def _within(lines: Sequence[str], numbers: Iterable[int], longest: int) -> set[int]:
-    """The first of these lines, at least one, up to so many characters together."""
+    """The first of these lines, at least one, up to `longest` characters together."""
     taken: set[int] = set()
     for number in numbers:
         longest -= len(lines[number]) + 1
@@ -102,7 +102,7 @@ def _within(lines: Sequence[str], numbers: Iterable[int], longest: int) -> set[i
 
 
 def cause(words: str) -> str:
-    """What went wrong in one line: what was raised, the last three from the outermost, each with what it said."""
+    """The cause in one line: the last three exceptions, the outermost first, each with its text."""
     found = list(dict.fromkeys(_raised(words)))
     telling = [said for said in found if _TASK_LOST not in said] or found
     if telling:

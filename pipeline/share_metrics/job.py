@@ -1,4 +1,4 @@
-"""What the commands do with Spark: one ingest job from its checks to its end, and what a report is made of."""
+"""The commands' work with Spark: one ingest job from its checks to its end, and the data of a report."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 class QueryError(Exception):
-    """A query ended by itself; what was confirmed is kept."""
+    """A query ended with an error; confirmed batches are kept."""
 
 
 class ExpositionError(Exception):
-    """Gauges cannot be shown there."""
+    """Gauges cannot be served at that address."""
 
 
 class Cluster(NamedTuple):
@@ -58,13 +58,13 @@ class Cluster(NamedTuple):
 
     def session(self, name: str) -> SparkSession:
         """A session there. Raises SparkStartError."""
-        # The bridge to Java logs what it also raises, and what a query that is stopped leaves behind.
+        # The bridge to Java logs errors that it also raises, and harmless ones of stopped queries.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         return build_session(name, self.master, dict(self.settings))
 
 
 class Job(NamedTuple):
-    """What to ingest, into what, and until when."""
+    """What to ingest, into which directory, and for how long."""
 
     source: Source
     data: Path
@@ -74,7 +74,7 @@ class Job(NamedTuple):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of record that are taken."""
+        """The kinds of record to ingest."""
         return (*KINDS, Kind.LOG_META) if self.log_meta else KINDS
 
 
@@ -86,7 +86,7 @@ class Ingested(NamedTuple):
 
 
 class Exposition(NamedTuple):
-    """Where gauges are shown: at a port, in a file at the end, or nowhere."""
+    """Where gauges are exposed: at a port, in a file at the end, or nowhere."""
 
     port: int | None = None
     host: str = "127.0.0.1"
@@ -94,19 +94,19 @@ class Exposition(NamedTuple):
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody looks."""
+        """Whether gauges are exposed at all."""
         return self.port is not None or self.textfile is not None
 
 
 def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: Stop | None = None) -> Ingested:
-    """Ingest until it is done or `stop` is asked for; what there is now.
+    """Ingest until the job is done or `stop` is asked for. Returns what the directory holds then.
 
-    Raises QueryError, ExpositionError, FolderError, SparkStartError, and what `Store` does.
+    Raises QueryError, ExpositionError, FolderError, SparkStartError, and what `Store` raises.
     """
     stop = stop or Stop()
     if exposition.textfile is not None:
         writable(exposition.textfile, _TEXTFILE)
-    with Store(job.source.url, job.source.password_env) as store:  # told in a second, not by Spark in a minute
+    with Store(job.source.url, job.source.password_env) as store:  # fails in a second; Spark would take a minute
         Reader(store, Kind.SHARE_STATE).streams()
         whose = cluster_id(store)
     with owned(job.data, whose):
@@ -146,9 +146,9 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
     upkeep = _upkeep(spark, job, tell)
     begun = datetime.now(UTC)
     note = Note(job.data, job.source.max_rows_per_trigger, tell)
-    moving = None if job.once else note  # what is to end has read everything when it has ended
+    moving = None if job.once else note  # a job that runs once has read everything only when it has ended
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
-        note.move(None)  # it speaks of rows that somebody has removed, to ingest anew
+        note.move(None)  # the rows that it is about were removed, to ingest anew
     try:
         running = start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
     except PySparkException as error:
@@ -159,7 +159,7 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
             upkeep.look()
         _look(running, gauges, moving)
         if ended and job.once:
-            note.move(begun)  # before its queries noted where they were to end
+            note.move(begun)  # a time before the queries noted where they end
     except Exception as error:
         raise QueryError(str(error)) from error
     finally:
@@ -181,7 +181,7 @@ def _upkeep(spark: SparkSession, job: Job, tell: Tell) -> Upkeep:
 
 
 def _look(running: Running, gauges: Gauges | None, note: Note | None) -> None:
-    """Note how far the queries are."""
+    """Note how far the queries have read, in the directory and in the gauges."""
     progress: dict[Kind, Any] = {kind: query.lastProgress for kind, query in running.queries.items()}
     if note is not None:
         note.look([progress.get(kind) for kind in KINDS])
@@ -194,9 +194,9 @@ def _look(running: Running, gauges: Gauges | None, note: Note | None) -> None:
 
 @contextmanager
 def _served(gauges: Gauges, exposition: Exposition, tell: Tell) -> Iterator[None]:
-    """Show the gauges meanwhile, and write the text file in the end. Raises ExpositionError, FolderError.
+    """Inside, serve the gauges; at the end, write the text file. Raises ExpositionError, FolderError.
 
-    A file that cannot be written is only told where another error is on its way: that one gives the exit status.
+    If the work inside raises and the file cannot be written either, that is only logged: the first error is raised.
     """
     if not exposition.wanted:
         yield
@@ -248,9 +248,9 @@ def collected(  # noqa: PLR0917 - what a report is made of
     cluster: Cluster,
     tell: Tell,
 ) -> Report:
-    """The report of what was ingested below `data`, without an end up to the newest entry, without a begin for an hour.
+    """The report of what was ingested into `data`; by default up to the newest entry, from an hour before the end.
 
-    `tables`: windows are kept as Parquet too (PM-35). Raises FolderError where nothing was ingested yet.
+    `tables`: store windows as Parquet too (PM-35). Raises FolderError if nothing was ingested yet.
     """
     if not any(visible(data, kind) for kind in KINDS):
         raise FolderError(
@@ -273,7 +273,7 @@ def collected(  # noqa: PLR0917 - what a report is made of
 
 
 def _known(data: Path, begin: datetime, asked: datetime) -> Known:
-    """How far was read; where nobody has noted that yet, nothing of all that time."""
+    """Up to when everything was read. Without a note, nothing counts as completely read."""
     now = datetime.now(UTC)
     at = read_up_to(data, now)
     behind = min(asked, now) - (begin if at is None else at)
@@ -281,11 +281,11 @@ def _known(data: Path, begin: datetime, asked: datetime) -> Known:
 
 
 def _newest(rows: DataFrame) -> datetime:
-    """When the newest entry was written; now where there is none."""
+    """When the newest entry was written; now if there is none."""
     newest = rows.agg(F.max("ts").cast("double")).collect()[0][0]
     return datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
 
 
 def _window_end(at: datetime, window_s: int) -> datetime:
-    """The end of the window in which something happened."""
+    """The end of the window that contains this time."""
     return datetime.fromtimestamp((at.timestamp() // window_s + 1) * window_s, UTC)

@@ -1,4 +1,4 @@
-"""The snapshot table `log_ends`: a file for each trigger, below log_ends/dt=… (PM-18)."""
+"""The table `log_ends` of samples: a file for each trigger, in log_ends/dt=… (PM-18)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FULL: Final = SCHEMA.append(pa.field("sampled_at", pa.timestamp("us", tz="UTC")
 
 
 def sample(store: Store, data: Path, now: datetime | None = None) -> int:
-    """Take one sample and keep it; how many logs there were."""
+    """Take one sample and store it. Returns how many logs there were."""
     at = now or datetime.now(UTC)
     rows = [{**end._asdict(), "sampled_at": at} for end in log_ends(store)]
     if rows:
@@ -33,12 +33,12 @@ def sample(store: Store, data: Path, now: datetime | None = None) -> int:
             pq.write_table(pa.Table.from_pylist(rows, schema=_FULL), hidden, compression="zstd")
             hidden.replace(target)
         finally:
-            hidden.unlink(missing_ok=True)  # half a file, which would stay for ever
+            hidden.unlink(missing_ok=True)  # after a failure, half a file that nothing else would remove
     return len(rows)
 
 
 def samples(spark: SparkSession, data: Path) -> DataFrame:
-    """All samples below `data`; none if nothing was sampled yet."""
+    """All samples in `data`; no rows if nothing was sampled yet."""
     folder = data / "log_ends"
     if not any(folder.glob("dt=*/*.parquet")):
         return spark.createDataFrame([], _COLUMNS)

@@ -1,6 +1,6 @@
-"""When a query that ended is begun again from its checkpoint, and when that is given up (PM-36). Pure.
+"""Decides when a query that ended is begun again from its checkpoint, and when the job gives up (PM-36). Pure.
 
-Nothing is lost either way: a query goes on from its checkpoint, whoever begins it.
+Nothing is lost either way: a query goes on from its checkpoint whenever it is begun again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _PAUSE_MAX_S: Final = 30.0
 
 
 class Patience:
-    """Of one query.
+    """How often one query is begun again.
 
-    One whose Python worker did not start in time is begun again at once, a few times in a row: Spark allows it 10 s,
-    which cannot be set and is too little on a machine that is very busy. The same holds for the worker that a query
-    needs to begin at all, and for what a killed job leaves for a moment.
+    A query whose Python worker did not start in time is begun again at once, a few times in a row: Spark allows the
+    worker 10 s, which cannot be changed and is too little on a very busy machine. The same holds for the worker that a
+    query needs to begin, and for what a killed job leaves behind for a moment.
 
-    One that found no store is begun again behind pauses that double, until the store has been away for `away_max_s`:
-    a store that fails over is away for seconds.
+    A query that found no store is begun again after pauses that double, until the store has not answered for
+    `away_max_s`; a store's fail-over takes seconds.
     """
 
     def __init__(self, away_max_s: float = 0.0) -> None:
@@ -30,13 +30,13 @@ class Patience:
         self.moved()
 
     def moved(self) -> None:
-        """The query got somewhere: a job of months may be late more often than a few times, and its store away."""
+        """The query made progress: start counting anew, since a job may run for months."""
         self._late = 0
         self._away_since_s: float | None = None
         self._pause_s = _PAUSE_FIRST_S
 
     def pause_s(self, words: str, now_s: float) -> float | None:
-        """How long to wait until a query that ended with these words is begun again; None: it is not."""
+        """How long to wait before beginning the query again, s; None: give it up. `words` is its error's text."""
         if (ended := ended_by(words)) is not None:
             return self._behind_pauses(now_s) if ended.name == UNREACHABLE else None
         if not any(passing in words for passing in PASSING):

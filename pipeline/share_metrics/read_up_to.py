@@ -1,6 +1,6 @@
-"""Until when a directory holds all that was written: a note beside the rows, moved on by the job behind its batches.
+"""A note of the time up to which a directory holds everything that was written; the job moves it on after its batches.
 
-Without it a page could not tell a system in which nobody does anything from an ingest that died (PM-37).
+Without it a report could not tell an idle system from an ingest job that died (PM-37).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _NAME: Final = "read-up-to"
 
 
 def read_up_to(data: Path, now: datetime) -> datetime | None:
-    """All entries that were written before this time are in the directory; None where nobody has noted it.
+    """The directory holds all entries that were written before this time; None if no job has noted a time.
 
-    A time behind `now` is none: a clock was wrong then.
+    A time after `now` counts as none: a clock was wrong.
     """
     with suppress(OSError, ValueError, TypeError):
         found = datetime.fromisoformat((data / _NAME).read_text().strip())
@@ -29,7 +29,7 @@ def read_up_to(data: Path, now: datetime) -> datetime | None:
 
 
 class Note:
-    """Keeps the time in the directory of a job, for as long as that runs. No row depends on it: what fails is told."""
+    """Writes the time into the directory while a job runs. No row depends on it, so a failure is only logged."""
 
     def __init__(self, data: Path, rows_max: int, tell: Callable[[str], None]) -> None:
         self._path = data / _NAME
@@ -39,13 +39,16 @@ class Note:
         self._failed = False
 
     def look(self, queries: Iterable[Mapping[str, Any] | None]) -> None:
-        """Move on to what all queries have read, from their newest progress; None where there is none yet."""
+        """Move on to the time up to which all queries have read, by their newest progress.
+
+        An item of `queries` is None while that query has no progress; then the note stays.
+        """
         times = [complete_up_to(progress, self._rows_max) for progress in queries]
         if times and None not in times:
             self.move(min(at for at in times if at is not None))
 
     def move(self, at: datetime | None) -> None:
-        """Keep a time; None: what was noted is no longer so."""
+        """Note a time; None removes the note, because it is no longer true."""
         if at is not None and at == self._at:
             return
         self._at = at
@@ -64,11 +67,12 @@ class Note:
 
 
 def complete_up_to(progress: Mapping[str, Any] | None, rows_max: int) -> datetime | None:
-    """When a query planned its last batch, if that was to hold all there was; None if it may not have been.
+    """When a query planned its last batch, if that batch held all entries there were; None if it may not have.
 
-    A batch is full by the entries it was planned for, however many of them were trimmed since; a stream that it begins
-    counts as a whole. Of a stream that has lost its tail counts say nothing: they fall, or are those of other entries.
-    A batch that another run had planned, and that only came again, has no latest offsets and says nothing either.
+    A batch with `rows_max` planned entries or more may have left some out, however many of them were trimmed since. The
+    entries of a stream that it begins all count. If a stream has lost its tail, its counts fall or belong to other
+    entries, so they show nothing. A batch that an earlier run had planned, and that was only repeated, has no latest
+    offsets, so it shows nothing either.
     """
     if progress is None:
         return None
@@ -87,11 +91,11 @@ def complete_up_to(progress: Mapping[str, Any] | None, rows_max: int) -> datetim
 
 
 def counts(offsets: Any) -> dict[str, int]:
-    """How many entries had ever been added to each stream up to an offset that Spark tells; empty if it does not."""
+    """How many entries had ever been added to each stream up to an offset of Spark's progress; empty without one."""
     return {stream: at["n"] for stream, at in (_offsets(offsets) or {}).items()}
 
 
 def _offsets(offsets: Any) -> dict[str, Any] | None:
-    """Positions by stream; None where Spark has none, which is not the same as having no streams."""
+    """Positions by stream; None where Spark has none, which differs from having no streams."""
     found: dict[str, Any] | None = json.loads(offsets) if isinstance(offsets, str) else offsets
     return found

@@ -1,4 +1,4 @@
-"""The name under which the job of a directory says how far it is (PM-12). It lies by the positions it belongs to."""
+"""The name under which the job of a directory publishes how far it has read (PM-12); stored beside its positions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NOTE: Final = "reader-name"
 
 
 def reader_name(data: Path) -> str:
-    """The name of the job that ingests into `data`, made when it is first asked for; the caller owns the directory.
+    """The name of the job that ingests into `data`, generated at the first call. The caller must own the directory.
 
-    No two directories have one name, or the slower of their jobs would not be waited for.
+    Two directories never have the same name: otherwise owners of streams would not wait for the slower job.
     """
     note = data / _NOTE
     known = note.read_text(encoding="utf-8").strip() if note.exists() else ""

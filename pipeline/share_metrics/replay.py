@@ -1,7 +1,7 @@
 """Replays the records of one share-partition and counts what happened to its offsets (PM-32, PM-47…PM-51, PM-63). Pure.
 
-With the share coordinator's own combine function, so that a replayed log means the same here. Acquired is never
-persisted, and batches below the start offset are dropped: what is counted here are lower bounds.
+It uses the share coordinator's own combine function, so that a replayed log means the same here. Acquired is never
+persisted, and batches below the start offset are dropped, so the counts are lower bounds.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE, TERMINAL_STATES
 from kip932.state_batches import StateBatch, clip, combine, merge_into
 
-#: Delivery counts that the histogram tells apart; the last stands for itself and all above.
+#: How many delivery counts the histogram distinguishes; the last one includes all higher counts.
 HISTOGRAM_MAX: Final = 10
 POISON_MAX: Final = 100
 
 
 class Event(NamedTuple):
-    """One record: type, event time (µs), gaps of its stream so far, and the persisted fields that a replay needs.
+    """One record: type, event time (µs), number of gaps of its stream so far, and the fields that a replay needs.
 
-    Only snapshots carry a state epoch.
+    Only snapshots have a state epoch.
     """
 
     record_type: str
@@ -34,7 +34,7 @@ class Event(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Offsets `first`…`last` whose state or delivery count is not what it was; `old` is None where nothing was said."""
+    """Offsets `first`…`last` whose state or delivery count changed. `old`: what it was, None where it was unknown."""
 
     first: int
     last: int
@@ -45,7 +45,7 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What happened in one window."""
+    """The counts of one window."""
 
     released_lb: int = 0
     accepted_lb: int = 0
@@ -57,7 +57,7 @@ class Tally:
     latencies_ms: list[tuple[int, int]] = field(default_factory=list)
 
     def percentile_ms(self, share: float) -> int | None:
-        """Milliseconds from first release to the end, which `share` of the offsets seen did not exceed."""
+        """Milliseconds from first release to a terminal state that a share of `share` of the offsets did not exceed."""
         total = sum(count for _, count in self.latencies_ms)
         reached = 0
         self.latencies_ms.sort()
@@ -69,7 +69,7 @@ class Tally:
 
 
 class Poison(NamedTuple):
-    """An offset that was delivered too often: state and count at the end, when it was first and last seen so."""
+    """An offset that was delivered too often: its last state and count, and when it was first and last seen so."""
 
     offset: int
     delivery_state: int
@@ -80,7 +80,7 @@ class Poison(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Offsets released and not finished since."""
+    """Offsets that were released and not finished since."""
 
     first: int
     last: int
@@ -88,10 +88,10 @@ class Waiting(NamedTuple):
 
 
 class Replay:
-    """The state of one share-partition as its records come by. `apply` in the order of ids.
+    """The state of one share-partition during a replay. Call `apply` for its records in the order of ids.
 
-    A record costs by the batches it holds and not by those it leaves as they are: `_batches` and `_waiting` are sorted
-    and without overlap.
+    A record's cost depends on the batches it holds, not on those it leaves unchanged: `_batches` and `_waiting` are
+    sorted and without overlap.
     """
 
     def __init__(self, window_us: int, delivery_limit: int = 5) -> None:
@@ -109,7 +109,7 @@ class Replay:
         self.windows: dict[int, Tally] = {}
 
     def apply(self, event: Event) -> None:
-        """One record. Nothing is counted before a key's first snapshot, nor between a gap and the next one (PM-11)."""
+        """Take one record. Nothing is counted before the first snapshot, nor from a gap to the next one (PM-11)."""
         window = event.time_us // self._window_us
         if window != self._window:
             self._window = window
@@ -134,9 +134,9 @@ class Replay:
         return found[:POISON_MAX]
 
     def _snapshot(self, event: Event) -> None:
-        """All of it is new; what the one before said of the same offsets is what it is held against.
+        """Replace the whole state; count the changes against the state before.
 
-        A state epoch that changes is a reset: what was skipped or comes again has not become final (PM-59).
+        A new state epoch is a reset: offsets that it skips or repeats have not become final (PM-59).
         """
         if event.state_epoch is not None:
             if self._state_epoch not in {None, event.state_epoch}:
@@ -148,7 +148,7 @@ class Replay:
         self._known = True
 
     def _update(self, event: Event) -> None:
-        """Only offsets that it names can change, besides those that the start offset passes."""
+        """Only the offsets that it names can change, and those that the start offset passes."""
         start = self._start if event.start_offset is None else event.start_offset
         news = combine((), event.batches, start)
         after = merge_into(self._batches, news, start)
@@ -159,9 +159,9 @@ class Replay:
         if start >= self._start:
             for change in changes(self._batches, news):
                 self._count(change, now_us, self._tally)
-        else:  # a reset: what was waited for is waited for no more
+        else:  # a reset: released offsets are no longer followed
             self._waiting.clear()
-        if self._waiting and self._waiting[0].first < start:  # final, whatever the batches said
+        if self._waiting and self._waiting[0].first < start:  # below the start offset, so final in any case
             self._finish(self._waiting[0].first, start - 1, now_us, self._tally)
         self._start, self._batches = start, after
         self._tally.in_flight_batches = len(after)
@@ -200,11 +200,11 @@ class Replay:
             self._suspects[offset] = Poison(
                 offset, change.delivery_state, change.delivery_count, first_seen, now_us, released
             )
-        while len(self._suspects) > 2 * POISON_MAX:  # the oldest was put in first
+        while len(self._suspects) > 2 * POISON_MAX:  # dicts keep their order: the oldest comes first
             del self._suspects[next(iter(self._suspects))]
 
     def _wait(self, first: int, last: int, now_us: int) -> None:
-        """From now on for those of the offsets that nobody waits for yet: the first release counts."""
+        """Note the offsets as released now, except those that are noted already: the first release counts."""
         begin, end = _overlapping(self._waiting, first, last)
         found: list[Waiting] = []
         for one in self._waiting[begin:end]:
@@ -236,7 +236,7 @@ class Replay:
 
 
 def changes(old: Sequence[StateBatch], new: Sequence[StateBatch]) -> Iterator[Change]:
-    """What `new` says otherwise than `old`; both are combined lists. Filler, state 0 with count 0, is no change."""
+    """The changes from `old` to `new`; both are combined lists. State 0 with count 0 is filler, and no change."""
     index = bisect_left(old, new[0].first_offset, key=_last_offset) if new else 0
     for first, last, state, count in new:
         at = first
@@ -269,6 +269,6 @@ def _last(one: Waiting) -> int:
 
 
 def _overlapping(waiting: Sequence[Waiting], first: int, last: int) -> tuple[int, int]:
-    """Begin and end of those that have one of the offsets `first`…`last`."""
+    """The indexes, from begin to end, of those that have one of the offsets `first`…`last`."""
     begin = bisect_left(waiting, first, key=_last)
     return begin, bisect_right(waiting, last, lo=begin, key=_first)

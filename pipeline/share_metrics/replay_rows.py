@@ -1,7 +1,7 @@
 """Replays the share-partitions of streams from rows in Arrow, batch by batch, in one pass (PM-7, PM-11, PM-32, PM-34).
 
-All records of a share-partition lie in one stream (SC-3), so whoever walks a stream in the order of ids has each
-share-partition's records in order too, and knows the stream's event time and gaps by then. Pure: no Spark, no I/O.
+All records of a share-partition are in one stream (SC-3). So one pass over a stream in the order of ids has each
+share-partition's records in order too, and knows the stream's event time and gaps. Pure: no Spark, no I/O.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _RECORDS: Final = frozenset({"snapshot", "update", "tombstone"})
 def replays(batches: Iterable[Any], window_us: int, delivery_limit: int = 5) -> Iterator[dict[Key, Replay]]:
     """The replays of one stream after the other, from `pyarrow.RecordBatch`es that have the columns NEEDED.
 
-    Rows stand together by stream, there in the order of ids, a gap before the entry that it ends at, but a lost tail
-    behind it, and rows of one entry by type. Only the replays of one stream are held at a time. Raises ValueError for
-    rows without state batches.
+    The rows must be grouped by stream, and sorted by id within it. A gap must come before the entry at which it ends,
+    but a lost tail after it; rows of one entry must be sorted by type. Only the replays of one stream are in memory at
+    a time. Raises ValueError for rows without state batches.
     """
     name, stream = None, _Stream(window_us, delivery_limit)
     for batch in batches:
@@ -43,7 +43,7 @@ def replays(batches: Iterable[Any], window_us: int, delivery_limit: int = 5) -> 
 
 
 class _Stream:
-    """One stream so far: its event time, which never runs back, its gaps, and its share-partitions."""
+    """One stream so far: its event time, which never decreases, its gaps, and its share-partitions."""
 
     def __init__(self, window_us: int, delivery_limit: int) -> None:
         self._made = (window_us, delivery_limit)
@@ -62,7 +62,7 @@ class _Stream:
         start_offset: int | None,
         batches: tuple[StateBatch, ...] | None,
     ) -> None:
-        """The next row. One that comes again at once changes nothing: combining is idempotent (PM-34, SC-111)."""
+        """Take the next row. A row repeated at once changes nothing, since combining is idempotent (PM-34, SC-111)."""
         if ts_us is not None and (self._time_us is None or ts_us > self._time_us):
             self._time_us = ts_us
         if record_type not in _RECORDS:
@@ -86,7 +86,10 @@ def _columns(batch: Any) -> list[Iterable[Any]]:
 
 
 def _state_batches(column: Any) -> Iterator[tuple[StateBatch, ...] | None]:
-    """Without a dictionary for each batch, which `to_pylist` would make. Offsets are those of the whole child array."""
+    """State batches as tuples, without the dictionary for each batch that `to_pylist` would create.
+
+    The column's offsets count in the whole child array.
+    """
     fields = (column.values.field(name).to_pylist() for name in StateBatch._fields)
     flat = list(map(StateBatch, *fields))
     offsets = column.offsets.to_pylist()

@@ -1,7 +1,7 @@
-"""Where Prometheus reads the gauges: HTTP in threads, of which there are never more than a few.
+"""The HTTP port at which Prometheus reads the gauges, with a bounded number of threads.
 
-A connection that says nothing for some seconds is closed, and of too many the oldest is: requests that are sent by
-halves take up neither memory nor the port.
+A connection that sends nothing for some seconds is closed, and when there are too many the oldest is closed. So
+incomplete requests can exhaust neither the memory nor the port.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SILENCE_S: Final = 10.0
 
 @contextlib.contextmanager
 def scrape_port(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
-    """Serve the registry at /metrics meanwhile; the port in force. Raises OSError."""
-    from prometheus_client import make_wsgi_app  # noqa: PLC0415 - only who serves gauges needs it
+    """Inside, serve the registry at /metrics. Yields the port in use. Raises OSError."""
+    from prometheus_client import make_wsgi_app  # noqa: PLC0415 - needed only for serving gauges
 
     server = make_server(host, port, make_wsgi_app(registry), _Server, _Handler)
     thread = threading.Thread(target=server.serve_forever, name="gauges", daemon=True)
@@ -40,7 +40,7 @@ class _Handler(WSGIRequestHandler):
     timeout = SILENCE_S
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a scrape is no news."""
+        """Do not log scrapes."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -53,7 +53,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*args, **kwargs)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for the connection; the oldest one's ends if there are too many."""
+        """Start a thread for the connection; if there are too many, end the oldest connection."""
         with self._lock:
             self._open[request] = None
             oldest = next(iter(self._open))
@@ -65,13 +65,13 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """The connection is done with."""
+        """The connection has ended."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: whoever goes away or says nothing need not be told of."""
+        """Do not log connections that break or send nothing."""
 
 
 def _end(connection: socket.socket) -> None:

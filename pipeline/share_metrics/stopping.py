@@ -1,4 +1,4 @@
-"""Ends a job between two looks at it, not amid a call into Java: the first signal asks, a second one insists."""
+"""Ends a job on a signal: the first one is noted, so that no call into Java is interrupted; a second one ends it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Stop:
 
     @contextmanager
     def heeding(self) -> Iterator[None]:
-        """Inside, the first signal is noted; from then on signals do what they did before. For the main thread only."""
+        """Inside, the first signal is only noted; later ones do what they did before. Works in the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

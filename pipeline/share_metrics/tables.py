@@ -1,10 +1,10 @@
-"""Windows as Parquet, recomputed and overwritten from the first hour on that has news (PM-2, PM-33, PM-35).
+"""Windows as Parquet, recomputed and overwritten from the first hour on that has new rows (PM-2, PM-33, PM-35).
 
     metrics/<table>/window=1m|1h/dt=…/hour=…
 
-By hour below the day, so that an hour with news does not carry the rest of its day along. What was read last stands in
-metrics/read.json: the numbers of the batches, and of which queries they are, for numbers begin anew with a query. It is
-written behind the tables, so that a killed job only repeats work.
+There is a folder for each hour, so that new rows in one hour do not rewrite its whole day. metrics/read.json holds the
+numbers of the last batches read, and the ids of their queries, because a new query begins with number 0. It is written
+after the tables, so that a killed job only repeats work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from share_metrics.metrics import group_windows, progress, replay_windows
 from share_metrics.metrics.common import since
 from share_metrics.reader import Kind
 
-#: How far before an hour all rows are read; of what is older, where share-partitions stood (PM-32).
+#: All rows from this long before an hour are read; of older rows, those that give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 WINDOWS: Final = {"1m": 60, "1h": 3_600}
 _QUERIES: Final = "queries"
@@ -36,7 +36,7 @@ _TABLES: Final[dict[str, tuple[Kind, Callable[[DataFrame, int], DataFrame]]]] = 
 
 
 def write_tables(spark: SparkSession, data: Path) -> list[str]:
-    """Recompute the hours in which rows came since the last time; which hours that were, as 2026-11-22T08."""
+    """Recompute from the first hour on that has new rows. Returns the hours with new rows, as 2026-11-22T08."""
     note = data / "metrics" / "read.json"
     before: dict[str, Any] = json.loads(note.read_text()) if note.exists() else {}
     read = {kind: _last_read(before, data, kind) for kind in KINDS}
@@ -58,9 +58,9 @@ def write_tables(spark: SparkSession, data: Path) -> list[str]:
 
 
 def _last_read(before: dict[str, Any], data: Path, kind: Kind) -> int:
-    """The number of the last batch that was read; −1 if what was read is not of the query whose batches are there.
+    """The number of the last batch that was read; −1 if it was a batch of another query than the present one.
 
-    A note of an earlier build does not say of which query it is: there, by numbers that do not reach as far.
+    The note of an earlier build has no query id: there, a number beyond the present batches shows another query.
     """
     last = int(before.get(kind, -1))
     query = before.get(_QUERIES, {}).get(kind, "")
@@ -70,18 +70,18 @@ def _last_read(before: dict[str, Any], data: Path, kind: Kind) -> int:
 
 
 def _hours(folders: list[Path]) -> set[str]:
-    """The hours that folders of batches have rows of, by the names of what is in them: no row is read."""
+    """The hours of the rows in folders of batches, by the names of their subfolders; no row is read."""
     found = (path for folder in folders for path in folder.glob("dt=????-??-??/hour=??"))
     return {f"{path.parent.name[3:]}T{path.name[5:]}" for path in found}
 
 
 def _write(rows: DataFrame, kind: Kind, table: Path, compute: Callable[[DataFrame, int], DataFrame], hour: str) -> None:
     first = datetime.fromisoformat(f"{hour}:00").replace(tzinfo=UTC)
-    # Members may have joined any time ago; the log of groups is short.
+    # A member may have joined at any time, so all rows of groups are read; their logs are short.
     recent = since(rows, F.lit(first - READ_BACK)) if kind is Kind.SHARE_STATE else rows
     for name, window_s in WINDOWS.items():
         fresh = compute(recent, window_s).where(F.col("window") >= F.lit(first))
         dated = fresh.withColumn("dt", F.date_format("window", "yyyy-MM-dd"))
-        # The session overwrites partitions that have rows, and no others: earlier hours stay.
+        # The session overwrites only partitions that have rows, so earlier hours do not change.
         writer = dated.withColumn("hour", F.date_format("window", "HH")).coalesce(1).write.mode("overwrite")
         writer.partitionBy("dt", "hour").parquet(str(table / f"window={name}"))

@@ -1,4 +1,4 @@
-"""What a share-partition was at some time, read back from its log without Spark (PM-1a, PM-39)."""
+"""The state of a share-partition at some time, replayed from its log without Spark (PM-1a, PM-39)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UnknownTopicError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A share-partition as of one entry. `complete` is False while no snapshot of it was seen: the log was trimmed."""
+    """A share-partition as of one entry. `complete` is False before its first snapshot: the log was trimmed."""
 
     entry_id: str
     record_type: str
@@ -49,9 +49,9 @@ class State:
 
 
 def history(rows: Iterable[dict[str, Any]], key: SharePartitionKey, topic_text: str) -> Iterable[State]:
-    """The states of one share-partition, one after each of its records; rows stand in the order of ids.
+    """The states of one share-partition, one after each of its records. `rows` must be in the order of ids.
 
-    By the share coordinator's own rules: replayed records mean here what they mean to it (SC-41, SC-42, SC-56).
+    It uses the share coordinator's own rules, so that replayed records mean the same here (SC-41, SC-42, SC-56).
     """
     state: State | None = None
     for row in rows:
@@ -82,7 +82,7 @@ def _next(before: State | None, row: dict[str, Any]) -> State:
 
 
 def _unset(value: int | None) -> int:
-    """Kafka's word for absent, which the rules are made for."""
+    """−1 for None: the rules of the share coordinator use Kafka's −1 for absent."""
     return UNSET_OFFSET if value is None else value
 
 
@@ -101,7 +101,7 @@ def _state(row: dict[str, Any], batches: tuple[StateBatch, ...], *, complete: bo
 
 
 def share_partition(store: Store, group: str, topic: str, partition: int) -> SharePartitionKey:
-    """The key for a topic's name, or its id as text. Raises UnknownTopicError and what reading raises."""
+    """The key of a share-partition; `topic` is a name, or an id as text. Raises UnknownTopicError and read errors."""
     known = topics(store)
     for one in known:
         if topic in {one.name, one.topic_id}:
@@ -113,7 +113,7 @@ def share_partition(store: Store, group: str, topic: str, partition: int) -> Sha
 def state_at(store: Store, key: SharePartitionKey, at: datetime | EntryId | None) -> State | None:
     """The state as of a time or an entry id (None: now); None when it had none then. Raises what reading raises.
 
-    By time it is the state after the last record that was appended no later, in the order of ids.
+    By time, it is the state before the first record, in the order of ids, that was appended later.
     """
     reader = Reader(store, Kind.SHARE_STATE)
     streams = reader.streams()

@@ -1,4 +1,4 @@
-"""What a job does beside its queries. No row depends on it: what fails is told, and tried again another time."""
+"""Periodic work of a job beside its queries. No row depends on it: a failure is logged and retried another time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from share_metrics.reader import Kind, NoClusterError, StoreReplyError, StoreUnr
 
 Tell = Callable[[str], None]
 
-#: So many batches are put together at the end of a job that ends, and two at midnight.
+#: A job that ends compacts if there are at least this many batches; at midnight two are enough.
 COMPACT_FROM: Final = 100
 _COMPACT_DAILY: Final = 2
 
@@ -23,10 +23,10 @@ def _utc_now() -> datetime:
 
 
 class Upkeep:
-    """Samples where logs end at every trigger, and puts batches together once a day (PM-18, PM-35).
+    """Samples the logs' ends at every trigger, and compacts batches once a day (PM-18, PM-35).
 
-    `compact` is told from how many batches on; `sample` is None where nobody asked for lag in seconds; `trigger_s` is
-    None for a job that ends with what is there, whose one trigger is its end.
+    `compact` is called with a kind and from how many batches on to compact. `sample` is None if lag in seconds is not
+    wanted. `trigger_s` is None for a job that runs once: then `end` is its only trigger.
     """
 
     def __init__(  # noqa: PLR0917 - what there is to do, and when
@@ -48,7 +48,7 @@ class Upkeep:
         self._day = self._sample_at.date()
 
     def look(self) -> None:
-        """Do what is due; to be called every second or so while the queries run."""
+        """Do what is due. Call it about every second while the queries run."""
         now = self._now()
         if self._trigger_s is not None and now >= self._sample_at:
             self._sample_at = now + timedelta(seconds=self._trigger_s)
@@ -58,7 +58,7 @@ class Upkeep:
             self._put_together(_COMPACT_DAILY)
 
     def end(self) -> None:
-        """Do what belongs behind the last batch."""
+        """Take a last sample and compact. Call it after the last batch."""
         self._take_sample()
         self._put_together(COMPACT_FROM)
 

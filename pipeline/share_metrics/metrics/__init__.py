@@ -1,7 +1,7 @@
 """Metrics as functions from DataFrame to DataFrame, without I/O (PM-1c, PM-30…PM-34, PM-40…PM-64).
 
-Their input are rows of the reader, from a store or from Parquet; their grain is a share-partition, a group or a stream,
-and a tumbling window of event time. A lower bound says so in its name (`_lb`).
+Their input is rows of the reader, from a store or from Parquet. Their rows are by share-partition, group or stream, and
+by tumbling windows of event time. The name of a lower bound ends in `_lb`.
 """
 
 from .groups import convergence, group_windows, share_partition_counts

@@ -1,4 +1,4 @@
-"""Share groups: members, rebalances, churn, convergence (PM-54…PM-58). Cold copies are no events (CM-18)."""
+"""Metrics of share groups: members, rebalances, churn, convergence (PM-54…PM-58). Cold copies do not count (CM-18)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONVERGENCE: Final = "group_id string, assignment_epoch int, computed_at timest
 def group_windows(rows: DataFrame, window_s: int = 60) -> DataFrame:
     """One row for each group and window in which its log grew: members, state, joins, leaves, rebalances.
 
-    `flapping` counts joins by which a client id joined from the same host for at least the third time in five minutes.
+    `flapping` counts repeated joins: at least the third join of a client id from the same host within five minutes.
     """
     events = windowed(_events(rows), window_s)
     counted = events.groupBy("group_id", "window").agg(
@@ -56,7 +56,7 @@ def share_partition_counts(rows: DataFrame) -> DataFrame:
 
 
 def convergence(rows: DataFrame) -> DataFrame:
-    """For each assignment epoch, how long until all live members had reached it; null while they have not (PM-58)."""
+    """For each assignment epoch, the time until all live members had reached it; null while they have not (PM-58)."""
     events = timed(rows).where("record_type in ('member', 'current', 'target_meta')")
     needed = events.select(
         "group_id", "member_id", "epoch", "seq", "record_type", "event_time", "tombstone", "cause", "member_epoch",
@@ -66,7 +66,7 @@ def convergence(rows: DataFrame) -> DataFrame:
 
 
 def _events(rows: DataFrame) -> DataFrame:
-    """Group records with what each means: a join, a leave, a rebalance, and the members after it."""
+    """Group records with the event that each is (a join, a leave, a rebalance) and the members after it."""
     kinds = ("member", "group", "target_meta", "deleted_group")
     records = timed(rows).where(F.col("record_type").isin(*kinds))
     cold = F.coalesce(F.col("cause"), F.lit(0)).bitwiseAND(COLD) != 0
@@ -96,7 +96,7 @@ def _converged(table: Any) -> Any:
 
 
 def converged(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The assignment epochs of one group's records, which stand in the order of ids. Pure."""
+    """The assignment epochs of one group, from its records in the order of ids. Pure."""
     reached: dict[str, int] = {}
     rows: list[dict[str, Any]] = []
     waiting: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Lag where leaders did not write it, and lag in seconds, from where the batches of topics lie (PM-18, PM-42)."""
+"""Lag where leaders did not write it, and lag in seconds, from the topics' logs (PM-18, PM-42)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LOG = ("topic_id", "partition")
 
 
 def with_log_ends(windows: DataFrame, ends: DataFrame, window_s: int = 60) -> DataFrame:
-    """Rows of `progress` with `lag` where it was null, from the sample nearest before the window's end.
+    """Rows of `progress`, with `lag` from the last sample before the window's end where it was null.
 
-    A sample older than two windows tells nothing; a high watermark below what is finished gives 0 and an anomaly.
+    Samples older than two windows are not used. A high watermark below what is finished gives lag 0 and an anomaly.
     """
     close = _end(window_s)
     known = ends.where("high_watermark is not null").select(*_LOG, "sampled_at", "high_watermark")
@@ -32,16 +32,16 @@ def with_log_ends(windows: DataFrame, ends: DataFrame, window_s: int = 60) -> Da
 
 
 def lag_seconds(windows: DataFrame, log_meta: DataFrame, window_s: int = 60) -> DataFrame:
-    """Rows of `progress` with `lag_seconds`: how old the batch with the start offset was at the window's end.
+    """Rows of `progress` with `lag_seconds`: the age, at the window's end, of the batch that has the start offset.
 
-    0 without lag, null where the lag or the batch is not known.
+    0 without lag; null where the lag or the batch is unknown.
     """
     batches = log_meta.where("record_type = 'batch'").select(
         *_LOG, "base_offset", "last_offset", F.col("ts").alias("at")
     )
     behind = windows.where("lag > 0").select(*KEY, "window", "spso")
     holds = (F.col("base_offset") <= F.col("spso")) & (F.col("spso") <= F.col("last_offset"))
-    # A batch that a former leader wrote and a later one wrote again is as old as it was first.
+    # If a later leader wrote a former leader's batch again, its first time counts.
     found = behind.join(batches, [*_LOG]).where(holds).groupBy(*KEY, "window").agg(F.min("at").alias("written"))
     age = _end(window_s).cast("double") - F.col("written").cast("double")
     value = F.when(F.col("lag") == 0, F.lit(0.0)).when(F.col("lag") > 0, at_least_0(age))

@@ -1,6 +1,6 @@
-"""What one batch of rows says about now: the newest values of each key, and what was counted (PM-30, PM-38).
+"""The newest values of each key in one batch of rows, and its counts (PM-30, PM-38).
 
-Nothing is carried from batch to batch here; whoever takes the answers does that.
+Nothing is carried from batch to batch here; the caller (`gauges`) does that.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _ARCHIVING = 3
 
 
 def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
-    """One row for each share-partition: its newest values, null where no row has one, and what its writes counted.
+    """One row for each share-partition: its newest values, null where no row has one, and the counts of its writes.
 
-    Values are those of the newest state: what was told before a tombstone, or in another state epoch, is none of it.
-    `anew`: that state begins in these rows. Where they have one state epoch only, nobody knows here whether it is new;
-    `early` says of each value whether it was told before the first snapshot, and so belongs to the epoch before if so.
-    `gone`: its newest record is a tombstone. `poison_sightings`: offsets that a write named at the delivery limit, or
-    one short of it and available again; an offset counts with every write that names it (PM-48).
+    Only values of the newest state count, none from before a tombstone or from another state epoch. `anew`: the newest
+    state begins in these rows. If the rows have only one state epoch, they do not show whether it is new. For that case
+    `early` tells of each value whether it comes before the first snapshot, and so belongs to the epoch before if the
+    epoch is new. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that a write named at the
+    delivery limit, or one short of it and available again; an offset counts with every write that names it (PM-48).
     """
     records = rows.where(F.col("record_type").isin("snapshot", "update", "tombstone"))
     at, tombstone, cold = F.struct(*ORDER), F.col("record_type") == "tombstone", is_cold()
@@ -66,21 +66,21 @@ def _no_state() -> Column:
 
 
 def _state_after(state: Column, mark: Column) -> Column:
-    """Where the newest state has begun, and its epoch, behind one more snapshot or tombstone."""
+    """Where the newest state begins, and its epoch, after one more snapshot or tombstone."""
     ends = mark["gone"] | (mark["state_epoch"] != state["state_epoch"])
     epoch = F.when(~mark["gone"], F.coalesce(mark["state_epoch"], state["state_epoch"]))
     return F.struct(F.when(ends, mark["at"]).otherwise(state["begun"]).alias("begun"), epoch.alias("state_epoch"))
 
 
 def newest_members(rows: DataFrame) -> DataFrame:
-    """One row for each member that came, changed or went: whether it is there at the end (PM-54)."""
+    """One row for each member that joined, changed or left: whether it is a member at the end (PM-54)."""
     records = rows.where("record_type = 'member'")
     there = F.max_by(~F.col("tombstone"), F.struct(*ORDER))
     return records.groupBy("group_id", "member_id").agg(there.alias("there"))
 
 
 def rebalances(rows: DataFrame) -> DataFrame:
-    """One row for each group with new target assignments, and how many (PM-55)."""
+    """One row for each group with new target assignments: how many (PM-55)."""
     cold = F.coalesce(F.col("cause"), F.lit(0)).bitwiseAND(COLD) != 0
     computed = rows.where((F.col("record_type") == "target_meta") & ~F.col("tombstone") & ~cold)
     return computed.groupBy("group_id").agg(F.count("*").alias("rebalances"))
@@ -94,7 +94,7 @@ def topic_names(rows: DataFrame) -> DataFrame:
 
 
 def stream_news(rows: DataFrame) -> DataFrame:
-    """One row for each stream: entries, newest time, and what should not be there (PM-64, PM-65)."""
+    """One row for each stream: entries, newest time, and lost, quarantined and unknown entries (PM-64, PM-65)."""
     lost = F.from_json("error", "lost bigint")["lost"]
 
     def of_type(name: str, value: Column) -> Column:

@@ -1,6 +1,6 @@
-"""How far share-partitions are: offsets, acknowledgements, lag, and what writing cost.
+"""The progress of share-partitions: offsets, acknowledgements, lag, and the cost of writing.
 
-From persisted fields alone, without replay (PM-40…PM-46, PM-50, PM-52, PM-53, PM-59, PM-60).
+Computed from persisted fields alone, without a replay (PM-40…PM-46, PM-50, PM-52, PM-53, PM-59, PM-60).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .common import KEY, ORDER, at_least_0, before, in_order, is_cold, newest, r
 
 
 def latest_state(rows: DataFrame) -> DataFrame:
-    """The newest state of every share-partition that has one: a tombstone ends it (PM-30)."""
+    """The newest state of every share-partition that has one; a tombstone ends its state (PM-30)."""
     states = _states(rows)
     newest_row = states.groupBy(*KEY).agg(
         F.max_by(F.struct(*_LATEST), F.struct("epoch", "seq")).alias("state")
@@ -26,9 +26,9 @@ _LATEST = ("record_type", "event_time", "state_epoch", "spso", "done", "hwm", "s
 def progress(rows: DataFrame, window_s: int = 60) -> DataFrame:
     """One row for each share-partition and window in which something was written.
 
-    `done` is P = start offset + delivery-complete count: records finished. It never falls within one state epoch; a
-    fall counts in `anomalies`. Nothing is carried across a state epoch or a tombstone. Acknowledgements are
-    null where writers recorded none.
+    `done` is P = start offset + delivery-complete count: how many records are finished. It should never fall within one
+    state epoch; a fall counts in `anomalies`. Nothing is carried across a state epoch or a tombstone. Counts of
+    acknowledgements are null where leaders recorded none.
     """
     counted = windowed(_steps(_states(rows)), window_s).groupBy(*KEY, "window").agg(*_counts(), *_newest())
     lag = F.col("hwm") - F.col("done")
@@ -51,7 +51,7 @@ def progress(rows: DataFrame, window_s: int = 60) -> DataFrame:
 
 
 def _states(rows: DataFrame) -> DataFrame:
-    """Share-state records with what they leave unsaid filled in: state epoch and start offset of their era."""
+    """Share-state records, with an absent state epoch and start offset filled in from earlier records of their era."""
     records = timed(rows).where(F.col("record_type").isin("snapshot", "update", "tombstone"))
     ended = F.sum(F.when(F.col("record_type") == "tombstone", 1).otherwise(0)).over(before(*KEY))
     lives = records.withColumn("life", F.coalesce(ended, F.lit(0)))
@@ -67,7 +67,7 @@ def _states(rows: DataFrame) -> DataFrame:
 
 
 def _steps(states: DataFrame) -> DataFrame:
-    """What changed from the record before, within the same era (PM-59: and between eras)."""
+    """The change from the record before within the same era, and resets between eras (PM-59)."""
     era = in_order(*KEY, "life", "state_epoch")
     life = in_order(*KEY, "life")
     led = F.last("leader_epoch", ignorenulls=True).over(before(*KEY, "life"))
@@ -84,14 +84,14 @@ def _steps(states: DataFrame) -> DataFrame:
 
 
 def _finished_here() -> Column:
-    """Records that a write says it finished (X3), null for a write that says nothing."""
+    """How many records a write finished, by its statistics (X3); null for a write without them."""
     finished = [F.coalesce(name, F.lit(0)) for name in ("n_accept", "n_reject", "n_limit")]
     told = F.coalesce("n_accept", "n_reject", "n_limit").isNotNull()
     return F.when(told & ~F.col("cold"), finished[0] + finished[1] + finished[2])
 
 
 def _redelivered_here() -> Column:
-    """Of those, how many had been delivered more than once, by X4: exact up to 2 deliveries, else at least."""
+    """Of those, how many were delivered more than once, by X4: exact up to 2 deliveries, else a lower bound."""
     extra = F.col("sum_dc") - _finished_here()
     known = F.when(F.col("max_dc") > 1, F.ceil(extra / (F.col("max_dc") - 1))).when(F.col("max_dc").isNotNull(), 0)
     return F.when(~F.col("cold"), F.greatest(known, F.lit(0)))
@@ -139,7 +139,7 @@ _TOLD = (
 
 
 def _newest() -> list[Column]:
-    """The newest values that belong to the newest state: those of an earlier life or state epoch say nothing of it."""
+    """The newest values of the newest state; values of an earlier life or state epoch do not count."""
     era = F.struct("life", "state_epoch")
     now = F.max_by(era, F.when(F.col("record_type") != "tombstone", F.struct(*ORDER)))
 

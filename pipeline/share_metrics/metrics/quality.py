@@ -1,4 +1,4 @@
-"""Whether the rows can be believed, and how evenly shards are used (PM-11, PM-62, PM-64)."""
+"""The quality of the rows, and how evenly shards are used (PM-11, PM-62, PM-64)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _GAP: Final = "from_id string, to_id string, lost bigint, reason string"
 
 
 def gaps(rows: DataFrame) -> DataFrame:
-    """One row for each gap: stream, ids, how many entries were lost and why (PM-11)."""
+    """One row for each gap: its stream and ids, how many entries were lost, and why (PM-11)."""
     found = rows.where(F.col("record_type") == GAP).select("stream", F.from_json("error", _GAP).alias("gap"))
     return found.select("stream", "gap.*")
 
 
 def quality(rows: DataFrame) -> DataFrame:
-    """One row for each stream: entries, and how many of them were no records; lost must be 0 without faults (PM-64)."""
+    """One row for each stream: entries, and how many of them were no records. Without faults `lost` is 0 (PM-64)."""
     lost = F.from_json("error", _GAP)["lost"]
 
     def of_type(name: str) -> Column:
@@ -40,9 +40,9 @@ def quality(rows: DataFrame) -> DataFrame:
 
 
 def shard_skew(rows: DataFrame) -> DataFrame:
-    """One row for each share-state stream: entries, bytes, keys; and over all of them skew and Gini (PM-62).
+    """One row for each share-state stream: entries, bytes, keys; and the skew and Gini of all streams (PM-62).
 
-    Skew is the largest stream over the mean, by entries: 1 is even. Streams without rows are not known here.
+    Skew is the entries of the largest stream divided by the mean: 1 is even. Streams without rows are left out.
     """
     records = rows.where(~F.col("record_type").isin(*NOT_RECORDS))
     streams = records.groupBy("stream").agg(
@@ -59,6 +59,6 @@ def shard_skew(rows: DataFrame) -> DataFrame:
         F.transform("sorted", lambda entries, index: entries * (index + 1)), F.lit(0).cast("bigint"), lambda a, b: a + b
     )
     total = F.aggregate("sorted", F.lit(0).cast("bigint"), lambda a, b: a + b)
-    # `ratio`: of no streams at all there is no skew, and Spark would fail at the division.
+    # `ratio`, because without any stream Spark would fail at the division.
     gini = 2 * ratio(ranked, count * total) - ratio(count + 1, count)
     return streams.crossJoin(totals.select("skew", gini.alias("gini")))

@@ -52,34 +52,34 @@ _FOUND: Final = pa.schema(
 
 
 def replayed(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5) -> DataFrame:
-    """What one replay finds, for `replay_windows_of` and `poison_of`: each row holds a `tally` or a `suspect`."""
+    """The results of one replay, for `replay_windows_of` and `poison_of`: each row holds a `tally` or a `suspect`."""
     ordered = rows.select(*NEEDED, *ORDER, place().alias("place")).repartition("stream")
     ordered = ordered.sortWithinPartitions("stream", *ORDER, "place", "record_type").select(*NEEDED)
     return ordered.mapInArrow(_replayer(window_s, delivery_limit), from_arrow_schema(_FOUND))
 
 
 def replay_windows_of(found: DataFrame) -> DataFrame:
-    """What a replay counts, for each share-partition and window: lower bounds (PM-47, PM-49…PM-51, PM-63)."""
+    """The counts of a replay for each share-partition and window; lower bounds (PM-47, PM-49…PM-51, PM-63)."""
     return found.where("tally is not null").select(*KEY, "tally.*")
 
 
 def poison_of(found: DataFrame) -> DataFrame:
-    """Offsets that were delivered up to the limit, at most 100 for each share-partition, newest first (PM-48)."""
+    """Offsets delivered up to the limit, at most 100 for each share-partition, newest first (PM-48)."""
     return found.where("suspect is not null").select(*KEY, "suspect.*")
 
 
 def replay_windows(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5) -> DataFrame:
-    """`replay_windows_of` a replay of its own."""
+    """`replay_windows_of` with a replay of its own."""
     return replay_windows_of(replayed(rows, window_s, delivery_limit))
 
 
 def poison(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
-    """`poison_of` a replay of its own."""
+    """`poison_of` with a replay of its own."""
     return poison_of(replayed(rows, delivery_limit=delivery_limit))
 
 
 def _replayer(window_s: int, delivery_limit: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function for the streams of one task. Spark sorts them, on disk where they are long."""
+    """The function that Spark runs on the rows of one task, which are sorted by stream."""
 
     def replayer(batches: Iterable[Any]) -> Iterator[Any]:
         for found in replays(batches, window_s * 1_000_000, delivery_limit):

@@ -1,4 +1,4 @@
-"""Windows in which nothing was written, and share-partitions that stand still in them (PM-31, PM-61)."""
+"""Windows in which nothing was written, and share-partitions that stall in them (PM-31, PM-61)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .common import KEY, ORDER, timed, windowed
 #: Counts that are 0 in a window without records; every other number is a gauge.
 COUNTS: Final = ("spso_delta", "finished_count", "writes", "updates", "snapshots", "cold_snapshots", "entries", "bytes")
 GAUGES: Final = ("spso", "done", "hwm", "speo", "lag", "in_flight_width", "state_epoch")
-#: How long a share-partition with lag finishes nothing before it stands still.
+#: A share-partition with lag that finishes nothing for this long, s, is stalled.
 STALL_AFTER_S: Final = 300
 _CARRIED_S: Final = 3_600
 _RECORDS: Final = ("snapshot", "update", "tombstone")
 
 
 def deletions(rows: DataFrame, window_s: int = 60) -> DataFrame:
-    """Share-partitions and windows at whose end they were deleted: the newest record by then is a tombstone."""
+    """Share-partitions with the windows at whose end they were deleted: their newest record is a tombstone."""
     records = windowed(timed(rows).where(F.col("record_type").isin(*_RECORDS)), window_s)
     newest_is_tombstone = F.max_by(F.col("record_type") == "tombstone", F.struct(*ORDER))
     return records.groupBy(*KEY, "window").agg(newest_is_tombstone.alias("gone")).where("gone")
@@ -36,12 +36,12 @@ def fill_windows(
 ) -> DataFrame:
     """The columns of `progress` that make sense for idle windows too, for every window up to the last one of all.
 
-    Counts are 0 there, gauges are carried forward for at most an hour, so that charts show idleness, not holes (PM-31).
-    `begin` and `end`, both edges of windows: idle windows are made from the one to the other only; an `end` behind
-    the newest record shows a standstill in which nobody wrote anything. `era` numbers the lives and state epochs of a
-    share-partition, between which nothing is carried. `gone`: it was deleted by the window's end, has no lag there, and
-    no window until it is written anew. `deleted` are rows of `deletions`; without them a window with a tombstone counts
-    as one of them, also where the share-partition was made anew in it.
+    In idle windows counts are 0, and gauges are carried forward for at most an hour, so that charts show idleness, not
+    holes (PM-31). `begin` and `end` are edges of windows: idle windows are added only between them. An `end` after the
+    newest record also shows a stall in which nothing was written. `era` numbers the lives and state epochs of a
+    share-partition; nothing is carried from one to the next. `gone`: the share-partition was deleted by the window's
+    end; it has no lag there, and no windows until it is written again. `deleted` are rows of `deletions`. Without them
+    every window with a tombstone counts as a deletion, even if the share-partition was created again in it.
     """
     step = F.expr(f"interval {window_s} seconds")
     marked = _with_eras(windows, deleted)
@@ -51,7 +51,7 @@ def fill_windows(
         marked = marked.withColumn("last", F.lit(end) - step)
     every = _with_idle(marked, step, begin)
     told = F.col("at") == F.col("window")
-    # Not a frame of an hour: Spark goes through all of that anew for each row.
+    # Not a frame of one hour: Spark would go through the whole frame again for each row.
     so_far = Window.partitionBy(*KEY, "era").orderBy("at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     values = {name: F.when(told & F.col(name).isNotNull(), F.struct("at", name)) for name in GAUGES}
     known = every.select(
@@ -69,26 +69,27 @@ def fill_windows(
 
 
 def _still_shown(name: str) -> Column:
-    """A gauge from the struct of when it was known and what it was."""
+    """A gauge from a struct of time and value; null when the value is older than an hour."""
     age_s = F.col("window").cast("long") - F.col(name)["at"].cast("long")
     return F.when(age_s <= _CARRIED_S, F.col(name)[name]).alias(name)
 
 
 def last_known(name: str) -> Column:
-    """A gauge of `fill_windows` as it was last known, however long ago, within a life and state epoch."""
+    """The last known value of a gauge of `fill_windows`, however old, within one life and state epoch."""
     return F.last(name, ignorenulls=True).over(_so_far(*KEY, "era"))
 
 
 def last_lag() -> Column:
-    """The lag that was last known, however long ago: what nobody finished is still there. Null when deleted."""
+    """The last known lag, however old: unfinished records are still there. Null when the share-partition is deleted."""
     return F.when(~F.col("gone"), last_known("lag"))
 
 
 def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: int = STALL_AFTER_S) -> DataFrame:
     """Windows at whose end a share-partition had lag and had finished nothing for `stall_after_s` (PM-61).
 
-    `members` are rows of `group_windows`; a group without live members is `abandoned`, not stalled. Without `members`
-    every group counts as having some. `still_s`: seconds since something was last finished, within what is known.
+    `members` are rows of `group_windows`: share-partitions of a group without live members are `abandoned`, not
+    `stalled`. Without `members` every group counts as having some. `still_s`: seconds since a record was last finished,
+    as far as is known.
     """
     of_era = _so_far(*KEY, "era")
     finished_at = F.max(F.when(F.col("finished_count") > 0, F.col("window"))).over(of_era)
@@ -108,7 +109,7 @@ _SHOWN: Final = (*KEY, "window", "lag", "still_s")
 
 
 def _with_eras(windows: DataFrame, deleted: DataFrame | None) -> DataFrame:
-    """Rows of `progress` with `gone` and `era`, as `fill_windows` explains them."""
+    """Rows of `progress` with `gone` and `era`, see `fill_windows`."""
     if deleted is None:
         marked = windows.withColumn("gone", F.col("tombstones") > 0)
     else:
@@ -124,7 +125,7 @@ def _with_eras(windows: DataFrame, deleted: DataFrame | None) -> DataFrame:
 
 
 def _with_idle(marked: DataFrame, step: Column, begin: datetime | None) -> DataFrame:
-    """Each row once for its own window and once for each idle one behind it; `at` is which, `window` its own."""
+    """Each row once for its own window and once for each idle one after it. `at` is that window, `window` its own."""
     next_one = F.col("window") + step
     first = next_one if begin is None else F.greatest(next_one, F.lit(begin))
     through = F.coalesce(F.lead("window").over(_by_window(*KEY)) - step, F.col("last"))
@@ -136,7 +137,7 @@ def _with_idle(marked: DataFrame, step: Column, begin: datetime | None) -> DataF
 
 
 def _live(standing: DataFrame, members: DataFrame) -> DataFrame:
-    """How many members each group had at the end of each window in which something stood still, as far as known."""
+    """How many members each group had at the end of each window in `standing`; null where that is unknown."""
     asked = standing.select("group_id", "window", F.lit(None).cast("bigint").alias("live")).distinct()
     told = members.select("group_id", "window", F.col("members").cast("bigint").alias("live"))
     at_each = asked.unionByName(told).groupBy("group_id", "window").agg(F.max("live").alias("live"))

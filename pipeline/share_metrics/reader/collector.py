@@ -1,4 +1,4 @@
-"""Python's garbage collector waits while a page is made."""
+"""Pauses Python's garbage collector while a page is decoded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Inside, no cycles are looked for. For what makes thousands of small objects at once, and no cycle among them.
+    """Inside, the garbage collector does not run. Use it where code creates thousands of small objects without cycles.
 
-    The collector starts for every 700 new lists and tuples, and a page has 15,000: to look through them again and again
-    took half of a reader's CPU (PM-79). It may run all the same where another thread leaves such a place.
+    The collector runs after every 700 new lists and tuples, and a page has 15,000: these runs took half of a reader's
+    CPU (PM-79). It may run nevertheless when another thread leaves such a block.
     """
     if not gc.isenabled():
         yield

@@ -1,4 +1,4 @@
-"""Whether a range gave the entries that it was planned for, and where it did not (PM-11). Pure."""
+"""Checks that a range yields the entries that were planned for it, and finds the gaps if not (PM-11). Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .offsets import EntryId, Gap, Range
 
 
 class HasId(Protocol):
-    """An entry, as far as counting goes."""
+    """What counting needs of an entry."""
 
     @property
     def id(self) -> EntryId:
@@ -20,8 +20,9 @@ class HasId(Protocol):
 class Count:
     """Counts the entries of one range as its pages come.
 
-    With `consecutive` ids a gap ends at the first entry behind what is not there, so that it stands before the rows
-    that follow it; else nobody knows where in the range a loss lies, and the gap ends where the range does.
+    Call `take` for each page, then `end`. With `consecutive` ids, a gap ends at the first entry after the missing ones,
+    so that its row comes before the rows that follow it. Otherwise the place of a loss is unknown, and the gap ends
+    where the range ends.
     """
 
     def __init__(self, piece: Range, *, consecutive: bool) -> None:
@@ -43,7 +44,7 @@ class Count:
         return gaps
 
     def end(self) -> list[Gap]:
-        """The gap of what did not come at all, if any; more than was planned is the sign of a lost tail."""
+        """The gap of the entries that did not come, if any. More entries than planned are the sign of a lost tail."""
         if not self._left:
             return []
         reason = "missing" if self._left > 0 else "tail"

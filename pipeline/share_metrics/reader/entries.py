@@ -1,4 +1,4 @@
-"""Entries as the store answers them, verified by the checksum that lies beside them (CM-100, CM-101)."""
+"""Entries from the store's replies, verified by their checksums (CM-100, CM-101)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def stored_entry(stream: str, raw: Any) -> RawEntry:
 
 
 def indexed_entry(stream: str, raw: Any) -> RawEntry:
-    """An entry of a reply of the script INDEX; of its batch, which is not there, nothing is judged."""
+    """An entry of a reply of the script INDEX. The reply has no batch, so the batch is not verified."""
     return _judged(stream, *raw[:3], batch=None, found=raw[3])
 
 

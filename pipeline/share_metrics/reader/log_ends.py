@@ -1,4 +1,4 @@
-"""Where the logs of topic-partitions begin and end now (PM-18): a sample, taken without moving a batch."""
+"""Where the logs of topic-partitions begin and end now (PM-18): a sample that transfers no batch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMA: Final = pa.schema(
 
 
 class LogEnd(NamedTuple):
-    """One log; None is not known from what the store holds now."""
+    """One log; None where the store's present entries do not show it."""
 
     topic_id: str
     partition: int
@@ -57,13 +57,13 @@ def log_ends(store: Store) -> list[LogEnd]:
         main = [indexed_entry(stream, raw) for raw in first]
         control = [stored_entry(key, raw) for raw in start]
         known = [at for at in (_first_offset(main), _told_start(control)) if at is not None]
-        # The id of a claim says nothing about the end; a marker follows it at once if the log holds anything (CM-40).
+        # A claim's id does not show the end; if the log holds anything, a marker follows the claim at once (CM-40).
         found.append(LogEnd(*topic_partition(stream), max(known, default=None), end or None, end or None))
     return found
 
 
 def _first_offset(entries: Sequence[RawEntry]) -> int | None:
-    """The first offset that is still held, by the first batch; by a marker where all batches are trimmed."""
+    """The first offset held, from the first batch; from a marker if all batches are trimmed."""
     marked = None
     for entry in entries:
         if entry.damage:
@@ -79,7 +79,7 @@ def _first_offset(entries: Sequence[RawEntry]) -> int | None:
 
 
 def _told_start(entries: Sequence[RawEntry]) -> int | None:
-    """Where the log begins by the newest record that says so, also inside a batch (CM-45)."""
+    """The log start offset of the newest record that has one; it may be inside a batch (CM-45)."""
     for entry in entries:
         if entry.letter != "L" or entry.damage:
             continue

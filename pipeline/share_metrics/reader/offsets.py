@@ -1,4 +1,4 @@
-"""Where a reader stands in a stream, and what lies before it: frozen values and their JSON (PM-8). Pure."""
+"""Positions, ranges and gaps of a reader in streams: frozen values and their JSON (PM-8). Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EntryId(NamedTuple):
 
     @property
     def before(self) -> EntryId:
-        """The largest id that is less than this one; of 0-0 itself."""
+        """The largest id less than this one; 0-0 for 0-0."""
         if self.seq:
             return EntryId(self.epoch, self.seq - 1)
         return EntryId(self.epoch - 1, _SEQ_MAX) if self.epoch else self
@@ -40,7 +40,7 @@ START: Final = EntryId(0, 0)
 
 
 class Position(NamedTuple):
-    """Everything up to `id` has been read; `n` entries had ever been added up to there (PM-8)."""
+    """Everything up to `id` has been read. `n`: how many entries had ever been added up to there (PM-8)."""
 
     id: EntryId
     n: int
@@ -56,17 +56,17 @@ class Tip(NamedTuple):
 
     @property
     def trimmed(self) -> int:
-        """Entries that were added and are held no more: only the oldest ones are ever removed (CM-18)."""
+        """How many entries were added and are no longer held; only the oldest are ever removed (CM-18)."""
         return self.added - self.length
 
     @property
     def earliest(self) -> Position:
-        """Before the first entry held. Its count is not 0: what was trimmed before was never ours to read (PM-8)."""
+        """The position before the first entry held. Its count is that of the trimmed entries, not 0 (PM-8)."""
         return Position(START, self.trimmed)
 
     @property
     def latest(self) -> Position:
-        """Behind the last entry."""
+        """The position after the last entry."""
         return Position(self.last, self.added)
 
 
@@ -74,7 +74,7 @@ NO_STREAM: Final = Tip(START, 0, 0, START)
 
 
 class Range(NamedTuple):
-    """Entries with `after` < id ≤ `through` of one stream; so many `entries` there were when it was planned."""
+    """Entries with `after` < id ≤ `through` of one stream; `entries` is how many there were when it was planned."""
 
     stream: str
     after: EntryId
@@ -83,10 +83,10 @@ class Range(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Entries between two ids that a reader should have seen and did not (PM-11).
+    """Entries between two ids that a reader should have read and could not (PM-11).
 
-    `reason`: `trimmed` before they were read; `tail` that the store itself lost, after it may have been read; `missing`
-    from the middle.
+    `reason`: `trimmed`, they were trimmed before they were read; `tail`, the store lost its newest entries, which may
+    have been read before; `missing`, they are missing between others.
     """
 
     stream: str
@@ -97,7 +97,7 @@ class Gap(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The gap as JSON, as the field `error` of its row carries it."""
+        """The gap as JSON, for the column `error` of its row."""
         values = {"from_id": str(self.from_id), "to_id": str(self.to_id), "lost": self.lost, "reason": self.reason}
         return json.dumps(values)
 
@@ -108,7 +108,7 @@ def to_offsets(positions: Mapping[str, Position]) -> dict[str, dict[str, str | i
 
 
 def from_offsets(offsets: Mapping[str, Any]) -> dict[str, Position]:
-    """Positions of a checkpoint. Raises ValueError for what no checkpoint holds."""
+    """Positions from a checkpoint. Raises ValueError for anything else."""
     try:
         return {stream: Position(entry_id(at["id"]), int(at["n"])) for stream, at in offsets.items()}
     except (KeyError, TypeError) as error:

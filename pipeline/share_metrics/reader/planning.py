@@ -1,6 +1,6 @@
 """Which ranges of which streams are read next, and what is lost already (PM-9…PM-11).
 
-Pure, but for the few ids it asks for through `Look`: a plan never moves an entry's payload to the planner.
+Pure, except that it asks for a few ids through `Look`; planning never transfers an entry's payload.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Look(Protocol):
 
 
 class StreamPlan(NamedTuple):
-    """What to read of a stream, where that ends, and what is known to be lost before it is read."""
+    """What to read of a stream, the position after that, and the gaps that are known before reading."""
 
     end: Position
     ranges: list[Range]
@@ -28,7 +28,7 @@ class StreamPlan(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """Where reading is to end: at an id (None: the tip), with how many entries added up to there (None: unknown)."""
+    """Where reading ends: at an id (None: the tip), and how many entries had been added up to there (None: unknown)."""
 
     through: EntryId | None = None
     n: int | None = None
@@ -42,9 +42,10 @@ def plan_stream(
 ) -> StreamPlan:
     """Plan one stream from `start` on, at most `limit` entries (None: no limit).
 
-    A missing stream is an empty one. What was trimmed, or lost by the store, since `start` becomes a gap (PM-11); after
-    a lost tail reading goes on with what is there, by the store's own count. Where the store has lost a goal that was
-    noted with its count, the plan that begins there will count that whole tail: this one is silent about it.
+    A missing stream counts as empty. Entries that were trimmed, or lost by the store, since `start` become a gap
+    (PM-11). After a lost tail, reading goes on with what is there, by the store's own count. If the store has lost the
+    entry of a goal that has a count, the plan that begins at that goal will report the whole lost tail, so this plan
+    does not.
     """
     tip = tip or NO_STREAM
     if goal.through is not None and goal.through <= start.id:
@@ -74,7 +75,7 @@ def plan_stream(
 
 
 def _passed(stream: str, start: Position, goal: Goal) -> StreamPlan:
-    """The plan for a goal that `start` has reached. One with a lesser count says that a tail was lost since."""
+    """The plan for a goal that `start` has reached. If the goal's count is lower, a tail was lost since."""
     if goal.through == start.id and goal.n is not None and goal.n < start.n:
         gap = Gap(stream, start.id, start.id, start.n - goal.n, "tail")
         return StreamPlan(Position(start.id, goal.n), [], [gap])
@@ -84,10 +85,10 @@ def _passed(stream: str, start: Position, goal: Goal) -> StreamPlan:
 def _before(  # noqa: PLR0917 - what a plan knows
     stream: str, start: Position, tip: Tip, through: EntryId, known: int | None, look: Look
 ) -> tuple[int, list[Gap]]:
-    """Entries added up to `start` by the store's count of now, or up to the first that is held; and what that lacks."""
+    """Entries added up to `start`, or up to the first one held, by the store's present count; and gaps up to there."""
     if tip.added < start.n or tip.last < start.id:
         n = _added_up_to(stream, start.id, tip, look)
-        if n < start.n:  # else it was told before: a position behind a lost tail stays until newer entries come
+        if n < start.n:  # else the loss was reported before: a position stays there until newer entries come
             return n, [Gap(stream, min(start.id, tip.last), start.id, start.n - n, "tail")]
         return n, []
     gone = tip.trimmed if known is None else min(tip.trimmed, known)
@@ -98,14 +99,14 @@ def _before(  # noqa: PLR0917 - what a plan knows
 
 
 def _added_up_to(stream: str, at: EntryId, tip: Tip, look: Look) -> int:
-    """Entries added up to an id, by what the store holds behind it."""
+    """How many entries were added up to an id: the store's count less the entries that it holds after the id."""
     return tip.added - (_count(look.runs(stream, at, tip.last, None)) if tip.last > at else 0)
 
 
 def share_out(lags: Mapping[str, int], budget: int) -> dict[str, int]:
     """Split `budget` entries over streams in proportion to their lag, at least 1 each, never more in all (PM-9).
 
-    With more streams than budget the ones furthest behind come first.
+    If there are more streams than `budget`, those with the largest lag get the shares.
     """
     behind = sorted(((lag, stream) for stream, lag in lags.items() if lag > 0), key=lambda item: (-item[0], item[1]))
     total = sum(lag for lag, _ in behind)

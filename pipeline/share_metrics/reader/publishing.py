@@ -1,7 +1,7 @@
 """Tells the owners of streams how far a reader is, so that they keep for it what it has not read yet (PM-12, SR-29).
 
-All that the pipeline ever writes to a store (PM-6), and no more than advice: an owner keeps what it is set to keep, and
-a reader that is not heard loses nothing but the time that it may be away.
+The pipeline writes nothing else to a store (PM-6). The notes are only advice: owners always keep the history that they
+are configured to keep, and a reader without a note just cannot stop for longer than that.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .store import Store, StoreReplyError, StoreUnreachableError
 _log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-#: Owners wait for no reader longer than this; the store forgets readers of which it has not heard for so long.
+#: Owners wait for no reader longer than this; the store forgets readers without a new note for so long.
 _FORGOTTEN_MS: Final = 86_400_000
-#: Before a note that is still true is written again, so that its reader is known to live.
+#: An unchanged note is written again after this long, s, to show that its reader is alive.
 _RENEW_S: Final = 60.0
 
 #: KEYS: the readers' hash of a stream. ARGV: name, entry id, after how many ms readers are forgotten. Writes
@@ -40,7 +40,7 @@ return 1
 
 
 def checked_name(name: str) -> str:
-    """The name, if readers may have it. Raises ValueError."""
+    """The name, if it is a valid reader name. Raises ValueError."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"reader name {name!r} is not 1 to 64 letters, digits, dots, dashes or underscores")
     return name
@@ -54,7 +54,7 @@ def readers_key(stream: str) -> str:
 class Publisher:
     """Notes positions under one name. Two readers of one stream must not share a name: the last one to write counts.
 
-    Remembers what it wrote, and holds no connection, so that it may travel (PM-76).
+    It remembers what it wrote, and holds no connection, so that it can be pickled (PM-76).
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -64,10 +64,10 @@ class Publisher:
         self._trouble = ""
 
     def publish(self, store: Store, positions: Mapping[str, Position]) -> None:
-        """Note up to where each stream is read and kept, in one round trip a node; nothing for what stands as it stood.
+        """Note up to where each stream is read and stored, in one round trip per node; unchanged positions are skipped.
 
-        A position may be lower than before: that of an older checkpoint. Never raises for a store that refuses or does
-        not answer: that is told once, and tried again the next time.
+        A position may be lower than before, after a return to an older checkpoint. If the store refuses or does not
+        answer, this does not raise: it logs that once, and tries again at the next call.
         """
         now = self._clock()
         due = {stream: at.id for stream, at in positions.items() if at.id != START and self._due(stream, at.id, now)}

@@ -1,4 +1,4 @@
-"""Streams, plans and pages of one kind of record: the door of the reader (PM-1a)."""
+"""Streams, plans and pages of one kind of record: the reader's interface (PM-1a)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _INDEX_PAGE_MAX: Final = 64
 
 
 class DataLossError(Exception):
-    """Entries are gone that were not read yet, or bytes are no record, and the reader was told to fail then."""
+    """Entries were lost before they were read, or bytes are no record, and the options say to fail then."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How pages are read. `page_count`: entries of one XRANGE and rows of one batch.
 
-    `light`: share-state rows have no state batches, which are most of their bytes (PM-78). `decoder`: `fast` needs
-    package ptars and is for share-state rows, `python` needs nothing, `auto` is the first where it can be.
+    `light`: share-state rows have no state batches, which are most of their bytes (PM-78). `decoder`: `fast` needs the
+    package ptars and is for share-state rows only, `python` needs nothing, `auto` is `fast` where that is possible.
     """
 
     page_count: int = 5_000
@@ -41,10 +41,10 @@ class ReadOptions:
 
 
 class Reader:
-    """Reads one kind of record from a store. Holds no position: callers keep offsets (PM-8).
+    """Reads one kind of record from a store. It holds no position: callers keep offsets (PM-8).
 
-    Plans are made of what the primary says, and only pages come from replicas, where the store reads from those: two
-    replicas may differ, and a plan that one of them made would make the other look as if it had lost entries.
+    If the store reads from replicas, only pages come from them. Plans always come from the primary: two replicas may
+    differ, and by a plan from one of them the other would seem to have lost entries.
     """
 
     def __init__(self, store: Store, kind: Kind, options: ReadOptions | None = None) -> None:
@@ -60,11 +60,11 @@ class Reader:
         self._fast = kind is Kind.SHARE_STATE and self._options.decoder != "python" and fast.is_there()
 
     def streams(self, shards: int | None = None) -> list[str]:
-        """All streams of the kind, those that do not exist yet included."""
+        """All streams of the kind, including those that do not exist yet."""
         return streams_of(self._store, self._kind, shards)
 
     def tips(self, streams: Sequence[str]) -> dict[str, Tip | None]:
-        """Where each stream stands, each read at one moment, in one round trip a node; None: it is not there (PM-8)."""
+        """The tip of each stream, in one round trip per node; None for a stream that does not exist (PM-8)."""
         replies = self._store.primary.pipeline([(stream, ("EVAL_RO", TIP, 1, stream)) for stream in streams])
         return {
             stream: Tip(entry_id(reply[0]), reply[1], reply[2], entry_id(reply[3])) if reply else None
@@ -72,7 +72,7 @@ class Reader:
         }
 
     def position(self, stream: str, at: EntryId, tip: Tip) -> Position:
-        """Behind the entry `at` of a stream, with the count that belongs to it by the store's own."""
+        """The position after the entry `at` of a stream, with the count that the store's own count gives for it."""
         behind = sum(piece.entries for piece in self.runs(stream, at, tip.last, None, tip.last)) if at < tip.last else 0
         return Position(at, tip.added - behind)
 
@@ -132,7 +132,7 @@ class Reader:
     ) -> Iterator[Range]:
         """Ranges of the first `limit` entries in (`after`, `through`]; see `planning.Look`.
 
-        `last` is the stream's last entry, where that is known: any other `through` may be an id that no entry has.
+        `last` is the id of the stream's last entry, if it is known. Any other `through` may be an id without an entry.
         """
         if limit is not None and limit <= 0:
             return iter(())
@@ -143,7 +143,7 @@ class Reader:
     def _consecutive(
         self, stream: str, after: EntryId, through: EntryId, limit: int | None, tip: EntryId | None
     ) -> Iterator[Range]:
-        """One range for each epoch: sequence numbers leave no hole inside one (SR-7), so the end is computed (PM-9)."""
+        """One range per epoch: within an epoch, sequence numbers have no holes (SR-7), so ends are computed (PM-9)."""
         while after < through and (limit is None or limit > 0):
             walked = self._walk(stream, after, through, 1)
             if walked is None:
@@ -164,7 +164,7 @@ class Reader:
             after = end
 
     def _walked(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
-        """Ids of a topic log are not consecutive (CM-40): the store counts, and no payload moves."""
+        """Ranges of a topic log, whose ids are not consecutive (CM-40): the store counts, and transfers no payload."""
         while after < through and (limit is None or limit > 0):
             asked = _WALK_MAX if limit is None else min(limit, _WALK_MAX)
             walked = self._walk(stream, after, through, asked)
@@ -180,12 +180,12 @@ class Reader:
         return (entry_id(reply[0]), entry_id(reply[1]), reply[2]) if reply else None
 
     def _last_of(self, stream: str, through: str, first: EntryId) -> EntryId:
-        """The last entry up to an id; `first` where all have gone since that was seen."""
+        """The last entry up to an id; `first` if all entries have been trimmed since."""
         reply = self._store.primary.call(stream, "XREVRANGE", stream, through, str(first), "COUNT", 1)
         return entry_id(reply[0][0]) if reply else first
 
     def _pages(self, piece: Range) -> Iterator[list[RawEntry]]:
-        """Pages of a range; what a replica does not have yet comes from the primary."""
+        """Pages of a range; entries that a replica does not have yet come from the primary."""
         store, after, through = self._store, piece.after, str(piece.through)
         index = self._kind is Kind.LOG_META
         count = min(self._options.page_count, _INDEX_PAGE_MAX) if index else self._options.page_count
@@ -204,9 +204,9 @@ class Reader:
                 store = store.primary
 
     def _lost_tail(self, piece: Range) -> bool:
-        """Whether the store lost the end of a range: trimming would have taken what is held before it first.
+        """Whether the store lost the end of a range. Trimming did not remove it if earlier entries are still held.
 
-        Whoever writes behind a loss is another owner, with an epoch of its own (SR-4).
+        After a loss only another owner writes, with an epoch of its own (SR-4).
         """
         tip = self.tips([piece.stream])[piece.stream]
         if tip is None or tip.last < piece.through:
@@ -239,7 +239,7 @@ class Reader:
 
 
 class _Look(NamedTuple):
-    """What a plan asks of a stream whose last entry is known."""
+    """The `planning.Look` for a stream whose last entry is known."""
 
     reader: Reader
     last: EntryId
@@ -250,7 +250,7 @@ class _Look(NamedTuple):
 
 
 def lag(start: Position, tip: Tip | None) -> int:
-    """Entries that are still held and were added behind `start`, by the store's count; at least 1 if there are any."""
+    """How many entries after `start` are still held, by the store's count; at least 1 if there are any."""
     if tip is None or tip.last <= start.id:
         return 0
     if tip.added < start.n:  # the store lost a tail, and with it the count that `start` was taken from

@@ -1,4 +1,4 @@
-"""The Arrow schemas of the kinds of record (PM-16…PM-18). One object each: every batch is built with it (PM-75)."""
+"""The Arrow schemas of the kinds of record (PM-16…PM-18): one object each, with which all batches are built (PM-75)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pyarrow as pa
 
 
 class Kind(StrEnum):
-    """What is read: share-partition state, the group log, or a topic log without its payloads (PM-5)."""
+    """The kinds of record: share-partition state, the group log, or topic logs without their payloads (PM-5)."""
 
     SHARE_STATE = "share_state"
     GROUP = "group"
     LOG_META = "log_meta"
 
 
-# What an entry is besides the record types of its kind; such rows have the common columns only.
+# The types of rows that are no records of their kind; such rows have only the common columns.
 CLAIM: Final = "claim"
 NOOP: Final = "noop"
 UNKNOWN: Final = "unknown"
 MALFORMED: Final = "malformed"
-#: Not an entry: what was lost (PM-11); `error` holds it as JSON, `entry_id` is where it ends.
+#: No entry, but lost entries (PM-11): `error` describes them as JSON, `entry_id` is where the gap ends.
 GAP: Final = "gap"
 NOT_RECORDS: Final = frozenset({CLAIM, NOOP, UNKNOWN, MALFORMED, GAP})
 

@@ -1,6 +1,6 @@
-"""The read-only functions a reader runs in the store, so that no payload moves for a plan (PM-9, CM-16).
+"""The read-only scripts that a reader runs in the store, so that planning transfers no payload (PM-9, CM-16).
 
-They are sent with EVAL_RO, which a replica and a user without write access may run too; each stays on one key.
+They are sent with EVAL_RO, which works on replicas and for users without write access too. Each uses one key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ return { found['last-generated-id'], found['entries-added'], found['length'], fo
 """
 
 #: KEYS: stream. ARGV: from, to (as for XRANGE), count. Answers {first id, last id, how many} of at most `count`
-#: entries, or nothing where there is none. Looks at 16 entries at a time: a batch of a topic log may be a megabyte.
+#: entries, or nothing if there are none. Reads 16 entries at a time, since a batch of a topic log may be a megabyte.
 WALK: Final = """
 local from, left, first, last = ARGV[1], tonumber(ARGV[3]), false, false
 while left > 0 do

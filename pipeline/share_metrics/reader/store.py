@@ -1,13 +1,13 @@
-"""The store as a reader sees it: which node a stream lies on, and commands; only `publishing` has it write (PM-6).
+"""The store as a reader uses it: finds the node of each stream and sends commands; only `publishing` writes (PM-6).
 
     redis://host:port/0   rediss://…   unix:///path/to.sock     one server
     redis+cluster://host:port,host:port   rediss+cluster://…    a cluster, from any of its nodes
     redis+sentinel://host:port,host:port/service                the master of a service
 
-The password never stands in the URL, because a job's options appear in plans, logs and event files (PM-5).
+The URL never contains the password, because a job's options appear in plans, logs and event files (PM-5).
 
-A store that reads from replicas asks a replica of the node that holds a key, where there is one that answers, and else
-that node. A replica may be behind: what it lacks is asked for at `primary` before anybody calls it lost.
+A store that reads from replicas asks a replica of the node that holds a key, if one answers, otherwise that node. A
+replica may lack the newest entries, so a reader must ask `primary` for them before it takes them as lost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def slot_of(key: str) -> int:
 
 
 def _parts(url: str) -> SplitResult:
-    """The parts of a URL. Raises ValueError, which quotes nothing of a URL in which a password may be misplaced."""
+    """The parts of a URL. Raises ValueError, which does not quote the URL, since it may contain a password."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -71,7 +71,7 @@ def _parts(url: str) -> SplitResult:
 
 
 class Store:
-    """Connections to a store's nodes, opened when first used. Not to be shared between processes or threads (PM-76)."""
+    """Connections to a store's nodes, opened when first used. Do not share it between processes or threads (PM-76)."""
 
     def __init__(
         self, url: str, password_env: str = "", *, replicas: bool = False, env: Mapping[str, str] = os.environ,
@@ -105,7 +105,7 @@ class Store:
 
     @property
     def primary(self) -> Store:
-        """The same store, read where it is written; this one if it is read there already. Closed with this one."""
+        """The same store, read from its primaries; this object if it reads from them already. Closed with this one."""
         return self._primary
 
     def close(self) -> None:
@@ -121,9 +121,9 @@ class Store:
         return self.pipeline([(key, words)])[0]
 
     def pipeline(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
-        """Replies to (key, command) pairs, in order; pairs of one node travel together.
+        """Replies to (key, command) pairs, in order; commands for one node are pipelined.
 
-        A key that has moved to another node, or is moving, is asked for there (PM-14). Raises StoreUnreachableError,
+        If a key has moved to another node, or is moving, that node is asked (PM-14). Raises StoreUnreachableError,
         StoreReplyError.
         """
         replies: list[Any] = [None] * len(commands)
@@ -139,7 +139,7 @@ class Store:
                 except StoreUnreachableError:
                     if not self._replicas or node in self._silent:
                         raise
-                    self._silent.add(node)  # from now on its master is asked, or another replica
+                    self._silent.add(node)  # from now on ask its master, or another replica
                     moved += indexes
                     continue
                 for index, reply in zip(indexes, found, strict=True):
@@ -178,7 +178,7 @@ class Store:
             raise StoreUnreachableError(f"the store at {node or self._parts.path} does not answer: {error}") from error
 
     def _asked(self, node: str, words: Command) -> Any:
-        """The reply of the node that a slot is moving to, which answers for a key it has already."""
+        """The reply of the node to which a slot is moving; it answers for the keys that it already has."""
         return self._run(node, [("ASKING",), words])[1]
 
     def _client(self, node: str) -> redis.Redis:
@@ -227,9 +227,9 @@ class Store:
         return [address if ":" in address else f"{address}:6379" for address in named]
 
     def _chosen(self, nodes: Sequence[str]) -> str:
-        """Of a master and its replicas the one to ask: always the same replica, for replicas differ in what they have.
+        """Choose from a master, the first of `nodes`, and its replicas: always the same replica, since they may differ.
 
-        A replica that did not answer once is not asked again.
+        A replica that has failed to answer once is not asked again.
         """
         replicas = sorted(node for node in nodes[1:] if node not in self._silent) if self._replicas else []
         return replicas[0] if replicas else nodes[0]
@@ -249,7 +249,7 @@ class Store:
 
 
 def _read_only(connection: Any) -> None:
-    """Say to a node of a cluster that its answers may be a replica's; a master does not mind."""
+    """Send READONLY, so that a replica of a cluster answers reads; a master ignores it."""
     connection.on_connect()
     connection.send_command("READONLY")
     connection.read_response()

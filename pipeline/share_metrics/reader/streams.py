@@ -1,4 +1,4 @@
-"""Which streams a cluster has, by what it wrote down itself: its constants and its metadata log (PM-5, CM-20)."""
+"""Which streams a cluster has, from its own constants and its metadata log (PM-5, CM-20)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NoClusterError(Exception):
 
 
 class Topic(NamedTuple):
-    """A topic as the newest metadata has it."""
+    """A topic as of the newest metadata."""
 
     topic_id: str
     name: str
@@ -35,7 +35,7 @@ def streams_of(store: Store, kind: Kind, shards: int | None = None) -> list[str]
 
     `shards` overrides the number that the cluster was made with.
     """
-    store = store.primary  # a list that a replica has not learned of yet would leave out streams already read
+    store = store.primary  # a replica's list may be older, and leave out streams that were read already
     if kind is Kind.LOG_META:
         return [f"{{tp:{topic.topic_id}:{index}}}:log" for topic in topics(store) for index in range(topic.partitions)]
     count = shards if shards is not None else _shards(store, _CONFIG_KEYS[kind])
@@ -50,13 +50,13 @@ def _shards(store: Store, key: str) -> int:
 
 
 def cluster_id(store: Store) -> str:
-    """The id that the cluster was given when it was made; "" in a store that has none. Raises as `Store.call` does."""
+    """The cluster's id; "" in a store that has none. Raises as `Store.call` does."""
     found = store.call(_CLUSTER_ID, "GET", _CLUSTER_ID)
     return found.decode() if found else ""
 
 
 def topics(store: Store) -> list[Topic]:
-    """Topics that exist, in the order of their names, by replaying the metadata log."""
+    """The topics that exist, sorted by name, from a replay of the metadata log."""
     found: dict[bytes, Topic] = {}
     after = "-"
     while page := store.call(_META_LOG, "XRANGE", _META_LOG, after, "+", "COUNT", _PAGE):

@@ -1,4 +1,4 @@
-"""Asks Spark for what the report shows: everything is aggregated there, and little comes to the driver (PM-37)."""
+"""Computes the report with Spark, which aggregates everything, so that little data comes to the driver (PM-37)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from share_metrics.metrics.stalls import STALL_AFTER_S, deletions, last_known, l
 
 from .model import SHOWN_MAX, Counts, PartitionLine, Point, Report
 
-#: How far before the report's time all rows are read; of what is older, where share-partitions stood (PM-32).
+#: All rows from this long before the report's begin are read; of older rows, those that give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 _ROWS_MAX: Final = 200
 _SUMMED: Final = (
@@ -38,14 +38,14 @@ _SUMMED: Final = (
 
 
 class Logs(NamedTuple):
-    """What is known of topics' logs: rows of the kind `log_meta`, and samples of `log_ends` (PM-18)."""
+    """The topics' logs: rows of the kind `log_meta`, and samples of `log_ends` (PM-18)."""
 
     batches: DataFrame
     ends: DataFrame
 
 
 class Known(NamedTuple):
-    """Up to when everything was read, and for how long it was not before the end that was asked for, or before now."""
+    """Up to when everything was read, and how many seconds that is before the requested end, or before now."""
 
     until: datetime
     behind_s: int = 0
@@ -62,14 +62,13 @@ def collect(  # noqa: PLR0917 - what a report is made of
 ) -> Report:
     """The report from `begin` to `end` (exclusive), from rows of the kinds `share_state` and `group`.
 
-    It is of whole windows: `begin` is rounded down and `end` up. With `logs` lag has seconds too, and is known where
-    leaders did not write it. Share-partitions show what they did then; idle windows are filled up to the end, whether
-    anybody wrote by then or not. Behind what is `known` nobody stands still, and charts show what was written alone.
-    Rows without a time, as gaps, always count.
+    It covers whole windows: `begin` is rounded down and `end` up. With `logs`, it has lag in seconds, and lag where
+    leaders did not write it. Idle windows are filled up to the end. After the time of `known`, no share-partition
+    counts as stalled, and charts show only windows with records. Rows without a time, such as gaps, always count.
     """
     begin, end = _whole_windows(begin, end, window_s)
     known_end = end if known is None else min(end, _known_end(known.until, window_s))
-    # Found once: everything below asks for these rows.
+    # Computed once: everything below uses these rows.
     states = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)).localCheckpoint()
     groups = until(groups, F.lit(end)).localCheckpoint()
     names = _names(groups)
@@ -80,7 +79,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     stood = _lagging(_stood(filled.where(here)), logs, window_s)
-    lines = _lines(windows.where(here), _blank_behind(filled.where(here), known_end), stood, names)
+    lines = _lines(windows.where(here), _blank_after(filled.where(here), known_end), stood, names)
     replay = replayed(states, window_s).localCheckpoint()
     suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
     still = stalls(filled, members).where(here & (F.col("window") < F.lit(known_end))).localCheckpoint()
@@ -105,25 +104,25 @@ def collect(  # noqa: PLR0917 - what a report is made of
 
 
 def _known_end(known_until: datetime, window_s: int) -> datetime:
-    """Where the windows end that can be judged: one that is known in part can when that part is long enough to."""
+    """The end of the windows that can be judged. One that is known only in part counts if that part is long enough."""
     whole, part_s = divmod(known_until.timestamp(), window_s)
     return datetime.fromtimestamp((whole + (part_s >= STALL_AFTER_S)) * window_s, UTC)
 
 
-def _blank_behind(filled: DataFrame, known_end: datetime) -> DataFrame:
-    """Without values where nothing was written as far as anybody knows."""
+def _blank_after(filled: DataFrame, known_end: datetime) -> DataFrame:
+    """Remove the values of windows without records after `known_end`: there it is unknown what was written."""
     unknown = (F.col("window") >= F.lit(known_end)) & (F.col("entries") == 0)
     return filled.withColumns({name: F.when(~unknown, F.col(name)) for name in ("lag", "finished_count")})
 
 
 def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datetime, datetime]:
-    """The windows that hold any of that time, in UTC."""
+    """The begin of the first and the end of the last window that the time touches, in UTC."""
     first, last = begin.timestamp() // window_s, -(-end.timestamp() // window_s)
     return datetime.fromtimestamp(first * window_s, UTC), datetime.fromtimestamp(last * window_s, UTC)
 
 
 def _deletions(states: DataFrame, window_s: int) -> DataFrame:
-    """Without a look at all rows where nothing was deleted."""
+    """Deletions, without a pass over all rows if nothing was deleted."""
     if states.where("record_type = 'tombstone'").isEmpty():
         states = states.limit(0)
     return deletions(states, window_s)
@@ -136,7 +135,7 @@ def _lagging(stood: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
 
 
 def _counts(both: DataFrame, still: DataFrame, suspects: DataFrame) -> Counts:
-    """What there is in all: pages hold few rows, and what is counted must not depend on which."""
+    """The counts of all findings. A page shows only some rows, and the counts must not depend on that."""
     entries = both.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("lost", "quarantined", "unknown")))
     windows = still.agg(
         F.count("*").alias("stalls"),
@@ -151,7 +150,7 @@ def _names(groups: DataFrame) -> dict[str, str]:
 
 
 def _stood(filled: DataFrame) -> DataFrame:
-    """Where each share-partition stood at the end, as far as it was known, however long ago; and its last window."""
+    """The last known start offset and lag of each share-partition, however old, and its last window."""
     return filled.groupBy(*KEY).agg(
         F.max_by("last_spso", "window").alias("spso"),
         F.max_by("last_lag", "window").alias("lag"),
@@ -161,7 +160,7 @@ def _stood(filled: DataFrame) -> DataFrame:
 
 def _lines(windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[str, str]) -> list[PartitionLine]:
     summed = windows.groupBy(*KEY).agg(*(F.sum(name).alias(name) for name in _SUMMED), F.lit(True).alias("written"))
-    # Who wrote nothing did nothing; who wrote and did not count did who knows how much.
+    # A share-partition without writes did nothing, so its counts are 0. One whose writes have no counts keeps null.
     idle = F.col("written").isNull()
     done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in _SUMMED]
     totals = stood.join(summed, [*KEY], "left").select(*KEY, "spso", "lag", "lag_seconds", *done)
@@ -207,8 +206,8 @@ def _group_totals(members: DataFrame) -> DataFrame:
 
 
 def _rows(found: DataFrame, names: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """At most so many rows as a page can bear, each with the share-partition's `name` where `names` are given."""
-    # Written in Spark, in UTC: Python would read them in the time zone of this machine.
+    """At most _ROWS_MAX rows; each with the share-partition's `name` if `names` are given."""
+    # Spark formats the times, in UTC: Python would read them in the time zone of this machine.
     texts = [
         F.date_format(name, "yyyy-MM-dd HH:mm:ss").alias(name) if kind == "timestamp" else F.col(name)
         for name, kind in found.dtypes

@@ -1,4 +1,4 @@
-"""What the report shows, as plain values; whoever makes them sorts them, so that equal data gives equal bytes. Pure."""
+"""What the report shows, as plain values. `collect` sorts them, so that equal data gives equal bytes. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-#: Share-partitions that are drawn; the others stand in a folded table.
+#: How many share-partitions have charts; the others are in a folded table.
 SHOWN_MAX: Final = 20
-#: An ingest that is so far behind the end of a page is a finding: as long as what stands still takes to be one.
+#: If the ingest has not read the last so many seconds of a page's time, that is a finding; as STALL_AFTER_S.
 BEHIND_S: Final = 300
 
 Row = Mapping[str, Any]
@@ -17,7 +17,7 @@ _TOTALS: Final = ("finished", "accepted", "released", "rejected", "timed_out", "
 
 
 class Point(NamedTuple):
-    """One window of a share-partition; None where nothing is known."""
+    """One window of a share-partition; unknown values are None."""
 
     time_s: int
     lag: float | None
@@ -47,10 +47,10 @@ class PartitionLine:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much there is in all, of which a page may hold less.
+    """How much was found in all; a page may show fewer rows.
 
-    `stalls` are windows of share-partitions that stood still, `stalled` those of groups with members, `standing` the
-    share-partitions; `lost`, `quarantined` and `unknown` are entries, `poison` offsets.
+    `stalls` counts windows in which a share-partition stalled, `stalled` those of them whose group had members, and
+    `standing` the share-partitions. `lost`, `quarantined` and `unknown` count entries, `poison` counts offsets.
     """
 
     lost: int = 0
@@ -64,10 +64,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything on the page. Share-partitions stand with the largest lag first.
+    """Everything on the page. Share-partitions are sorted by lag, the largest first.
 
-    `counts` are given where rows were left out; else the rows are counted. `behind_s`: for how long before the end
-    not everything was read yet.
+    `counts` are given if rows were left out; otherwise the rows are counted. `behind_s`: how many seconds before the
+    end are not completely read yet.
     """
 
     begin: str
@@ -86,7 +86,7 @@ class Report:
 
     @property
     def found(self) -> Counts:
-        """How much was found of what should not be."""
+        """The counts of findings."""
         return self.counts or Counts(
             sum(gap["lost"] for gap in self.gaps),
             len(self.stalls),
@@ -104,7 +104,7 @@ class Report:
 
     @property
     def light(self) -> str:
-        """`red` where something stands still or is lost, `amber` where somebody should look, else `green`."""
+        """`red` if a share-partition stalls or entries were lost, `amber` for other findings, else `green`."""
         found = self.found
         if found.lost or found.stalled:
             return "red"
@@ -115,10 +115,10 @@ class Report:
 
 
 def totals(report: Report) -> dict[str, int]:
-    """Sums over all share-partitions, lag included; what nobody recorded counts as 0. Names end in `_lb` as above.
+    """Sums over all share-partitions, lag included; unknown values count as 0. Names of lower bounds end in `_lb`.
 
-    `quarantined` and `unknown` are entries that are no records, and records that this build does not know (PM-64);
-    `behind_s` are seconds before the end of which not everything was read.
+    `quarantined` counts entries that are no records, `unknown` records that this build does not know (PM-64);
+    `behind_s` is how many seconds before the end are not completely read yet.
     """
     counted = {name: sum(getattr(line, name) or 0 for line in report.partitions) for name in (*_TOTALS, "lag")}
     found = {name: getattr(report.found, name) for name in ("poison", "stalls", "lost", "quarantined", "unknown")}

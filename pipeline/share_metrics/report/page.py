@@ -40,7 +40,7 @@ _WORDS: Final = {
     "amber": "Nothing stands still and nothing was lost; some findings below deserve a look.",
     "green": "Nothing stands still, nothing was lost, nothing odd was found.",
 }
-_REDELIVERED: Final = "redelivered\N{NO-BREAK SPACE}≥"  # the sign never stands on a line by itself
+_REDELIVERED: Final = "redelivered\N{NO-BREAK SPACE}≥"  # so that the sign is never alone on a line
 _LINE_HEAD: Final = (
     "share-partition", "start offset", "lag", "lag in\N{NO-BREAK SPACE}s", "finished", "accepted", "released",
     "rejected", "timed out", "over limit", _REDELIVERED, "of finished\N{NO-BREAK SPACE}≥", "resets", "anomalies",
@@ -140,7 +140,7 @@ def _charts(line: PartitionLine, window_s: int) -> str:
 
 
 def _mix(lines: Sequence[PartitionLine]) -> str:
-    """A bar for each share-partition, and the words for its colours."""
+    """A bar for each share-partition, and the key to its colours."""
     kinds = ("accepted", "released", "rejected", "timed out", "over limit")
     key = "".join(f'<span class="key k{number}"></span>{kind} ' for number, kind in enumerate(kinds))
     bars = "".join(

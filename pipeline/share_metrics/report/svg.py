@@ -11,12 +11,12 @@ _WIDTH: Final = 360
 _HEIGHT: Final = 84
 _TOP: Final = 18
 _BASE: Final = 68
-#: More points than these are drawn as so many: a page holds forty charts, and a screen no more dots.
+#: Longer series are thinned to so many points: a page has forty charts, and a screen shows no more points.
 _POINTS_MAX: Final = 720
 
 
 def chart(label: str, points: Sequence[tuple[int, float | None]]) -> str:
-    """A line over time (seconds since 1970), broken where a value is None; its top and its ends are written."""
+    """A line over time (seconds since 1970), broken where a value is None, labelled with its maximum and its times."""
     known = [value for _, value in points if value is not None]
     if not known:
         return f'<p class="none">{escape(label)}: nothing known</p>'
@@ -39,7 +39,7 @@ def chart(label: str, points: Sequence[tuple[int, float | None]]) -> str:
 
 
 def bar(counts: Sequence[int]) -> str:
-    """One bar that shows how a total is made up, of which there is some; part n has the class `k<n>`."""
+    """One bar that shows the parts of a total, which must not be 0; part n has the class `k<n>`."""
     total = sum(counts)
     parts, x = [], 0.0
     for number, count in enumerate(counts):
@@ -55,7 +55,7 @@ def bar(counts: Sequence[int]) -> str:
 
 
 def _thinned(points: Sequence[tuple[int, float | None]]) -> Sequence[tuple[int, float | None]]:
-    """At most _POINTS_MAX points: of some that stand together the highest, so that no peak is lost."""
+    """At most _POINTS_MAX points: the highest of each run of points, so that no peak is lost."""
     size = -(-len(points) // _POINTS_MAX)
     if size <= 1:
         return points
@@ -73,7 +73,7 @@ def _lines(points: Sequence[tuple[int, float | None]], top: float) -> list[list[
         x = (time_s - begin) * _WIDTH / span
         y = _BASE - (value / top if top > 0 else 0) * (_BASE - _TOP)
         lines[-1].append(f"{x:.1f},{y:.1f}")
-    # A single point is drawn as a short stroke, or it could not be seen.
+    # A single point is drawn as a short stroke, because a point would not be visible.
     return [line if len(line) > 1 else [*line, _nudged(line[0])] for line in lines if line]
 
 
@@ -87,7 +87,7 @@ def _number(value: float) -> str:
 
 
 def _clocks(begin_s: int, end_s: int) -> tuple[str, str]:
-    """Both times, as finely as they need it: with the day where they lie in several, with seconds where these tell."""
+    """Both times as text: with the date if their days differ, with seconds if one of them is no full minute."""
     begin, end = (datetime.fromtimestamp(time_s, UTC) for time_s in (begin_s, end_s))
     day = "" if begin.date() == end.date() else "%Y-%m-%d "
     form = f"{day}%H:%M" + (":%S" if begin_s % 60 or end_s % 60 else "")

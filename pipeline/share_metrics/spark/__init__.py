@@ -1,4 +1,4 @@
-"""The reader as a data source of Spark, and a session to use it in (PM-1b)."""
+"""The reader as a Spark data source, and a session for it (PM-1b)."""
 
 from .batches import told_briefly
 from .session import build_session, own_source

@@ -1,4 +1,4 @@
-"""Functions for `foreachBatch` that fail in few words."""
+"""Shortens the errors of functions for `foreachBatch`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Write = Callable[[DataFrame, int], None]
 
 
 class BatchError(Exception):
-    """Spark could not do what a batch asked of it; says why without Java's stacks."""
+    """Spark failed in a batch; the text tells why, without Java's stacks."""
 
 
 def told_briefly(write: Write) -> Write:
-    """The same function, but what Java raises in it is told without its stacks.
+    """The same function, but its Java errors have no stacks in their texts.
 
-    Spark looks into that text for the name of py4j's exception and behind it that of an interruption, to tell a query
-    that is stopped from one that failed. Its regular expression recurs for each character between the two: with the
-    stacks the thread of a query that is stopped amid a batch overflowed.
+    Spark searches that text for the name of py4j's exception, followed by that of an interruption, to tell a stopped
+    query from a failed one. Its regular expression recurses for each character between the two, so with stacks in the
+    text the thread of a query that was stopped in the middle of a batch overflowed.
 
-    What pyspark has made an exception of its own of, as it does with what a reading task raised, has no such name in
-    its text and is no interruption to Spark: only a long text of it is shortened.
+    Exceptions that pyspark has converted, such as those of a reading task, have no such name in their text, and Spark
+    never takes them for an interruption: they are shortened only if they are long.
     """
 
     def brief(batch: DataFrame, number: int) -> None:

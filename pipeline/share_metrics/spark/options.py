@@ -1,4 +1,4 @@
-"""The options of the data source, read once into a frozen value that travels to workers (PM-5, PM-73). Pure."""
+"""The options of the data source, read once into a frozen value that is sent to workers (PM-5, PM-73). Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATEST: Final = "latest"
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query was told. Holds no password, only the name of the variable that does."""
+    """The options of a query. It holds no password, only the name of the environment variable that does."""
 
     url: str
     kind: Kind
@@ -38,7 +38,7 @@ class SourceOptions:
 
     @property
     def read_options(self) -> ReadOptions:
-        """The same for the reader."""
+        """The options of the reader."""
         return ReadOptions(
             self.page_count,
             self.fail_on_data_loss,
@@ -49,30 +49,30 @@ class SourceOptions:
 
     @property
     def starts(self) -> dict[str, EntryId]:
-        """Ids to start from, where streams were named."""
+        """Ids to start from, by stream; empty unless `startingIds` names streams."""
         return {} if self.starting_ids in {EARLIEST, LATEST} else read_ids(self.starting_ids)
 
     @property
     def ends(self) -> dict[str, EntryId]:
-        """Ids to end at, where streams were named."""
+        """Ids to end at, by stream; empty unless `endingIds` names streams."""
         return {} if self.ending_ids == LATEST else read_ids(self.ending_ids)
 
     def publisher(self) -> Publisher | None:
-        """What tells owners how far a query is: of streams that they trim for want of space, if it has a name (PM-12).
+        """The publisher of a query's positions, if it has a reader name (PM-12); None without one.
 
-        A topic's log is kept by its retention alone.
+        Also None for topic logs: their owners trim them by retention alone.
         """
         return Publisher(self.reader_name) if self.reader_name and self.kind is not Kind.LOG_META else None
 
     def store(self) -> Store:
-        """A store to read from; its owner closes it."""
+        """A new store to read from; the caller must close it."""
         return Store(self.url, self.password_env, replicas=self.read_from == "replica")
 
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
-    """Options as Spark hands them over, whatever the case of their names. Raises ValueError that names the option.
+    """Read the options that Spark passes, in any case of their names. Raises ValueError that names the option.
 
-    `options` is looked up, never copied: a copy would have lower-case names, and every look-up would miss (PM-73).
+    `options` must be looked up, never copied: a copy would have lower-case names, and look-ups would miss (PM-73).
     """
     url = options.get("url", "")
     if not url:
@@ -102,7 +102,7 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         checked_name(found.reader_name)
     if found.fields == "light" and found.kind is not Kind.SHARE_STATE:
         raise ValueError(f"option fields is 'light', which is for kind share_state, not {kind}")
-    _ = found.starts, found.ends  # a mistake in them is told now, not by a worker
+    _ = found.starts, found.ends  # parse them now, so that an error is raised here and not in a worker
     return found
 
 

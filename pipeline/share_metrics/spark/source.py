@@ -1,7 +1,7 @@
 """The data source `redis_streams`, batch and streaming (PM-5, PM-9, PM-15, PM-73…PM-79).
 
-Connections live inside one call each: readers are pickled to workers, and hold options only (PM-76). This module is
-imported from an installed package, never defined in `__main__` (PM-71).
+Every call opens and closes its own connections: readers are pickled to workers, and hold only options (PM-76). This
+module is imported from an installed package, never defined in `__main__` (PM-71).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORMAT: Final = "redis_streams"
 
 
 class ReadTask(InputPartition):
-    """What one Spark task reads: strings and numbers only (PM-76)."""
+    """What one Spark task reads; it holds only strings and numbers (PM-76)."""
 
     def __init__(self, ranges: Sequence[Range], gaps: Sequence[Gap] = ()) -> None:
         super().__init__(None)
@@ -50,7 +50,7 @@ class RedisStreams(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The word for `format`."""
+        """The name for Spark's `format`."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -67,7 +67,7 @@ class RedisStreams(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """One read from `startingIds` to `endingIds`, planned anew by every action (PM-77)."""
+    """One read from `startingIds` to `endingIds`; every action plans it again (PM-77)."""
 
     def __init__(self, told: SourceOptions) -> None:
         self._told = told
@@ -75,7 +75,7 @@ class BatchReader(DataSourceReader):
         self._groups: frozenset[str] | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Leave out streams that no row of interest lies in. Spark checks every row again (PM-15)."""
+        """Leave out streams without rows that pass the filters. Spark filters every row again (PM-15)."""
         for one in filters:
             values = _wanted(one, "stream")
             if values is not None:
@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """Ranges up to `endingIds`, cut where they are long, spread over the tasks by their entries (PM-5, PM-10)."""
+        """Ranges up to `endingIds`; long ones are cut, and all are spread over tasks by their entries (PM-5, PM-10)."""
         told = self._told
         with told.store() as store:
             reader = Reader(store, told.kind, told.read_options)
@@ -96,7 +96,7 @@ class BatchReader(DataSourceReader):
         return _tasks(plans, told)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Batches of one task. Spark hands over an empty partition when there is none (PM-74)."""
+        """Batches of one task. If there is no task, Spark passes an empty partition (PM-74)."""
         return _read(self._told, partition)
 
     def _streams(self, reader: Reader) -> list[str]:
@@ -108,16 +108,16 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches from one set of positions to the next. Spark keeps the positions; with a name, owners hear of them.
+    """Micro-batches from one set of positions to the next. Spark keeps the positions.
 
-    A plan begins where the last confirmed batch has ended, so that is told with every plan. `commit` says the same, but
-    only once there is something new (PM-12).
+    With a reader name, the positions are published to owners of streams (PM-12): with every plan, because it begins
+    where the last confirmed batch has ended, and with `commit`, which Spark calls only when there is a new batch.
     """
 
     def __init__(self, told: SourceOptions) -> None:
         self._told = told
         self._target: dict[str, Position] | None = None
-        self._earliest: dict[str, Position] = {}  # of streams that no checkpoint has yet, as they were when planned
+        self._earliest: dict[str, Position] = {}  # where streams begin that no checkpoint has yet, as of the last plan
         self._publisher = told.publisher()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -133,11 +133,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._told.max_rows_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note where the streams stand now: that is where the query ends, however long a writer goes on."""
+        """Note the streams' ends now: the query ends there, even if owners go on writing."""
         self._target = self._latest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends. Moves ids only (PM-9)."""
+        """Where the next micro-batch ends. Only ids are transferred (PM-9)."""
         told = self._told
         begins = from_offsets(start)
         with told.store() as store:
@@ -156,11 +156,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_offsets(kept | {stream: plan.end for stream, plan in plans.items()})
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the streams stand, for the query's progress."""
+        """Where the streams end now, for the query's progress."""
         return to_offsets(self._latest())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks between two offsets; what is gone since they were planned becomes a gap (PM-11)."""
+        """The tasks between two offsets. Entries that were lost since the offsets were planned become a gap (PM-11)."""
         told = self._told
         ends = from_offsets(end)
         begins = self._earliest | from_offsets(start)
@@ -172,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _tasks(plans, told)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Everything up to `end` is kept where the query writes to, and is never asked for again."""
+        """The query has stored everything up to `end`, and never reads it again: publish that."""
         if self._publisher is not None:
             with self._told.store() as store:
                 self._publisher.publish(store, from_offsets(end))
@@ -203,10 +203,10 @@ def _first_positions(reader: Reader, told: SourceOptions, tips: Mapping[str, Tip
 def _tasks(plans: Mapping[str, StreamPlan], told: SourceOptions) -> list[InputPartition]:
     ranges = [piece for plan in plans.values() for piece in plan.ranges]
     bins = told.num_partitions
-    if told.kind is not Kind.LOG_META:  # whose ids are not consecutive; the store walks it in short ranges already
+    if told.kind is not Kind.LOG_META:  # its ids are not consecutive, and its ranges are short already
         ranges = split(ranges, told.split_entries)
         pages = -(-sum(piece.entries for piece in ranges) // told.page_count)
-        bins = max(1, min(bins, pages))  # to start a task takes longer than to read a page (PM-84)
+        bins = max(1, min(bins, pages))  # starting a task takes longer than reading a page (PM-84)
     gaps = [gap for plan in plans.values() for gap in plan.gaps]
     tasks: list[InputPartition] = [ReadTask(task) for task in pack(ranges, bins)]
     return [ReadTask((), gaps), *tasks] if gaps else tasks
@@ -221,9 +221,9 @@ def _read(told: SourceOptions, partition: InputPartition, *, tails_are_told: boo
 
 
 def _wanted(one: Filter, column: str) -> frozenset[str] | None:
-    """The values that a filter allows a column, None when it says nothing about it."""
+    """The values of a column that a filter allows; None if the filter is not about the column."""
     if isinstance(one, EqualTo) and one.attribute == (column,):
         return frozenset({one.value} - {None})
     if isinstance(one, In) and one.attribute == (column,):
-        return frozenset(set(one.value) - {None})  # which nothing equals, and which lies in no stream
+        return frozenset(set(one.value) - {None})  # no value equals NULL, so no row passes by it
     return None

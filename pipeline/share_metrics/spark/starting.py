@@ -1,4 +1,4 @@
-"""What may go wrong while Spark starts, found before it or tidied up behind it."""
+"""Failures while Spark starts: found before the start, or cleaned up after it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ANSWER_S: Final = 5.0
 
 
 def check_master(master: str) -> None:
-    """Raise SparkStartError for a master that Spark does not know, or of a standalone cluster where nobody listens.
+    """Raise SparkStartError for a master that Spark does not know, or a standalone master that does not answer.
 
-    Spark itself tries for more than a minute, and ends with a stack that does not say whom it asked.
+    Spark itself would try for more than a minute, and fail with a stack that does not name the address.
     """
     if not _MASTER.fullmatch(master):
         raise SparkStartError(f"{master!r} is no master that Spark knows; try local[2] or spark://HOST:7077")
@@ -43,13 +43,13 @@ def check_master(master: str) -> None:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Start Spark inside. What it began is ended if that does not succeed; Ctrl-C means later what it meant before.
+    """Start Spark inside. If that fails, the processes it started are ended. The handler of Ctrl-C is restored.
 
-    A Java process that is abandoned while it starts would stay for good. Spark's own handler of Ctrl-C asks Java to
-    stop from within whatever call is under way, which breaks the connection to Java and tells of it in tracebacks.
+    A Java process that is abandoned while it starts would never end. Spark's own handler of Ctrl-C calls Java in the
+    middle of another call, which breaks the connection to Java and prints tracebacks.
     """
     before, main = _children(), threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT) if main else None  # None too where a program in C has set it
+    handler = signal.getsignal(signal.SIGINT) if main else None  # also None if the handler was not set from Python
     try:
         yield
     except BaseException:
@@ -63,7 +63,7 @@ def starting() -> Iterator[None]:
 
 
 def _children() -> set[int]:
-    """Processes that this thread has started and that live; none where the system does not tell."""
+    """The live processes that this thread has started; empty where the system does not show them."""
     try:
         return {int(pid) for pid in Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()}
     except OSError:

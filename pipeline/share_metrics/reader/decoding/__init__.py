@@ -1,4 +1,4 @@
-"""From entries to rows and Arrow record batches, with the protobuf runtime (CM-16, PM-13, PM-16…PM-18)."""
+"""Decodes entries into rows and Arrow record batches, with the protobuf runtime (CM-16, PM-13, PM-16…PM-18)."""
 
 from .rows import RawEntry, decode, decode_page, gap_row, to_batch
 

@@ -1,7 +1,7 @@
-"""Share-state entries straight into Arrow, by package ptars where it is installed (PM-5, PM-68, PM-82).
+"""Decodes share-state entries straight into Arrow with the package ptars, if it is installed (PM-5, PM-68, PM-82).
 
-It gives the very batches that `rows` gives, or none: what is not plainly a record of this build, page by page, is left
-to the Python decoder, which says what is wrong with it.
+Its batches equal those of `rows`. If a run of entries holds anything but plain records of this build, the Python
+decoder decodes that run, and tells what is wrong.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_there() -> bool:
 
 
 def decode_fast(entries: Sequence[RawEntry], *, light: bool = False) -> Any:
-    """A `pyarrow.RecordBatch` with one row for each entry of a share-state log, in order: as `decode_page` makes it."""
+    """A `pyarrow.RecordBatch` with one row for each entry of a share-state log, in order; equal to `decode_page`'s."""
     parts = []
     for plain, run in groupby(entries, lambda entry: entry.letter in TYPES and not entry.damage):
         part = list(run)
@@ -57,7 +57,7 @@ def _handler() -> Any:
 
 
 def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
-    """The batch of entries that all have a letter of the kind; None where one is not plainly a record."""
+    """The batch of entries that all have a letter of the kind; None if one of them is no plain record."""
     try:
         message = _handler().list_to_record_batch([entry.record for entry in entries])
     except (KeyboardInterrupt, SystemExit):
@@ -95,7 +95,7 @@ def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
 
 
 def _is_plain(message: Any, letters: Any, key: Any, snapshot: Any, update: Any) -> bool:
-    """Of version 0, with a whole key, the value of its letter, and times that are times."""
+    """Whether all are of version 0, with a complete key, the value that fits their letter, and valid times."""
     times = (
         message.column("append_time_ms"),
         pc.struct_field(snapshot, "create_timestamp"),
@@ -112,7 +112,7 @@ def _is_plain(message: Any, letters: Any, key: Any, snapshot: Any, update: Any) 
 
 
 def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any]:
-    """What snapshots and updates both have; null in tombstones."""
+    """The columns that snapshots and updates have in common; null in tombstones."""
 
     def either(name: str) -> Any:
         return pc.coalesce(pc.struct_field(snapshot, name), pc.struct_field(update, name))
@@ -135,17 +135,17 @@ def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any]:
 
 
 def _known(values: Any) -> Any:
-    """Null for −1, Kafka's word for absent."""
+    """Null for −1, which means absent in Kafka."""
     return pc.if_else(pc.less(values, 0), pa.scalar(None, values.type), values)
 
 
 def _time(times_ms: Any) -> Any:
-    """Microseconds; null for 0, which no writer's clock shows."""
+    """Microseconds; null for 0, which means absent."""
     known = pc.if_else(pc.equal(times_ms, 0), pa.scalar(None, pa.int64()), times_ms)
     return pc.multiply(known, 1000).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _mapped(values: Any, text: Any) -> Any:
-    """The text of each value, made once for each distinct one (PM-79)."""
+    """The text of each value, computed once for each distinct value (PM-79)."""
     encoded = values.dictionary_encode()
     return pa.array([text(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)

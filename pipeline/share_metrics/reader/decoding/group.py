@@ -1,4 +1,4 @@
-"""Entries of `{gc:<p>}:log` as rows (PM-17). The letter is Kafka's record number as text."""
+"""Entries of `{gc:<p>}:log` as rows (PM-17). Their `letter` is Kafka's record number as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of `{tp:<topic id>:<partition>}:log` as rows (PM-18): where batches lie, never what is in them."""
+"""Entries of `{tp:<topic id>:<partition>}:log` as rows (PM-18): the offsets of batches, never their contents."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kip932.records.v1 import topic_log_pb2 as pb
 
 from .values import time_us
 
-_OFFSET_MAX: Final = 2**62  # far beyond any log, and its end still fits 64 bits
+_OFFSET_MAX: Final = 2**62  # far beyond any log; a batch that begins here still ends within 64 bits
 
 
 def topic_partition(stream: str) -> tuple[str, int]:
-    """Topic id text and partition of a topic log's key, which names them (CM-40). Raises ValueError."""
+    """The topic id text and partition in a topic log's key (CM-40). Raises ValueError."""
     topic_id, _, partition = stream[stream.find("{tp:") + 4 : stream.find("}")].rpartition(":")
     if not topic_id:
         raise ValueError(f"{stream!r} is no topic log; expected {{tp:<topic id>:<partition>}}:log")

@@ -1,4 +1,4 @@
-"""One row for every entry, whatever it is: so that rows can be counted against the store's own count (PM-11, PM-13)."""
+"""Makes one row of every entry, whatever it is, so that rows can be compared with the store's count (PM-11, PM-13)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from .values import time_us
 
 
 class RawEntry(NamedTuple):
-    """An entry as it lies in the store: its stream, its id, its fields `t` and `r` (CM-16), and what is wrong with them
-    by its checksum; "" when nothing is (CM-101)."""
+    """An entry as stored: its stream, its id, its fields `t` (`letter`) and `r` (`record`) (CM-16).
+
+    `damage` tells what its checksum shows to be wrong; "" when it is intact (CM-101).
+    """
 
     stream: str
     id: EntryId
@@ -30,7 +32,7 @@ class RawEntry(NamedTuple):
     damage: str = ""
 
 
-#: The largest number that a column of an id can hold; the store's own ids go on to twice that.
+#: The largest number that the columns of an id can hold; the store's ids may be up to twice that.
 _LONG_MAX: Final = 2**63 - 1
 _light: Final = partial(decode_share_state, light=True)
 _DECODERS: Final[dict[Kind, Callable[[str, bytes], dict[str, Any] | None]]] = {
@@ -43,8 +45,8 @@ _DECODERS: Final[dict[Kind, Callable[[str, bytes], dict[str, Any] | None]]] = {
 def decode(kind: Kind, entry: RawEntry, *, light: bool = False) -> dict[str, Any]:
     """The row of an entry. Bytes that are no record make a row of type `malformed` with `error` and `raw`.
 
-    So does an id that no owner gives: a half of it stands as the largest number there is, `entry_id` has it whole.
-    `light`: state batches stay out; so does what is wrong in them (PM-78).
+    So does an id that is too large for any owner to give: `epoch` and `seq` are cut to the largest number that fits,
+    and `entry_id` has the whole id. `light`: state batches are not decoded, so errors in them are not found (PM-78).
     """
     row: dict[str, Any] = {
         "stream": entry.stream,
@@ -72,7 +74,7 @@ def decode_page(kind: Kind, entries: Iterable[RawEntry], *, light: bool = False)
 
 
 def gap_row(gap: Gap) -> dict[str, Any]:
-    """The row that tells of lost entries. It is none of the store's entries."""
+    """The row for lost entries; it is no entry of the store."""
     return {
         "stream": gap.stream,
         "entry_id": str(gap.to_id),

@@ -7,7 +7,7 @@ from typing import Final
 
 from kip932.ids import TOPIC_ID_BYTES, topic_id_text
 
-#: Last millisecond of the year 9999: what lies beyond is no time, and Spark could not show it.
+#: Last millisecond of the year 9999. Later times are taken as malformed; Spark could not show them.
 TIME_MS_MAX: Final = 253_402_300_799_999
 
 
@@ -20,12 +20,12 @@ def topic_text(topic_id: bytes) -> str:
 
 
 def time_us(time_ms: int) -> int | None:
-    """Microseconds for Arrow; None for 0, which no writer's clock shows. Raises ValueError for what is no time."""
+    """Microseconds for Arrow; None for 0, which means absent. Raises ValueError for a negative or too large time."""
     if not 0 <= time_ms <= TIME_MS_MAX:
         raise ValueError(f"{time_ms} ms since 1970 is no time before the year 10000")
     return time_ms * 1000 or None
 
 
 def known(value: int) -> int | None:
-    """None for −1, Kafka's word for absent."""
+    """None for −1, which means absent in Kafka."""
     return None if value < 0 else value
