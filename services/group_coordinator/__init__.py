@@ -1,1 +1,1 @@
-"""The group coordinator: share groups, their members and assignments, and the life of their share-partition state."""
+"""The group coordinator: share groups, members, assignments, and which share-partitions have state."""

@@ -1,7 +1,7 @@
-"""Between the core's records and what lies in the group log: `kip932.records.v1.GroupRecord` and its type text (CM-16).
+"""Translates the core's records to group log entries: `kip932.records.v1.GroupRecord` and its type text (CM-16).
 
-The type letter is Kafka's record number as text. Fields kept in memory only are not written, and have their defaults
-when a record comes back: an initialising entry is then due at once (GC-69a).
+The type is Kafka's record number as text. In-memory fields are not written and have their defaults when a record is
+decoded: an initialising entry is then due at once (GC-69a).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class GroupLogCodec:
         return str(kind_of(value)), message.SerializeToString()
 
     def decode(self, kind: str, data: bytes) -> r.Record | None:
-        """The record; None for a type or version this build does not know. Raises ValueError for broken bytes."""
+        """The record; None for a type or version that this build does not know. Raises ValueError for broken bytes."""
         read = _READ.get(kind)
         if read is None:
             return None

@@ -1,7 +1,6 @@
 """Settings of the group coordinator, and the assignor they name (GC-57, GC-139a, GC-142).
 
-`shard_runtime.config.kafka_configs` declares names, defaults and ranges; here they become the values the role works
-with.
+`shard_runtime.config.kafka_configs` declares names, defaults and ranges; this module makes them the role's values.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ SWEEP_INTERVAL_MS: Final = 30_000
 
 
 class ConfigError(Exception):
-    """A setting cannot be; the text names it, what was found, and what was expected."""
+    """A setting cannot be used; the text names it, what was found, and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCoordinatorConfig:
-    """What the role is set to. Times are milliseconds. `fast_first_assignment` false: as Kafka (OP-19)."""
+    """The role's settings. Times are milliseconds. `fast_first_assignment` False: as Kafka (OP-19)."""
 
     shards: int = kafka_configs.GROUP_SHARDS.default
     max_size: int = kafka_configs.GROUP_MAX_SIZE.default
@@ -39,7 +38,7 @@ class GroupCoordinatorConfig:
     sweep_interval_ms: int = SWEEP_INTERVAL_MS
 
     def settings(self) -> CoordinatorSettings:
-        """What the core needs (GC-72)."""
+        """The core's part of the settings (GC-72)."""
         return CoordinatorSettings(
             max_size=self.max_size,
             initialize_retry_ms=max(self.initialize_retry_interval_ms, self.commit_timeout_ms),
@@ -60,7 +59,7 @@ def config_of(settings: NodeSettings) -> GroupCoordinatorConfig:
 
 
 def group_configs(effective: EffectiveConfigs) -> Callable[[str], GroupConfigs]:
-    """The look-up that group shards take: a group's configs in force, asked per heartbeat (GC-27, GC-137, GC-138)."""
+    """The look-up for group shards: a group's configs in force, looked up at each heartbeat (GC-27, GC-137, GC-138)."""
 
     def look_up(group_id: str) -> GroupConfigs:
         return GroupConfigs(
@@ -73,9 +72,9 @@ def group_configs(effective: EffectiveConfigs) -> Callable[[str], GroupConfigs]:
 
 
 def load_assignor(names: Sequence[str], configs: Mapping[str, object]) -> Assignor:
-    """The one assignor that `group.share.assignors` names (GC-57, GC-142). Raises ConfigError naming the setting.
+    """Load the one assignor that `group.share.assignors` names (GC-57, GC-142). Raises ConfigError.
 
-    A custom one with a method `configure(configs)` is given the broker's configs.
+    If a custom assignor has a method `configure(configs)`, it is called with the broker's configs.
     """
     if len(names) != 1:
         raise ConfigError(f"{ASSIGNORS} has {len(names)} entries ({', '.join(names) or 'none'}); expected exactly one")

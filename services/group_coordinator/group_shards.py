@@ -1,4 +1,4 @@
-"""The hosts of all group shards, as the edge knows them (`ports.Shards`)."""
+"""The hosts of all group shards, as the edge uses them (`ports.Shards`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MakeHost = Callable[[int, Effects, Callable[[], None]], GroupHost]
 
 
 class GroupShards:
-    """One host per shard of the group log, made once; ownership loads and drops what is behind them."""
+    """One host per shard of the group log. Hosts are made once; ownership loads and drops their shards."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -25,11 +25,11 @@ class GroupShards:
     def build(
         self, make_host: MakeHost, run: Callable[[int, Sequence[object]], None], drop: Callable[[int], None]
     ) -> None:
-        """Make the hosts. `run` takes a shard's durable effects, `drop` hears that the shard is not ours any more."""
+        """Make the hosts. `run` is called with a shard's durable effects, `drop` when the shard is lost."""
         self.hosts = tuple(self._host(index, make_host, run, drop) for index in range(self.count))
 
     async def submit(self, shard: int, command: Command) -> object:
-        """See `ports.Shards`. Before the hosts are there: COORDINATOR_NOT_AVAILABLE (GC-6)."""
+        """See `ports.Shards`. Before `build` it raises COORDINATOR_NOT_AVAILABLE (GC-6)."""
         if not self.hosts:
             raise CoordinatorNotAvailableError("the group coordinator has not started yet")
         return await self.hosts[shard].submit(command)

@@ -1,4 +1,4 @@
-"""The node's metadata image as group shards look at it (`core.views.TopicsView`)."""
+"""The node's metadata image as group shards see it (`core.views.TopicsView`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shard_runtime.cluster.metadata import MetadataImage
 
 
 class ImageTopics:
-    """One version of the image; `complete` as of the moment it was taken."""
+    """One version of the image; `complete` is as of the moment it was taken."""
 
     __slots__ = ("_image", "complete")
 
@@ -33,12 +33,12 @@ class ImageTopics:
         return None if found is None else Topic(found.topic_id, found.name, found.partitions)
 
     def is_deleted(self, topic_id: bytes) -> bool:
-        """Whether a deletion entry named it."""
+        """Whether the image has a deletion of the topic."""
         return topic_id in self._image.deleted
 
 
 def newest_topics(image: Callable[[], MetadataImage], sound: Callable[[], bool]) -> Callable[[], ImageTopics]:
-    """The look-up that group shards take. The same object comes back while nothing has changed, so that memos hold."""
+    """The look-up for group shards. While nothing changes it returns the same object, so that memos stay valid."""
     last = ImageTopics(image(), sound())
     taken = image()
 

@@ -1,7 +1,7 @@
-"""Log ends from the partition leaders, by ListOffsets: one call per leader, a few retries, an error per partition. With
-each the offsets on the way there that hold no record, which an older leader does not tell (CM-105).
+"""Asks partition leaders for log ends, by ListOffsets: one call per leader, a few retries, an error per partition. Each
+leader also answers how many offsets before the end have no record; older leaders do not (CM-105).
 
-`leader_of` answers from the node's metadata; a wrong answer costs one of the retries (GC-115, GC-117, CM-14).
+`leader_of` uses the node's metadata; a wrong leader costs one of the retries (GC-115, GC-117, CM-14).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _MOVED: Final = (errors.NotLeaderOrFollowerError, errors.LeaderNotAvailableError
 
 
 class LogEnd(NamedTuple):
-    """The next offset to be written, and how many from the start asked for up to it are known to hold no record."""
+    """The next offset to be written, and how many offsets from the requested start to it are known to have no
+    record."""
 
     offset: int
     holes: int
@@ -39,7 +40,7 @@ EndOffset = LogEnd | errors.KafkaError
 
 
 class EndOffsets:
-    """Asks partition leaders where their logs end. `leader_of` answers `host:port`, None without a live leader."""
+    """Asks partition leaders for their log ends. `leader_of` gives `host:port`, or None without a live leader."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class EndOffsets:
         self._pause = pause
 
     async def latest(self, starts: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, EndOffset]:
-        """Where each partition ends, read uncommitted, with its holes from its start on; or why it is not to be had."""
+        """Each partition's log end (read uncommitted) with its holes from the given start on; or the error."""
         found: dict[TopicIdPartition, EndOffset] = {}
         left = list(starts)
         for attempt in range(1 + RETRIES_MAX):

@@ -1,6 +1,6 @@
 """What the group coordinator counts and shows (GC-150…GC-152, GC-157).
 
-Gauges are computed when scraped (GC-156). Hosts report for themselves (`shard_runtime.metrics.runtime`).
+Gauges are computed at each scrape (GC-156). For the hosts' metrics see `shard_runtime.metrics.runtime`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STATES: Final = ("Empty", "Stable", "Dead")
 
 
 class GroupCoordinatorMetrics:
-    """Counters of the role, and a collector of its gauges."""
+    """The role's counters, and a collector of its gauges."""
 
     def __init__(self, registry: CollectorRegistry, shards: Shards) -> None:
         self._rebalances = Counter(
@@ -26,7 +26,7 @@ class GroupCoordinatorMetrics:
             "Group epoch bumps caused by heartbeats (share-group-rebalance-count).",
             registry=registry,
         )
-        # The seeds' name for the same number (OP-9).
+        # The same number under the name that the design notes give it (OP-9).
         self._rebalances_by_protocol = Counter(
             "group_coordinator_rebalance", "Group epoch bumps caused by heartbeats.", ["protocol"], registry=registry
         ).labels("share")
@@ -55,7 +55,7 @@ class GroupCoordinatorMetrics:
         self._failed.inc(failed)
 
     def repaired(self, partitions: int) -> None:
-        """So many partitions went back to initialising."""
+        """`partitions` partitions went back to initialising."""
         self._repaired.inc(partitions)
 
 

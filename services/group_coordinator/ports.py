@@ -1,4 +1,4 @@
-"""What the coordinator's edge is given by the node that runs it: shards, owners, access, callers. Protocols only."""
+"""What a node passes to the coordinator's edge: shards, access, callers. Protocols only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from group_coordinator.core.commands import Command
 from group_coordinator.core.shard import GroupShard
 
-# Kafka's operation and resource numbers, as far as groups need them (GC-128, GC-139).
+# Kafka's numbers of the operations and resources that groups need (GC-128, GC-139).
 READ: Final = 3
 DELETE: Final = 6
 DESCRIBE: Final = 8
@@ -21,32 +21,33 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Caller(Protocol):
-    """Who calls; `shard_runtime.rpc.binding.CallContext` is one."""
+    """The caller of an RPC; `shard_runtime.rpc.binding.CallContext` is one."""
 
     @property
     def peer(self) -> str:
-        """The host that the call comes from."""
+        """The host from which the call comes."""
         ...
 
     @property
     def principal(self) -> str | None:
-        """Who the caller is, None when nobody was authenticated (CM-60)."""
+        """The authenticated caller; None without authentication (CM-60)."""
         ...
 
 
 class Access(Protocol):
-    """Whether a caller may do something (CM-61). Refusals are logged by the implementation."""
+    """Decides what callers may do (CM-61). The implementation logs refusals."""
 
     def allowed(self, caller: Caller, operation: int, resource_type: int, name: str) -> bool:
-        """Whether `caller` may `operation` on the resource."""
+        """Whether `caller` may do `operation` on the resource. When False, answer the matching authorisation error, or
+        leave the resource out of the answer."""
         ...
 
 
 class AllowAll:
-    """No authorizer is configured: everything is allowed (GC-148)."""
+    """For a node without an authorizer: everything is allowed (GC-148)."""
 
     def allowed(self, caller: Caller, operation: int, resource_type: int, name: str) -> bool:
-        """Always."""
+        """True."""
         del caller, operation, resource_type, name
         return True
 
@@ -56,16 +57,17 @@ class Shards(Protocol):
 
     @property
     def count(self) -> int:
-        """N of GC-1."""
+        """The number of shards: N of GC-1."""
         ...
 
     async def submit(self, shard: int, command: Command) -> object:
-        """Run a command and answer once everything that its reply rests on is durable. Raises KafkaError.
+        """Run a command; return its reply when everything the reply depends on is durable.
 
-        The command is decided before the first suspension.
+        The command is decided before this first suspends. Raises KafkaError: answer it; with NOT_COORDINATOR add the
+        owner as a hint (CM-14).
         """
         ...
 
     def serving(self) -> Sequence[tuple[int, GroupShard]]:
-        """The shards that are loaded and owned here now; the object is another one after every load."""
+        """(index, shard) of the shards loaded and owned here now. Do not keep a shard: each load makes a new object."""
         ...

@@ -1,7 +1,7 @@
-"""The whole role, put together from what a node gives it. The composition root makes one of these, and no other part.
+"""The whole role, built from what a node passes to it. The composition root builds this and no other part of it.
 
-Order: build; give `hosts` to ownership and `service` to the RPC server; `start`; at the end `stop`, after the shards
-were released.
+Order: build it; give `hosts` to ownership and `service` to the RPC server; call `start`; after the shards were released
+at the end, call `stop`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from share_persister.values import Persister
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the role is given.
+    """What the role gets from its node.
 
     `topics`: the newest metadata image (`image_topics.newest_topics`). `complete_since_ms`: since when, by the deadline
-    clock, it is known to be complete; −1 when it is not (GC-80). `configs`: effective configs of a group, clamped
-    (`config.group_configs`, GC-137). `owner_of`: owner of a group shard, for hints. `leader_of`: `host:port` of a
-    partition's leader. `enabled`: share.version ≥ 1 (GC-8). `meter` hears of flushes and loads. `client_id_of`: what a
-    caller calls itself. `host_options`: bounds of the hosts; their write time-out is the role's own setting.
+    clock, it is known to be complete; −1 when it is not (GC-80). `configs`: the effective configs of a group, clamped
+    (`config.group_configs`, GC-137). `owner_of`: the owner of a group shard, for hints. `leader_of`: `host:port` of a
+    partition's leader. `enabled`: whether share.version ≥ 1 (GC-8). `meter`: counts flushes and loads. `client_id_of`:
+    the client id that a caller sends. `host_options`: the hosts' bounds; their write time-out is the role's own
+    setting.
     """
 
     record_log: RecordLog
@@ -95,7 +96,7 @@ class GroupCoordinatorRole:
         return self.shards.hosts
 
     def topics_changed(self) -> None:
-        """The metadata image has a new version."""
+        """The metadata image has a new version: sweep soon."""
         self._sweeper.topics_changed()
 
     def start(self) -> None:
@@ -103,7 +104,7 @@ class GroupCoordinatorRole:
         self._sweeper.start()
 
     async def stop(self) -> None:
-        """End background work and outgoing calls. The shards were released before."""
+        """End background work and outgoing calls. Call it after the shards were released."""
         await self._sweeper.stop()
         await self._calls.close()
 

@@ -1,7 +1,7 @@
-"""GroupCoordinatorService: membership, descriptions and lists, between messages and commands (GC-5…GC-28, GC-120…129).
+"""GroupCoordinatorService: heartbeats, descriptions and lists as commands and back (GC-5…GC-28, GC-120…129).
 
-It checks what needs no group, asks the shard that owns the group, and puts errors into responses. It keeps nothing.
-Offsets are in `service_offsets`.
+It makes the checks that need no group, runs a command on the group's shard, and puts errors into responses. It keeps no
+state. For offsets see `service_offsets`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ log = structlog.get_logger(__name__)
 
 SHARE: Final = "share"
 NO_OPERATIONS: Final = -(1 << 31)
-#: Groups that are described at the same time, and bytes of the description of several; of one they may be more.
+#: How many groups are described at the same time; and the most bytes of an answer with several groups (a single group's
+#: may be larger).
 DESCRIBED_TOGETHER: Final = 16
 DESCRIPTIONS_BYTES_MAX: Final = 16 * 1024 * 1024
 _OPERATIONS: Final = (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
@@ -54,10 +55,10 @@ _OPERATIONS: Final = (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the edge needs of its node. `owner_of` answers a shard's owner for hints, None when unknown (CM-14).
+    """What the edge needs of its node. `owner_of`: a shard's owner, for hints; None when it is not known (CM-14).
 
-    `enabled`: the feature gate (GC-8). `client_id_of`: what a caller calls itself, "" when it does not say.
-    `faults`: where what nobody foresaw is logged.
+    `enabled`: the feature gate (GC-8). `client_id_of`: the client id that a caller sends, "" without one. `faults`: the
+    log of unexpected errors.
     """
 
     shards: Shards
@@ -69,29 +70,30 @@ class Surroundings:
     faults: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(log))
 
     def shard_of(self, group_id: str) -> int:
-        """GC-1."""
+        """The group's shard (GC-1)."""
         return shard_index(group_id, self.shards.count)
 
     async def ask(self, group_id: str, command: c.Command) -> object:
-        """Run a command on the group's shard. Raises KafkaError, whatever went wrong (GC-5)."""
+        """Run a command on the group's shard. Every failure is raised as a KafkaError (GC-5)."""
         return await self.shards.submit(self.shard_of(group_id), command)
 
     def require_enabled(self) -> None:
-        """GC-8, GC-10."""
+        """Raise unless share groups are enabled (GC-8, GC-10)."""
         if not self.enabled():
             raise errors.UnsupportedVersionError
 
     def require_group(self, caller: Caller, operation: int, group_id: str) -> None:
-        """Access to the group (GC-139); it hides everything about topics (GC-149)."""
+        """Raise unless the caller may access the group (GC-139). Checked first, so a refusal says nothing about topics
+        (GC-149)."""
         if not self.access.allowed(caller, operation, GROUP, group_id):
             raise errors.GroupAuthorizationFailedError(f"Not authorized to access group {group_id}.")
 
     def sees_topic(self, caller: Caller, name: str) -> bool:
-        """DESCRIBE on the topic."""
+        """Whether the caller may DESCRIBE the topic."""
         return self.access.allowed(caller, DESCRIBE, TOPIC, name)
 
     def failure(self, error: Exception) -> tuple[errors.KafkaError, str | None]:
-        """The error to answer and its text; an unexpected one has none, the log has it (GC-5)."""
+        """The error to answer, and its text; an unexpected error is logged and answered without text (GC-5)."""
         if not isinstance(error, errors.KafkaError):
             self.faults.error("request failed", key=type(error).__name__, exc_info=error)
         answer = coordinator_failure(error)
@@ -99,7 +101,7 @@ class Surroundings:
         return answer, None if hidden else answer.message
 
     def coordinator_hint(self, error: errors.KafkaError, group_id: str) -> common.NodeEndpoint | None:
-        """The owner to go to, with NOT_COORDINATOR only (CM-14)."""
+        """The shard's owner, only for NOT_COORDINATOR (CM-14)."""
         if not isinstance(error, errors.NotCoordinatorError):
             return None
         owner = self.owner_of(self.shard_of(group_id))
@@ -126,7 +128,7 @@ class GroupCoordinator:
     async def share_group_heartbeat(
         self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: Caller
     ) -> heartbeat_pb.ShareGroupHeartbeatResponse:
-        """Join, keep up or leave (GC-10…GC-35)."""
+        """Join a group, stay in it, or leave it (GC-10…GC-35)."""
         try:
             command = self._heartbeat_command(request, context)
             reply = await self._around.ask(request.group_id, command)
@@ -150,8 +152,8 @@ class GroupCoordinator:
     async def share_group_describe(
         self, request: describe_pb.ShareGroupDescribeRequest, context: Caller
     ) -> describe_pb.ShareGroupDescribeResponse:
-        """Describe groups, each by its own shard (GC-7, GC-125…GC-129), each once. InvalidRequestError: too many, or
-        too large an answer (CM-91)."""
+        """Describe groups, each by its own shard (GC-7, GC-125…GC-129), each once. Raises InvalidRequestError for too
+        many groups or too large an answer (CM-91)."""
         check_groups(len(request.group_ids), request.group_ids)
         group_ids = list(dict.fromkeys(request.group_ids))
         response, size = describe_pb.ShareGroupDescribeResponse(), 0
@@ -196,7 +198,7 @@ class GroupCoordinator:
     # ---- heartbeat
 
     def _heartbeat_command(self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: Caller) -> c.Heartbeat:
-        """GC-10…GC-18, in that order."""
+        """Check the request by GC-10…GC-18, in that order, and make its command."""
         around = self._around
         around.require_enabled()
         around.require_group(context, READ, request.group_id)
@@ -249,7 +251,7 @@ class GroupCoordinator:
         )
 
     def _operations(self, context: Caller, group_id: str) -> int:
-        """GC-128."""
+        """The caller's allowed operations on the group (GC-128)."""
         access = self._around.access
         return sum(1 << code for code in _OPERATIONS if access.allowed(context, code, GROUP, group_id))
 

@@ -1,6 +1,7 @@
-"""DescribeShareGroupOffsets: start offsets from the share coordinator, lags from the partition leaders (GC-110…GC-119).
+"""DescribeShareGroupOffsets: start offsets from the share coordinator, log ends from the leaders (GC-110…GC-119).
 
-Reads only. The group's shard tells which partitions have state and, by answering, that this node is the coordinator.
+It only reads. The group's shard answers which partitions have state; its answer also proves that this node is the
+coordinator.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from share_persister.values import Persister, PersisterError
 
 NO_OFFSET: Final = -1
 CONCURRENT_GROUPS: Final = 16
-#: Partitions that are answered without letting go of the event loop.
+#: How many partitions are answered without letting other tasks run.
 SLICE: Final = 500
-#: Partitions that all groups of one answer have together; as many as a cluster may have (CM-91).
+#: The most partitions of all groups in one answer (CM-91).
 DESCRIBED_PARTITIONS_MAX: Final = 200_000
 
 Response = pb.DescribeShareGroupOffsetsResponse
 
 
 class _Wanted(NamedTuple):
-    """One topic to describe: its partitions, what the image knows of it, and whether the caller may see it."""
+    """One topic to describe: its partitions, its entry in the image, and whether the caller may see it."""
 
     name: str
     topic: Topic | None
@@ -41,7 +42,7 @@ class _Wanted(NamedTuple):
     visible: bool = True
 
     def known(self) -> list[TopicIdPartition]:
-        """Partitions worth asking about: of a topic that exists and may be seen."""
+        """The partitions to ask about: those that exist, of a topic that the caller may see."""
         if self.topic is None or not self.visible:
             return []
         count = self.topic.partitions
@@ -50,7 +51,7 @@ class _Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class _Room:
-    """How many partitions the answer to one request may still have."""
+    """How many more partitions the answer to one request may have."""
 
     left: int
 
@@ -67,8 +68,8 @@ class ShareGroupOffsets:
     async def describe_share_group_offsets(
         self, request: pb.DescribeShareGroupOffsetsRequest, context: Caller
     ) -> pb.DescribeShareGroupOffsetsResponse:
-        """Describe the offsets of groups, each by its own shard (GC-7). InvalidRequestError: too many, or too large an
-        answer (CM-62, CM-91)."""
+        """Describe the offsets of groups, each by its own shard (GC-7). Raises InvalidRequestError for too many groups
+        or too large an answer (CM-62, CM-91)."""
         check_groups(len(request.groups), (group.group_id for group in request.groups))
         asked = list(request.groups)
         check_partitions(*((group.topics.values, "partitions") for group in asked))
@@ -113,7 +114,7 @@ class ShareGroupOffsets:
         return Response.GroupResult(group_id=group.group_id, topics=topics)
 
     def _named(self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: Caller) -> list[_Wanted]:
-        """The topics that were asked for (GC-111, GC-112)."""
+        """The requested topics (GC-111, GC-112)."""
         view = self._around.topics()
         return [
             _Wanted(
@@ -126,7 +127,7 @@ class ShareGroupOffsets:
         ]
 
     def _all(self, initialized: Mapping[bytes, Collection[int]], context: Caller) -> list[_Wanted]:
-        """Every initialised partition of a topic that exists and that the caller may see (GC-110, GC-111)."""
+        """Every initialised partition of topics that exist and that the caller may see (GC-110, GC-111)."""
         view = self._around.topics()
         found = [
             _Wanted(topic.name, topic, tuple(indexes))
@@ -146,7 +147,7 @@ class ShareGroupOffsets:
 
 
 def _has_lag(summary: StateSummary | PersisterError) -> TypeGuard[StateSummary]:
-    """Whether a lag can be computed at all (GC-115)."""
+    """Whether a lag can be computed from it (GC-115)."""
     return isinstance(summary, StateSummary) and NO_OFFSET not in (
         summary.start_offset,
         summary.delivery_complete_count,
@@ -177,7 +178,7 @@ def _result(
     ends: Mapping[TopicIdPartition, EndOffset],
 ) -> Response.PartitionResult:
     summary = summaries.get(key)
-    if not isinstance(summary, StateSummary):  # its error is swallowed (GC-116)
+    if not isinstance(summary, StateSummary):  # its error is not answered (GC-116)
         return Response.PartitionResult(partition_index=key.partition, start_offset=NO_OFFSET, lag=NO_OFFSET)
     end = ends.get(key)
     if isinstance(end, errors.KafkaError):
@@ -194,18 +195,19 @@ def _result(
 
 
 def _lag(summary: StateSummary, end: LogEnd) -> int:
-    """Records to be completed (GC-115), without offsets that hold none (CM-105).
+    """How many records are still to be completed (GC-115), not counting offsets without a record (CM-105).
 
-    The finished ones may be such offsets, as those that a member answered with GAP: none is taken off twice, since a
-    lag that is too small would hide work. So it may be too large by the finished ones, which a lock limit bounds. A log
-    end that fell back behind what is finished (CM-47) leaves nothing to do, not less than nothing.
+    A finished offset may also be one without a record, for example one that a member answered with GAP. So that no
+    offset is subtracted twice, only the larger of both counts is subtracted: a lag that is too small would hide work.
+    The lag may therefore be too large, by at most the finished offsets, which the lock limit bounds. When the log end
+    fell back below what is finished (CM-47), the lag is 0.
     """
     finished = max(summary.delivery_complete_count, end.holes)
     return max(0, end.offset - summary.start_offset - finished)
 
 
 def _known(count: int) -> int | None:
-    """A count that may be −1, unknown: then it stays out of the message (PL-811)."""
+    """A count for the message; None, which leaves it out, for −1: not known (PL-811)."""
     return count if count >= 0 else None
 
 

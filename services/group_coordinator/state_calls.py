@@ -1,8 +1,8 @@
-"""Carries out what group shards order about share-partition state, and feeds the outcomes back as commands.
+"""Carries out group shards' orders about share-partition state, and returns the outcomes to them as commands.
 
-An order comes only after its records are durable (GC-24i). Its outcome may be late, lost, or for a shard that has moved
-on: the shard tells by the attempt (GC-76a), and whatever never comes back is retried from the lists (GC-72). So nothing
-here is remembered, and cancelling a call is always safe.
+An order comes only after its records are durable (GC-24i). Its outcome may be late, or lost: by the attempt number the
+shard recognises an old outcome (GC-76a), and it retries from its lists what never comes back (GC-72). So this module
+remembers nothing, and cancelling a call is always safe.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ WAITING_CALLS_MAX: Final = 10_000
 
 
 class CallMeter(Protocol):
-    """What is counted about state calls."""
+    """Counts state calls."""
 
     def initialized(self, succeeded: int, failed: int) -> None:
         """One initialisation call ended."""
         ...
 
     def repaired(self, partitions: int) -> None:
-        """Partitions whose state the share coordinator had lost (GC-82)."""
+        """The share coordinator had lost the state of `partitions` partitions (GC-82)."""
         ...
 
 
 class StateCalls:
-    """Runs at most `CONCURRENT_CALLS` orders at a time; past `WAITING_CALLS_MAX` an order is left to its retry."""
+    """Runs at most `CONCURRENT_CALLS` orders at a time; when `WAITING_CALLS_MAX` wait, further ones are left to their
+    retry."""
 
     def __init__(self, persister: Persister, shards: Shards, meter: CallMeter) -> None:
         self._persister = persister
@@ -59,13 +60,13 @@ class StateCalls:
             task.add_done_callback(self._tasks.pop)
 
     def drop(self, shard: int) -> None:
-        """The shard is not ours any more: its new owner repeats what is still in the lists (GC-69d, CM-12)."""
+        """The shard is lost: cancel its calls; the new owner repeats what is still in the lists (GC-69d, CM-12)."""
         for task, owner in list(self._tasks.items()):
             if owner == shard:
                 task.cancel()
 
     async def close(self) -> None:
-        """Cancel everything under way and wait until it is gone."""
+        """Cancel all calls and wait until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -102,7 +103,7 @@ class StateCalls:
                     fenced.append(partition)
                 case PersisterError(outcome_unknown=False):
                     failed.append(partition)
-                case _:  # unknown: it stays in initialising and is asked for again (GC-72)
+                case _:  # an unknown outcome: it stays in initialising and is requested again (GC-72)
                     pass
         stored_epoch = await self._largest_epoch(order.group_id, fenced) if fenced else -1
         refused = len(wanted) - len(succeeded)
@@ -123,14 +124,14 @@ class StateCalls:
             await self._shards.submit(shard, result)
 
     async def _largest_epoch(self, group_id: str, partitions: Collection[TopicIdPartition]) -> int:
-        """The largest stored state epoch, −1 when no summary could be read (GC-76)."""
+        """The largest stored state epoch; −1 when no summary could be read (GC-76)."""
         summaries = await self._persister.summary(group_id, partitions)
         return max((found.state_epoch for found in summaries.values() if isinstance(found, StateSummary)), default=-1)
 
     async def _delete(self, order: c.DeleteState) -> None:
         partitions = dict.fromkeys(order.partitions, order.state_epoch)
         outcomes = await self._persister.delete(order.group_id, partitions)
-        # Best effort: the share coordinator drops the state of a deleted topic by itself as well (OP-5).
+        # Best effort: the share coordinator also drops the state of a deleted topic by itself (OP-5).
         if failed := [error for error in outcomes.values() if error is not None]:
             log.info("state of a deleted topic not deleted", group=order.group_id, first=str(failed[0]))
 

@@ -1,7 +1,7 @@
-"""Every 30 s and on topic changes: drop deleted topics from the groups' lists, look for lost state (GC-80, GC-82).
+"""Every 30 s and on topic changes: drop deleted topics from the groups' lists, check for lost state (GC-80, GC-82).
 
-A lagging image must never delete state: each sweep says since when the image is complete, and a shard refuses it unless
-that is later than its own load.
+An old image must never delete state. So each sweep carries the time since when the image is complete, and a shard
+refuses the sweep unless that is later than its own load.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROUNDS_MAX: Final = 100
 
 
 class Sweeper:
-    """One task. `complete_since_ms` answers since when (deadline clock) the image is complete, −1 when it is not."""
+    """One task. `complete_since_ms` gives since when (deadline clock) the image is complete; −1 when it is not."""
 
     def __init__(self, shards: Shards, complete_since_ms: Callable[[], int], interval_ms: int) -> None:
         self._shards = shards
@@ -37,11 +37,11 @@ class Sweeper:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def topics_changed(self) -> None:
-        """The image has changed: sweep soon. Changes that arrive during a sweep make one more."""
+        """The image has changed: sweep soon. Changes that arrive during a sweep cause one more."""
         self._changed.set()
 
     async def stop(self) -> None:
-        """Stop and wait for the end of what is under way."""
+        """Stop, and wait until the present sweep has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -56,7 +56,7 @@ class Sweeper:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """One sweep over all shards served here; a shard that fails waits for the next one."""
+        """Sweep all shards served here; a shard that fails is swept next time."""
         for index, _ in self._shards.serving():
             try:
                 await self._sweep_shard(index)

@@ -1,8 +1,8 @@
 """Members × assignable partitions → target assignment: Kafka's SimpleAssignor, a pure function (GC-50…GC-59).
 
-Balance first, then stickiness; not rack-aware. Orders are fixed (GC-55): members by id, partitions by (topic id,
-index), so equal input gives equal output on every node and every platform. A custom assignor has the same shape
-(GC-57).
+Balance comes first, then stickiness; it is not rack-aware. All orders are fixed (GC-55): members by id, partitions by
+(topic id, index). So equal input gives equal output on every node and platform. A custom assignor has the same
+interface (GC-57).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kip932.ids import topic_id_text
 
 
 class AssignorError(Exception):
-    """The assignor failed, or answered what it must not answer; nothing is written (GC-28)."""
+    """The assignor failed or returned an invalid target; nothing is written (GC-28)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """An assignor's input. `assignable` holds initialised partitions only (GC-77); `topics` are the image's topic ids.
+    """An assignor's input. `assignable`: initialised partitions only (GC-77); `topics`: the topic ids of the image.
 
     `homogeneous`: every subscribed *name* is subscribed by all members (GC-51).
     """
@@ -42,7 +42,7 @@ class GroupSpec:
 
 
 class Assignor(Protocol):
-    """An assignment algorithm; `name` is what ShareGroupDescribe shows (GC-126)."""
+    """An assignment algorithm; ShareGroupDescribe shows its `name` (GC-126)."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,8 @@ class Assignor(Protocol):
         ...
 
     def assign(self, spec: GroupSpec) -> Mapping[str, Assignment]:
-        """The target of every member of `spec`."""
+        """Return the target of every member of `spec`: subscribed, assignable partitions only. Any exception makes the
+        heartbeat fail with UNKNOWN_SERVER_ERROR, and nothing is written (GC-28, GC-59)."""
         ...
 
 
@@ -72,7 +73,7 @@ class SimpleAssignor:
 
 
 def desired_sizes(members: int, partitions: int) -> tuple[int, list[int]]:
-    """(sharing S, D): how many members a partition should have, how many partitions each member should have (GC-52)."""
+    """(S, D): how many members should share a partition, and how many partitions each member should have (GC-52)."""
     if partitions == 0 or members == 0:
         return 0, [0] * members
     sharing = -(-members // partitions)
@@ -82,7 +83,7 @@ def desired_sizes(members: int, partitions: int) -> tuple[int, list[int]]:
 
 
 def check_targets(spec: GroupSpec, targets: Mapping[str, Assignment]) -> None:
-    """Raise AssignorError unless each member has a target of subscribed, assignable partitions only (GC-59)."""
+    """Raise AssignorError unless each member has a target with subscribed, assignable partitions only (GC-59)."""
     if targets.keys() != spec.members.keys():
         raise AssignorError(f"targets for members {sorted(targets)}; expected {sorted(spec.members)}")
     assignable = {topic_id: frozenset(indexes) for topic_id, indexes in spec.assignable.items()}
@@ -95,7 +96,7 @@ def check_targets(spec: GroupSpec, targets: Mapping[str, Assignment]) -> None:
 
 
 def _assign_topics(spec: GroupSpec, topics: Sequence[bytes], dealt: dict[str, dict[bytes, tuple[int, ...]]]) -> None:
-    """One independent computation over `topics` and their subscribers; its results are added to `dealt`."""
+    """Make one independent computation over `topics` and their subscribers; add its results to `dealt`."""
     members = [m for m in dealt if not spec.members[m].subscribed.isdisjoint(topics)]
     numbers = _Numbers([(topic_id, spec.assignable.get(topic_id, ())) for topic_id in topics])
     deal = _Deal(members, numbers)
@@ -108,7 +109,8 @@ def _assign_topics(spec: GroupSpec, topics: Sequence[bytes], dealt: dict[str, di
 
 
 class _Numbers:
-    """Numbers the partitions of a computation in canonical order: sets of integers are quickly made and sorted."""
+    """Numbers the partitions of a computation in canonical order, because sets of integers are fast to make and
+    sort."""
 
     __slots__ = ("_by_index", "_topics", "count")
 
@@ -122,7 +124,7 @@ class _Numbers:
             self.count += len(indexes)
 
     def of(self, partitions: Assignment) -> set[int]:
-        """The numbers of those of `partitions` that have one."""
+        """The numbers of `partitions`, without those that have none."""
         found: set[int] = set()
         for topic_id, indexes in partitions.items():
             by_index = self._by_index.get(topic_id)
@@ -131,7 +133,7 @@ class _Numbers:
         return found
 
     def grouped(self, numbers: Iterable[int]) -> Assignment:
-        """The partitions of some numbers by topic, in canonical order."""
+        """The partitions with these numbers, by topic, in canonical order."""
         ordered = sorted(numbers)
         topics: dict[bytes, tuple[int, ...]] = {}
         first = 0
@@ -144,7 +146,7 @@ class _Numbers:
 
 
 class _Deal:
-    """One computation's working state: who holds which number, while the four steps of GC-54 run."""
+    """One computation's working state: which member has which numbers, during the four steps of GC-54."""
 
     __slots__ = ("_numbers", "desired", "held", "holders", "sharing")
 
@@ -156,7 +158,7 @@ class _Deal:
         self.holders: list[set[str]] = [set() for _ in range(numbers.count)]
 
     def keep(self, spec: GroupSpec) -> None:
-        """Step 1: the previous assignment, without what is no longer subscribed or assignable."""
+        """Step 1: keep the previous assignment, without partitions that are no longer subscribed or assignable."""
         for member_id in self.held:
             self.held[member_id] = kept = self._numbers.of(spec.members[member_id].previous)
             for number in kept:
@@ -179,7 +181,8 @@ class _Deal:
                     self.held[member_id].discard(number)
 
     def fill(self) -> None:
-        """Step 4: partitions below S take candidates in turn; a round in which none can take one is tolerated."""
+        """Step 4: partitions with fewer than S members take candidates in turn; a round in which none can is
+        allowed."""
         candidates = [member_id for member_id, held in self.held.items() if len(held) < self.desired[member_id]]
         cursor = 0
         for number, holders in enumerate(self.holders):

@@ -1,4 +1,4 @@
-"""What goes into a group shard, what it answers, and the orders it gives. Frozen values without behaviour."""
+"""A group shard's commands, answers and effects. Frozen values without behaviour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kip932.ids import TopicIdPartition
 
 
 class Heartbeat(NamedTuple):
-    """ShareGroupHeartbeat, already checked by `validation` (GC-12…GC-18, GC-23a). None means unchanged."""
+    """ShareGroupHeartbeat, after the checks of `validation` (GC-12…GC-18, GC-23a). None means unchanged."""
 
     group_id: str
     member_id: str
@@ -23,7 +23,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatReply(NamedTuple):
-    """A heartbeat's answer. `rebalanced`: it bumped the group epoch, one count of the meter (GC-24e, GC-152)."""
+    """A heartbeat's answer. `rebalanced`: it bumped the group epoch; the meter counts that (GC-24e, GC-152)."""
 
     member_id: str
     member_epoch: int
@@ -40,10 +40,10 @@ class SessionExpired(NamedTuple):
 
 
 class InitializationFinished(NamedTuple):
-    """What became of an `InitializeState` (GC-75, GC-76, GC-76a, OP-17).
+    """The outcome of an `InitializeState` (GC-75, GC-76, GC-76a, OP-17).
 
-    Partitions in no list have an unknown outcome: they stay in initialising and are retried by GC-72.
-    `fenced`: the share coordinator holds a larger state epoch, the largest of which is `stored_epoch`.
+    A partition in no list has an unknown outcome: it stays in initialising and is retried by GC-72. `fenced`: the share
+    coordinator has a larger state epoch for them; the largest is `stored_epoch`.
     """
 
     group_id: str
@@ -72,9 +72,9 @@ class OffsetsQuery(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """Drop deleted topics, if the image is known to be new enough (GC-79, GC-80).
+    """Drop deleted topics from the lists, if the image is known to be new enough (GC-79, GC-80).
 
-    `complete_since_ms`: the image holds all that the metadata log held at this moment of the deadline clock.
+    `complete_since_ms`: the image has everything that was in the metadata log at this moment of the deadline clock.
     """
 
     complete_since_ms: int
@@ -82,13 +82,13 @@ class Sweep(NamedTuple):
 
 
 class RepairCheck(NamedTuple):
-    """Order a look at the summaries of groups that were not looked at for the repair interval (GC-82)."""
+    """Order a check of the summaries of groups not checked for one repair interval (GC-82)."""
 
     limit: int = 100
 
 
 class Repair(NamedTuple):
-    """The share coordinator has nothing for `lost`, read while the group was at `group_epoch` (GC-82)."""
+    """The share coordinator has no state for `lost`; read while the group was at `group_epoch` (GC-82)."""
 
     group_id: str
     group_epoch: int
@@ -116,7 +116,8 @@ class ListedGroup(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """One group as ShareGroupDescribe shows it; `topic_names` names every assigned topic that exists (GC-126)."""
+    """One group as ShareGroupDescribe shows it; `topic_names`: topic id → name, for each assigned topic that exists
+    (GC-126)."""
 
     group_id: str
     state: str
@@ -128,7 +129,7 @@ class DescribedGroup(NamedTuple):
 
 
 class SweepReply(NamedTuple):
-    """How many groups changed; `more`: the limit was reached; `lagging`: the image may be older than the log."""
+    """How many groups changed. `more`: the limit was reached, sweep again; `lagging`: the image may be too old."""
 
     changed: int
     more: bool
@@ -146,7 +147,7 @@ class InitializeState(NamedTuple):
 
 
 class DeleteState(NamedTuple):
-    """Effect: DeleteShareGroupState of partitions whose topic is gone; needs no answer (OP-5)."""
+    """Effect: DeleteShareGroupState of partitions whose topic was deleted; it needs no answer (OP-5)."""
 
     group_id: str
     state_epoch: int
@@ -154,7 +155,7 @@ class DeleteState(NamedTuple):
 
 
 class CheckSummaries(NamedTuple):
-    """Effect: read these summaries; those with state epoch 0 come back as `Repair` (GC-82)."""
+    """Effect: read these summaries; answer: a `Repair` for those with state epoch 0 (GC-82)."""
 
     group_id: str
     group_epoch: int

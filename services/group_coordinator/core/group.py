@@ -1,8 +1,8 @@
-"""One share group as a frozen value: epochs, members, targets, and the life of its share-partitions.
+"""One share group as a frozen value: epochs, members, targets, and the states of its share-partitions.
 
-Every replayed record makes a new value that shares all untouched parts with the old one, so the old value is the undo
-token, and what was derived from an untouched part stays valid by identity. The rules of replay stand here
-(GC-64…GC-69a); what to write is decided elsewhere.
+Every replayed record makes a new value that shares all unchanged parts with the old one. So the old value is the undo
+token, and what was derived from an unchanged part stays valid: it is the same object. This module has the rules of
+replay (GC-64…GC-69a); it does not decide what to write.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Subscription:
     names: Mapping[str, int] = field(default_factory=dict)
 
     def changed(self, old: tuple[str, ...], new: tuple[str, ...]) -> Subscription:
-        """One member's subscription went from `old` to `new`."""
+        """The counts after one member's subscription changed from `old` to `new`."""
         if old == new:
             return self
         names = Counter(self.names)
@@ -39,7 +39,7 @@ class Subscription:
         return Subscription({name: count for name, count in names.items() if count > 0})
 
     def homogeneous(self, members: int) -> bool:
-        """Whether every subscribed name is subscribed by all members, or there is none at all (GC-51)."""
+        """Whether all members subscribe to every subscribed name, or there is no subscription (GC-51)."""
         return all(count == members for count in self.names.values())
 
 
@@ -50,7 +50,7 @@ NO_SUBSCRIPTION: Final = Subscription()
 class Group:
     """A share group; `epoch` is GE, `assignment_epoch` AE, `assignment_ms` AT, `targets` TA of the specification.
 
-    `basis`: assignable partitions that the present target was computed from, None after a load (GC-24c).
+    `basis`: the assignable partitions from which the present target was computed; None after a load (GC-24c).
     `lifecycle` None: there is no STATE record.
     """
 
@@ -67,12 +67,12 @@ class Group:
 
     @property
     def state(self) -> str:
-        """Empty without members, else Stable; nothing in between exists for share groups (GC-40)."""
+        """Empty without members, else Stable; a share group has no other state (GC-40)."""
         return GROUP_STABLE if self.members else EMPTY
 
     @property
     def states(self) -> Lifecycle:
-        """The lifecycle lists, empty ones without a STATE record."""
+        """The lifecycle lists; empty ones without a STATE record."""
         return self.lifecycle if self.lifecycle is not None else NO_LIFECYCLE
 
     @property
@@ -81,7 +81,8 @@ class Group:
         return any(self.targets.values())
 
     def target_basis(self) -> Assignment:
-        """What the present target was computed from; after a load the union of all targets (GC-24c)."""
+        """The partitions from which the present target was computed; after a load, the union of all targets
+        (GC-24c)."""
         if self.basis is not None:
             return self.basis
         union: dict[bytes, set[int]] = {}
@@ -91,7 +92,7 @@ class Group:
         return canonical({topic_id: tuple(sorted(indexes)) for topic_id, indexes in union.items()})
 
     def with_member(self, member: Member) -> Group:
-        """The group with a member put in or replaced."""
+        """The group with a member added or replaced."""
         old = self.members.get(member.member_id)
         subscription = self.subscription.changed(old.subscribed if old else (), member.subscribed)
         return replace(self, members={**self.members, member.member_id: member}, subscription=subscription)
@@ -104,7 +105,7 @@ class Group:
 
 
 def replayed(group: Group | None, record: Record) -> Group | None:
-    """The group after one record; None: there is no such group (any more). Raises InconsistentLogError (GC-64)."""
+    """The group after replaying one record; None: the group does not exist. Raises InconsistentLogError (GC-64)."""
     if isinstance(record, records.ColdCopy):
         return replayed(group, record.record)
     if isinstance(record, Tombstone):

@@ -1,7 +1,7 @@
-"""What a heartbeat, a leave and an expired session decide: epochs, records, the answer (GC-19…GC-30, GC-70).
+"""Decides heartbeats, leaves and expired sessions: epochs, records, the answer (GC-19…GC-30, GC-70).
 
-Nothing here changes anything. The group value a function works on is a draft: each record it writes is replayed onto
-the draft at once, so that every later step sees the group as it will be (GC-24a…i).
+Nothing here changes the shard. A function works on a draft of the group: each record it writes is replayed onto the
+draft at once, so that every later step sees the group as it will be (GC-24a…i).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a decision may look at besides the group."""
+    """What a decision may read besides the group."""
 
     view: TopicsView
     configs: GroupConfigs
@@ -38,14 +38,14 @@ class Context:
 
 @dataclass(slots=True)
 class Draft:
-    """A group as it will be, with the records that make it so."""
+    """A group as it will be, and the records that make it so."""
 
     group: Group
     records: list[Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
 
     def write(self, record: Record) -> None:
-        """Add a record and see its effect."""
+        """Add a record and apply it to the draft."""
         group = replayed(self.group, record)
         if group is not None:
             self.group = group
@@ -57,7 +57,7 @@ class Draft:
         self.write(records.GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, len(group.members)))
 
     def order_initialization(self, states: Lifecycle, attempt: int, fenced_rounds: int = 0) -> None:
-        """Order what `attempt` asks for: one call per state epoch (GC-73)."""
+        """Order the initialisations of `attempt`: one call per state epoch (GC-73)."""
         self.effects.extend(
             InitializeState(self.group.group_id, attempt, epoch, partitions, fenced_rounds)
             for epoch, partitions in states.requests(attempt).items()
@@ -65,7 +65,7 @@ class Draft:
 
 
 def admitted(group: Group | None, command: Heartbeat, settings: CoordinatorSettings) -> Member | None:
-    """The member that speaks, None for a newcomer. Raises GC-19…GC-23 in the order of OP-15."""
+    """The member that sent the heartbeat; None for a new one. Raises the errors of GC-19…GC-23, in OP-15's order."""
     epoch, group_id, member_id = command.member_epoch, command.group_id, command.member_id
     if group is None:
         if epoch == EPOCH_JOIN:
@@ -92,7 +92,7 @@ def admitted(group: Group | None, command: Heartbeat, settings: CoordinatorSetti
 def beat(
     group: Group | None, member: Member | None, command: Heartbeat, context: Context
 ) -> tuple[Draft, HeartbeatReply]:
-    """Join or steady heartbeat of an admitted member (GC-24a…i)."""
+    """Decide a join, or a heartbeat of an admitted member (GC-24a…i)."""
     draft = Draft(group if group is not None else Group(command.group_id))
     old_assigned = member.assigned if member is not None else None
     bump = _update_member(draft, member, command)
@@ -115,11 +115,11 @@ def beat(
 
 
 def removal(group: Group, member_id: str, reason: str, context: Context) -> Draft:
-    """What leaving and expiring write (GC-30)."""
+    """The records of a member's leaving or expiry (GC-30)."""
     draft = Draft(group)
     for kind in (records.CURRENT, records.TARGET, records.MEMBER):
         draft.write(Tombstone(kind, group.group_id, member_id, reason))
-    # An image that is not read to its end says nothing about topics; the next heartbeat hashes again.
+    # An incomplete image does not show which topics exist: keep the hash; the next heartbeat computes it.
     known = context.view.complete
     draft.bump(context.memo.of(draft.group, context.view).metadata_hash if known else group.metadata_hash)
     if not draft.group.members:
@@ -128,7 +128,7 @@ def removal(group: Group, member_id: str, reason: str, context: Context) -> Draf
 
 
 def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool:
-    """GC-24b: write what changed about the member; whether its subscription did."""
+    """GC-24b: write what changed about the member. Returns whether its subscription changed."""
     before = old if old is not None else Member(command.member_id)
     rack_id = before.rack_id if command.rack_id is None else command.rack_id
     subscribed = before.subscribed
@@ -151,13 +151,14 @@ def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool
 
 
 def _may_assign(group: Group, context: Context) -> bool:
-    """GC-24f's interval; OP-19."""
+    """Whether the interval of GC-24f has passed, or need not be awaited (OP-19)."""
     fast = context.settings.fast_first_assignment and not group.has_targets
     return fast or _assignable_in_ms(group, context) == 0
 
 
 def _assignable_in_ms(group: Group, context: Context) -> int:
-    """What is left of the assignment interval (GC-24f); a time stamp ahead of our clock is another node's: no wait."""
+    """Milliseconds left of the assignment interval (GC-24f); 0 when its start, by another node's clock, is in the
+    future."""
     interval_ms = context.configs.assignment_interval_ms
     wall_ms, since_ms = context.wall_ms, group.assignment_ms
     if since_ms == 0 or wall_ms < since_ms:
@@ -166,7 +167,7 @@ def _assignable_in_ms(group: Group, context: Context) -> int:
 
 
 def _compute_target(draft: Draft, readiness: TopicReadiness, context: Context) -> None:
-    """Run the assignor; records only for members whose target is new or different (GC-24f). Raises for GC-28."""
+    """Run the assignor; write records only for members whose target changed (GC-24f). Raises as in GC-28."""
     group = draft.group
     by_name = {topic.name: topic_id for topic_id, topic in readiness.topics.items()}
     spec = GroupSpec(
@@ -194,7 +195,7 @@ def _run(assignor: Assignor, spec: GroupSpec, group_id: str) -> dict[str, Assign
         check_targets(spec, found)
     except errors.KafkaError:
         raise
-    except Exception as error:  # whatever a custom assignor raises (GC-57) is its failure, not the shard's
+    except Exception as error:  # an exception of a custom assignor (GC-57) must not fail the shard
         cause = str(error) if isinstance(error, AssignorError) else f"{type(error).__name__}: {error}"
         raise errors.UnknownServerError(
             f"Failed to compute a new target assignment for group {group_id} with assignor {assignor.name}: {cause}"
@@ -203,7 +204,7 @@ def _run(assignor: Assignor, spec: GroupSpec, group_id: str) -> dict[str, Assign
 
 
 def _reconcile(draft: Draft, member_id: str, readiness: TopicReadiness, bump: bool) -> Member:
-    """GC-24g: the member takes its target over when that is newer, or when this heartbeat changed the group."""
+    """GC-24g: the member adopts its target when that is newer, or when this heartbeat changed the group."""
     group = draft.group
     member = group.members[member_id]
     if not bump and group.assignment_epoch == member.epoch and member.state == records.STABLE:
@@ -217,7 +218,7 @@ def _reconcile(draft: Draft, member_id: str, readiness: TopicReadiness, bump: bo
 
 
 def _order_initialization(draft: Draft, wanted: list[tuple[Topic, tuple[int, ...]]], context: Context) -> None:
-    """GC-71: the entries go into this heartbeat's own batch; the call follows once it is durable (GC-24i)."""
+    """GC-71: write the entries in this heartbeat's batch; the call is made after the batch is durable (GC-24i)."""
     group = draft.group
     attempt = context.next_attempt(context.now_ms)
     lifecycle = (group.lifecycle or NO_LIFECYCLE).start(wanted, group.epoch, context.now_ms, attempt)
@@ -226,8 +227,8 @@ def _order_initialization(draft: Draft, wanted: list[tuple[Topic, tuple[int, ...
 
 
 def _interval_ms(group: Group, member: Member, readiness: TopicReadiness, context: Context) -> int:
-    """GC-27; shorter for a member that has nothing and waits for the group's first partitions to be initialised, or
-    only for the end of the assignment interval (OP-19)."""
+    """The heartbeat interval (GC-27). Shorter for a member without partitions that waits until the group's first
+    partitions are initialised, or only until the assignment interval ends (OP-19)."""
     interval_ms = context.configs.heartbeat_interval_ms
     settings = context.settings
     if member.assigned or not settings.fast_first_assignment:

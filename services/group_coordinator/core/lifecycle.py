@@ -5,8 +5,8 @@
        │                 └─┘ │ failed, restart        │          deleting is kept per topic
        └─────────────────────┴────── without ─────────┘
 
-A frozen value; every change returns a new one, and the same one when nothing changed. A partition is in at most one
-list. It never asks anybody for anything: it only says what would have to be asked (GC-63, GC-70…GC-82).
+A frozen value: a change returns a new one, or the same one when nothing changed. A partition is in at most one list. It
+makes no calls: it only says which calls are needed (GC-63, GC-70…GC-82).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Final, NamedTuple
 from group_coordinator.core.views import Assignment, Topic, canonical
 from kip932.ids import TopicIdPartition
 
-#: `since_ms` of an entry that may be asked for again at once: read from the log, or definitely refused (GC-69a).
+#: `since_ms` of an entry that may be requested again at once: it was read from the log, or refused (GC-69a).
 LONG_AGO: Final = -(1 << 62)
 START_BY_RESET: Final = -1
 START_OF_LOG: Final = 0
 
 
 class Initializing(NamedTuple):
-    """A partition whose initialisation was asked for, and what with (GC-73); `since_ms` and `attempt` are in-memory
-    only (GC-76a).
+    """A partition whose initialisation was requested, and with which values (GC-73); `since_ms` and `attempt` are
+    in-memory only (GC-76a).
 
-    `state_epoch` None: written by a build that did not keep it; the next request takes the group epoch.
+    `state_epoch` None: a build that did not store it wrote the entry; the next request uses the group epoch.
     """
 
     start_offset: int
@@ -39,7 +39,7 @@ class Initializing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """One topic's partitions. `first_count`: its partition count when it was first put into initialising (GC-73)."""
+    """One topic's partitions. `first_count`: its number of partitions when it was first initialised (GC-73)."""
 
     topic_id: bytes
     name: str
@@ -48,13 +48,14 @@ class TopicState:
     initialized: tuple[int, ...] = ()
 
     def first_start_offset(self, partition: int) -> int:
-        """What a first request carries: for a partition added later 0, or its first records would be skipped."""
+        """The start offset of a first request. For a partition added later it is 0, else its first records would be
+        skipped."""
         return START_BY_RESET if partition < self.first_count else START_OF_LOG
 
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """The three complete lists of a group (GC-63); `deleting` maps topic id to the name it had."""
+    """The three complete lists of a group (GC-63); `deleting` maps a topic's id to its former name."""
 
     topics: Mapping[bytes, TopicState] = field(default_factory=dict)
     deleting: Mapping[bytes, str] = field(default_factory=dict)
@@ -65,7 +66,8 @@ class Lifecycle:
         return canonical({topic_id: topic.initialized for topic_id, topic in self.topics.items()})
 
     def wanted(self, topic: Topic, now_ms: int, retry_ms: int) -> tuple[int, ...]:
-        """The topic's partitions to initialise now: neither initialised nor asked for lately (GC-70, GC-72)."""
+        """The topic's partitions to initialise now: not initialised, and not requested within `retry_ms` (GC-70,
+        GC-72)."""
         state = self.topics.get(topic.topic_id)
         if state is None:
             return tuple(range(topic.partitions))
@@ -76,9 +78,9 @@ class Lifecycle:
     def start(
         self, wanted: Iterable[tuple[Topic, tuple[int, ...]]], epoch: int, now_ms: int, attempt: int
     ) -> Lifecycle:
-        """Put partitions into initialising under state epoch `epoch`; their topic leaves deleting (GC-71).
+        """Put partitions into initialising with state epoch `epoch`, and their topic out of deleting (GC-71).
 
-        A retry keeps its start offset and state epoch: should the state be there already, it stays as it is (SC-33).
+        A retry keeps its start offset and state epoch, so that state that already exists stays as it is (SC-33).
         """
         topics = dict(self.topics)
         deleting = dict(self.deleting)
@@ -97,11 +99,11 @@ class Lifecycle:
     def restart(
         self, partitions: Collection[TopicIdPartition], old: int, epoch: int, now_ms: int, attempt: int
     ) -> Lifecycle:
-        """Entries of attempt `old` are asked for anew under `attempt`, at the higher state epoch `epoch` (GC-76)."""
+        """Request the entries of attempt `old` again as `attempt`, with the higher state epoch `epoch` (GC-76)."""
         return self._change(partitions, old, lambda entry: Initializing(entry.start_offset, epoch, now_ms, attempt))
 
     def finished(self, partitions: Collection[TopicIdPartition], attempt: int) -> Lifecycle:
-        """Initialising → initialised, for entries of this attempt only (GC-75, GC-76a)."""
+        """Put partitions from initialising into initialised, if their entries are of this attempt (GC-75, GC-76a)."""
         result = self
         for topic_id, indexes in _by_topic(partitions).items():
             state = result.topics.get(topic_id)
@@ -113,15 +115,15 @@ class Lifecycle:
         return result
 
     def failed(self, partitions: Collection[TopicIdPartition], attempt: int) -> Lifecycle:
-        """Entries of this attempt are due at once (GC-76, GC-76a).
+        """Make entries of this attempt due at once (GC-76, GC-76a).
 
-        They stay, with what they were asked for with: an attempt before this one may have succeeded unheard, and
-        another state epoch would reset what was done since.
+        They keep their start offset and state epoch: an earlier attempt may have succeeded although its answer was
+        lost, and another state epoch would reset what was acknowledged since.
         """
         return self._change(partitions, attempt, lambda entry: entry._replace(since_ms=LONG_AGO, attempt=0))
 
     def sent_back(self, partitions: Collection[TopicIdPartition], epoch: int, now_ms: int, attempt: int) -> Lifecycle:
-        """Initialised → initialising from offset 0: the share coordinator has lost their state (GC-82)."""
+        """Put partitions from initialised back into initialising, from offset 0: their state was lost (GC-82)."""
         result = self
         for topic_id, indexes in _by_topic(partitions).items():
             state = result.topics.get(topic_id)
@@ -136,7 +138,7 @@ class Lifecycle:
         return result
 
     def without(self, topic_ids: Collection[bytes]) -> Lifecycle:
-        """No list mentions these topics any more (GC-79)."""
+        """Remove these topics from all lists (GC-79)."""
         if not any(topic_id in self.topics or topic_id in self.deleting for topic_id in topic_ids):
             return self
         return Lifecycle(
@@ -145,7 +147,7 @@ class Lifecycle:
         )
 
     def requests(self, attempt: int) -> Mapping[int, tuple[tuple[TopicIdPartition, int], ...]]:
-        """State epoch → (partition, start offset) of every entry that `attempt` asks for (GC-73)."""
+        """State epoch → (partition, start offset) of every entry that `attempt` requests (GC-73)."""
         found: dict[int, list[tuple[TopicIdPartition, int]]] = {}
         for topic_id, topic in sorted(self.topics.items()):
             for index, entry in topic.initializing.items():

@@ -1,4 +1,4 @@
-"""One member of a share group: what it subscribes to, its epochs, and what it was told to hold. Frozen values."""
+"""One member of a share group: its subscription, its epochs, and its current assignment. Frozen values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Member:
     assigned: Assignment = field(default_factory=dict)
 
     def described_by(self, record: MemberMetadata) -> Member:
-        """This member with the contents of a MEMBER record (GC-65)."""
+        """This member with a MEMBER record's values (GC-65)."""
         return Member(
             self.member_id,
             record.rack_id,
@@ -41,7 +41,7 @@ class Member:
         )
 
     def holding(self, epoch: int, previous_epoch: int, state: int, assigned: Assignment) -> Member:
-        """This member with other epochs and another current assignment; an unknown state reads as 127 (GC-60)."""
+        """This member with other epochs and another current assignment; an unknown state becomes 127 (GC-60)."""
         return Member(
             self.member_id,
             self.rack_id,
@@ -63,7 +63,7 @@ class Member:
         return CurrentAssignment(group_id, self.member_id, self.epoch, self.previous_epoch, self.state, self.assigned)
 
     def reconciled(self, epoch: int, target: Assignment, subscribed_ids: Mapping[bytes, object]) -> Member:
-        """The member adopts a target, as far as it subscribes to it; no revocation phase (GC-24g)."""
+        """The member after adopting a target, limited to its subscription; there is no revocation phase (GC-24g)."""
         assigned = {topic_id: indexes for topic_id, indexes in target.items() if topic_id in subscribed_ids}
         if epoch == self.epoch and self.state == STABLE:
             return self if assigned == self.assigned else self.holding(epoch, self.previous_epoch, STABLE, assigned)

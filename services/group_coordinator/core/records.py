@@ -1,7 +1,7 @@
 """The records of the group log as frozen values: Kafka's types 10–15 and their tombstones (GC-59a, GC-60…GC-63).
 
-Assignments and lists inside a record are never changed after it was built. Fields said to be in-memory only are not
-persisted; a record read from the log has their defaults.
+Assignments and lists in a record are never changed after it was built. In-memory fields are not persisted; a record
+that was read from the log has their defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TARGET: Final = 13
 CURRENT: Final = 14
 STATE: Final = 15
 
-# Member states (GC-60); share members only ever are STABLE.
+# Member states (GC-60); share members are always STABLE.
 STABLE: Final = 0
 UNKNOWN_STATE: Final = 127
 KNOWN_STATES: Final = frozenset({0, 1, 2})
@@ -33,7 +33,7 @@ REASON_ADMIN: Final = "admin"
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """Type 10: what a member subscribes to and where it is; `subscribed` is sorted and holds no duplicate."""
+    """Type 10: a member's subscription and where it runs; `subscribed` is sorted and has no duplicates."""
 
     group_id: str
     member_id: str
@@ -55,9 +55,9 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TargetMetadata:
-    """Type 12: the epoch of the target assignment and when (wall clock) it was computed, 0 = compute at once.
+    """Type 12: the epoch of the target assignment, and when (wall clock) it was computed; 0: compute it at once.
 
-    `basis`: the assignable partitions it was computed from; in-memory only, None = unknown (GC-24c).
+    `basis`: the assignable partitions it was computed from; in-memory only; None: not known (GC-24c).
     """
 
     group_id: str
@@ -77,7 +77,7 @@ class TargetMember:
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """Type 14: what one member was told last, and its epochs."""
+    """Type 14: the assignment that one member was given last, and its epochs."""
 
     group_id: str
     member_id: str
@@ -97,7 +97,7 @@ class StateMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """No value for a key: `kind` is the record type, `member_id` is empty for types 11, 12 and 15; reason: X6."""
+    """Deletes a key: `kind` is the record type; `member_id` is empty for types 11, 12 and 15; `reason`: see X6."""
 
     kind: int
     group_id: str
@@ -110,7 +110,7 @@ Value = MemberMetadata | GroupMetadata | TargetMetadata | TargetMember | Current
 
 @dataclass(frozen=True, slots=True)
 class ColdCopy:
-    """A live record written once more by compaction; readers of the log do not count it as an event (CM-18)."""
+    """A live record that compaction wrote again; readers of the log do not count it as an event (CM-18)."""
 
     record: Value
 
@@ -119,4 +119,4 @@ Record = Value | Tombstone | ColdCopy
 
 
 class InconsistentLogError(Exception):
-    """The log says what no coordinator writes; the shard must not be served from it (GC-64…GC-67)."""
+    """The log has a record that no coordinator writes; the shard must not be served (GC-64…GC-67)."""

@@ -1,4 +1,4 @@
-"""Keys of the group log, and a key's newest live record made anew from a group's value (CM-18).
+"""Keys of the group log, and how to make a key's newest live record from a group's value (CM-18).
 
 A key is (record type, group id, member id or ""). Tombstones have no copy.
 """
@@ -33,13 +33,13 @@ def kind_of(record: Record) -> int:
 
 
 def anchor_key(record: Record) -> Key:
-    """The key the record is the newest copy, or the tombstone, of."""
+    """The key of which the record is a copy or the tombstone."""
     value = record.record if isinstance(record, ColdCopy) else record
     return (kind_of(value), value.group_id, getattr(value, "member_id", ""))
 
 
 def live_record(group: Group, kind: int, member_id: str = "") -> Value | None:
-    """The record that says what the group's value says of a key; None when the key has no live value."""
+    """The record with the group's present value of a key; None when the key has no live value."""
     return _LIVE[kind](group, member_id)
 
 

@@ -1,8 +1,8 @@
-"""Session clocks of all members of a shard, in one heap with lazy cancellation (GC-24h, GC-32, P-13).
+"""Session time-outs of all members of a shard, in one heap with lazy cancellation (GC-24h, GC-32, P-13).
 
-Soft state: nothing here is persisted, and every clock restarts in full when a shard is loaded (GC-69c) or could not do
-its work for a while (GC-32a). Putting a clock back, the steady case, is one dict write; the heap learns of it when the
-old entry comes up.
+Soft state: nothing here is persisted, and every clock restarts in full when a shard is loaded (GC-69c) or could not
+work for a while (GC-32a). Restarting a clock, the usual case, only changes its deadline; its heap entry moves when it
+becomes the earliest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ _RETRY_MS: Final = 1_000
 
 @dataclass(slots=True)
 class _Clock:
-    """One member's clock: when it runs out, and where it stands in the heap.
+    """One member's clock: its deadline, and the time of its heap entry.
 
-    It stands earlier when it was put back since, and later when it ran out and was reported a moment ago.
+    The heap entry is earlier when the clock was restarted since, and later when the clock ran out and was just
+    reported.
     """
 
     deadline_ms: int
@@ -52,7 +53,7 @@ class Sessions:
         heapq.heappush(self._heap, (deadline_ms, key))
 
     def cancel(self, key: MemberKey) -> int | None:
-        """Stop a member's clock; its deadline, for putting it back, or None when it had none."""
+        """Stop a member's clock. Returns its deadline, for `restart` on undo; None when it had no clock."""
         clock = self._clocks.pop(key, None)
         if not self._clocks:
             self._heap.clear()
@@ -64,7 +65,7 @@ class Sessions:
         return clock is not None and clock.deadline_ms <= now_ms
 
     def next_deadline(self) -> int | None:
-        """When the next clock runs out, exactly: entries of clocks put back meanwhile move to their true place here."""
+        """When the next clock runs out, exactly: heap entries of restarted clocks move to their new deadline here."""
         heap = self._heap
         while heap:
             queued_ms, key = heap[0]
@@ -79,7 +80,8 @@ class Sessions:
         return None
 
     def due(self, now_ms: int, limit: int) -> list[MemberKey]:
-        """Members whose clocks have run out, at most `limit`; one not removed meanwhile comes up again in a second."""
+        """At most `limit` members whose clocks have run out; one that is not removed is reported again a second
+        later."""
         found: list[MemberKey] = []
         while len(found) < limit and (deadline_ms := self.next_deadline()) is not None and deadline_ms <= now_ms:
             key = self._heap[0][1]
@@ -89,7 +91,7 @@ class Sessions:
         return found
 
     def reset(self, keys: Iterable[MemberKey], deadline_of: Callable[[str], int]) -> None:
-        """Forget all clocks and start one for each of `keys`; `deadline_of` is asked once per group."""
+        """Forget all clocks and start one for each of `keys`; `deadline_of` is called once per group."""
         deadlines: dict[str, int] = {}
         self._clocks = {}
         for key in keys:

@@ -1,9 +1,9 @@
 """One shard of the group coordinator: every group whose id hashes to it, as a `hosting.shard.Shard` (GC-1, GC-2).
 
-It decides and replays; it never waits, sends, or reads a clock. Persistent truth is `Group` values, changed by replay
-alone. Beside them stands soft state that a load starts afresh: session clocks, memos, attempt numbers, and when which
-group's summaries were looked at. Deciding may touch soft state, for a heartbeat that changes nothing writes no record;
-losing it, or keeping it for a decision whose append was refused, harms nothing (GC-33).
+It decides and replays; it never waits, sends, or reads a clock. The persistent state is `Group` values; only replay
+changes them. Besides, there is soft state, which starts anew at each load: session clocks, memos, attempt numbers, and
+when each group's summaries were checked. A decision may change soft state, because a heartbeat without changes writes
+no record. Losing soft state, or keeping it after the store refused the append, does no harm (GC-33).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOTHING: Final[Decision[Record, object]] = Decision((), None)
 
 
 class UndoToken(NamedTuple):
-    """What one replayed record replaced: the group's value, and the session clock it stopped, if it stopped one."""
+    """What one replayed record replaced: the group's value, and the session clock that it stopped, if any."""
 
     group_id: str
     group: Group | None
@@ -42,8 +42,8 @@ class UndoToken(NamedTuple):
 class GroupShard:
     """The groups of one shard.
 
-    `topics` answers the newest metadata image, `configs` a group's effective configs; both are asked per command, so
-    that a change takes effect on the next heartbeat (GC-27, GC-138).
+    `topics` gives the newest metadata image, `configs` a group's effective configs. Both are called for each command,
+    so that a change takes effect on the next heartbeat (GC-27, GC-138).
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class GroupShard:
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        """All groups by id, uncommitted changes included; for metrics and overviews, never to be changed."""
+        """All groups by id, uncommitted changes included. For metrics and overviews; do not change it."""
         return self._groups
 
     def decide(self, command: c.Command, now_ms: int, wall_ms: int) -> Decision[Record, object]:
-        """Decide a command. Changes no group. Raises KafkaError to refuse it."""
+        """Decide a command; change no group. Raises KafkaError to refuse it."""
         decision: Decision[Record, object] = _DECIDE[type(command)](self, command, now_ms, wall_ms)
         return decision
 
     def replay(self, record: Record) -> UndoToken:
-        """Apply one record (GC-64…GC-69a). Raises InconsistentLogError for a log that no coordinator wrote."""
+        """Apply one record (GC-64…GC-69a). Raises InconsistentLogError for a record that no coordinator writes here."""
         group_id = _value(record).group_id
         before = self._groups.get(group_id)
         after = replayed(before, record)
@@ -94,7 +94,7 @@ class GroupShard:
         return UndoToken(group_id, before, stopped)
 
     def undo(self, token: object) -> None:
-        """Put back what one record replaced."""
+        """Restore what one record replaced."""
         assert isinstance(token, UndoToken)
         if token.group is None:
             self._groups.pop(token.group_id, None)
@@ -104,25 +104,26 @@ class GroupShard:
             self._sessions.restart((token.group_id, token.stopped[0]), token.stopped[1])
 
     def loaded(self, now_ms: int) -> Sequence[c.Command]:
-        """Start every member's session clock in full (GC-69c), then look for lost state (GC-82)."""
+        """Start every member's session clock in full (GC-69c), then check for lost state (GC-82)."""
         self._loaded_ms = now_ms
         self._restart_sessions(now_ms)
         return (c.RepairCheck(),)
 
     def next_deadline(self) -> int | None:
-        """When the next session clock runs out; nothing else in a shard needs a timer (P-13)."""
+        """When the next session clock runs out; a shard needs no other timer (P-13)."""
         return self._sessions.next_deadline()
 
     def due(self, now_ms: int) -> Sequence[c.Command]:
-        """Sessions that ran out, at most 64 at a time."""
+        """Expiries of at most 64 sessions that have run out."""
         return [c.SessionExpired(*key) for key in self._sessions.due(now_ms, _DUE_MAX)]
 
     def paused(self, now_ms: int) -> None:
-        """No heartbeat could be accepted for a while, so no session may expire for it (GC-32a)."""
+        """Restart all session clocks: no heartbeat could be accepted for a while, so none may expire for that
+        (GC-32a)."""
         self._restart_sessions(now_ms)
 
     def anchor(self, record: Record) -> Anchor:
-        """Every record anchors its own key (CM-18)."""
+        """Every record is a self-contained copy, or the tombstone, of its key (CM-18)."""
         return Anchor(anchor_key(record), not isinstance(record, Tombstone))
 
     def rewrite(self, keys: Iterable[Hashable], wall_ms: int) -> Sequence[Sequence[Record]]:
@@ -192,7 +193,7 @@ class GroupShard:
     def _sweep(self, command: c.Sweep, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del now_ms, wall_ms
         view = self._topics()
-        # What was replayed at load may name topics that an older image lacks; what came later came from our own image.
+        # Records replayed at load may name topics that an older image lacks; later records came from this image.
         if not view.complete or command.complete_since_ms < self._loaded_ms:
             return Decision((), c.SweepReply(0, more=False, lagging=True))
         if view.version == self._swept_version:
@@ -239,7 +240,7 @@ class GroupShard:
     # ---- helpers
 
     def counts(self) -> tuple[int, int]:
-        """(Empty, Stable) groups, for GC-151; computed when asked (GC-156)."""
+        """How many groups are (Empty, Stable), for GC-151; counted at each call (GC-156)."""
         stable = sum(group.state == GROUP_STABLE for group in self._groups.values())
         return len(self._groups) - stable, stable
 
@@ -256,12 +257,12 @@ class GroupShard:
         )
 
     def _next_attempt(self, now_ms: int) -> int:
-        """A number that no attempt of this process had before, in this life of the shard or an earlier one (GC-76a)."""
+        """A number that no attempt of this process had before, also before the last load of the shard (GC-76a)."""
         self._last_attempt = max(self._last_attempt + 1, now_ms << 8)
         return self._last_attempt
 
     def _require_topics(self, view: TopicsView, now_ms: int) -> None:
-        """Refuse to decide about assignments, or to expire anybody, while the image may lack topics that exist."""
+        """Refuse to decide assignments or to expire members while the image may lack topics that exist."""
         if not view.complete:
             self._blind = True
             raise CoordinatorLoadInProgressError("the coordinator is still reading the cluster's metadata")

@@ -1,8 +1,8 @@
-"""How a group stands against one version of the metadata image: a pure function of immutable parts, and its memo.
+"""Which of a group's subscribed topics can be assigned, by one version of the metadata image; and a memo of that.
 
-A steady heartbeat asks for nothing else, and as long as neither the group's lists and subscription nor the image have
-changed, the answer is the remembered one: no hash, no copy, no scan (P-13). Since the memo is keyed by the image's
-version, K's metadata deadline (GC-24d) is always "passed" exactly when the image has moved on.
+A heartbeat without changes needs nothing else. While the group's lists, its subscription and the image are unchanged,
+the memo answers: no hash, no copy, no scan (P-13). The memo's key has the image's version, so Kafka's metadata deadline
+(GC-24d) counts as passed exactly when the image has a new version.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ NEVER: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class TopicReadiness:
-    """What follows from (subscription, lists, target's basis, image).
+    """What follows from a group's subscription, lists and target basis, and the image.
 
-    `topics`: subscribed topics that exist, by id. `assignable`: their initialised partitions. `pending`: `assignable`
-    is not what the target was computed from (GC-24c). `incomplete`: some existing subscribed partition is not
-    initialised. `oldest_since_ms`: when the oldest call for one was made; LONG_AGO when one was never asked for.
+    `topics`: subscribed topics that exist, by id. `assignable`: their initialised partitions. `pending`: the target was
+    computed from other partitions than `assignable` (GC-24c). `incomplete`: an existing subscribed partition is not
+    initialised. `oldest_since_ms`: when the oldest call for one was made; LONG_AGO when none was made for one.
     """
 
     metadata_hash: int
@@ -37,7 +37,8 @@ class TopicReadiness:
     oldest_since_ms: int
 
     def to_initialize(self, states: Lifecycle, now_ms: int, retry_ms: int) -> list[tuple[Topic, tuple[int, ...]]]:
-        """Topics with the partitions to initialise now (GC-70); empty at once while every call is young."""
+        """Topics with the partitions to initialise now (GC-70). While every call is recent, it is empty without a
+        scan."""
         if not self.incomplete or now_ms - self.oldest_since_ms < retry_ms:
             return []
         wanted = ((topic, states.wanted(topic, now_ms, retry_ms)) for topic in self.topics.values())
@@ -45,7 +46,7 @@ class TopicReadiness:
 
 
 class ReadinessMemo:
-    """The last readiness of each group. It can be dropped at any time; what it answers never depends on it."""
+    """The last readiness of each group: a cache, which may be dropped at any time."""
 
     __slots__ = ("_known",)
 
@@ -53,7 +54,7 @@ class ReadinessMemo:
         self._known: dict[str, tuple[Group, TopicsView, TopicReadiness]] = {}
 
     def of(self, group: Group, view: TopicsView) -> TopicReadiness:
-        """The group's readiness, remembered while the parts it follows from are the same objects."""
+        """The group's readiness, cached while the parts that it follows from are the same objects."""
         if known := self._known.get(group.group_id):
             old, old_view, readiness = known
             if old_view is view and old is group:
@@ -66,7 +67,7 @@ class ReadinessMemo:
         return readiness
 
     def forget(self, group_id: str) -> None:
-        """The group is gone."""
+        """Forget a group that no longer exists."""
         self._known.pop(group_id, None)
 
 
@@ -101,7 +102,7 @@ def readiness_of(group: Group, view: TopicsView) -> TopicReadiness:
 
 
 def metadata_hash(topics: list[Topic]) -> int:
-    """MH: 64 bits, signed, over the existing subscribed topics by name; 0 when there is none (GC-62)."""
+    """MH: a signed 64-bit hash of the existing subscribed topics, by name; 0 when there are none (GC-62)."""
     if not topics:
         return 0
     digest = hashlib.blake2b(digest_size=8)

@@ -1,7 +1,7 @@
-"""Decisions about the life of share-partition state that no member asks for: outcomes of initialisation calls, topics
-that are gone, and state that the share coordinator has lost (GC-75, GC-76, GC-79, GC-80, GC-82).
+"""Decisions about share-partition state without a heartbeat: outcomes of initialisation calls, deleted topics, and
+state that the share coordinator has lost (GC-75, GC-76, GC-79, GC-80, GC-82).
 
-Pure functions of one group; each answers a draft with nothing written when there is nothing to do.
+Pure functions of one group; each returns a draft, without records when there is nothing to do.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.views import TopicsView
 from kip932.ids import TopicIdPartition
 
-#: Rounds of "read the summary, raise the epoch, initialise again" of one call, before a heartbeat starts over.
+#: How many rounds "read the summary, raise the epoch, initialise again" one call has; then a heartbeat begins anew.
 FENCED_ROUNDS_MAX: Final = 3
 
 
 def finished(group: Group, outcome: InitializationFinished, context: Context) -> Draft:
-    """Successes become initialised, failures due at once, fenced ones are asked for again at a higher epoch (OP-17).
+    """Note an initialisation's outcome: successes become initialised, failures are due at once, fenced partitions are
+    requested again with a higher state epoch (OP-17).
 
-    Only entries of the outcome's own attempt are touched (GC-76a), so a late or repeated outcome writes nothing.
+    Only entries of the outcome's own attempt change (GC-76a), so a late or repeated outcome writes nothing.
     """
     draft = Draft(group)
     again = outcome.fenced if outcome.fenced_rounds < FENCED_ROUNDS_MAX else ()
@@ -45,10 +46,10 @@ def finished(group: Group, outcome: InitializationFinished, context: Context) ->
 
 
 def swept(group: Group, view: TopicsView) -> Draft:
-    """Drop deleted topics from every list, and order their state deleted (GC-79, OP-5).
+    """Drop deleted topics from every list, and order the deletion of their state (GC-79, OP-5).
 
-    The caller knows the view to be new enough (GC-80); even so, only a deletion that it knows of counts, for an image
-    that was rebuilt after the store lost entries may lack topics that nobody deleted (CM-20).
+    The caller has checked that the view is new enough (GC-80). Still, a topic must be known as deleted, not only be
+    absent: an image rebuilt after the store lost entries may lack topics that were never deleted (CM-20).
     """
     draft = Draft(group)
     states = group.states
@@ -67,10 +68,10 @@ def swept(group: Group, view: TopicsView) -> Draft:
 
 
 def repaired(group: Group, repair: Repair, context: Context) -> Draft:
-    """Lost partitions go back to initialising, from offset 0 (GC-82).
+    """Put partitions with lost state back into initialising, from offset 0 (GC-82).
 
-    A group epoch that moved since the summaries were read may have come with state of its own: then nothing is done,
-    and the next look decides. A topic that is gone has no state to restore; the sweep drops it.
+    If the group epoch has changed since the summaries were read, the state may have been initialised meanwhile: then do
+    nothing; the next check decides. A deleted topic has no state to restore; the sweep drops it.
     """
     draft = Draft(group)
     if repair.group_epoch != group.epoch:
@@ -84,7 +85,7 @@ def repaired(group: Group, repair: Repair, context: Context) -> Draft:
 
 
 def summaries_to_check(group: Group) -> CheckSummaries | None:
-    """The order to look whether the share coordinator still has the group's state (GC-82)."""
+    """The order to check whether the share coordinator still has the group's state (GC-82)."""
     partitions = tuple(
         TopicIdPartition(topic_id, index) for topic_id, indexes in group.states.initialized.items() for index in indexes
     )

@@ -1,4 +1,4 @@
-"""What the core is shown of the world: topics, group configs, settings. Frozen values, injected; nothing is fetched."""
+"""What the core sees besides its groups: topics, group configs, settings. Frozen values that its host passes in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ Assignment = Mapping[bytes, tuple[int, ...]]
 
 
 class Topic(NamedTuple):
-    """A topic of the metadata image; its partitions are 0…`partitions` − 1 and never become fewer (GC-78)."""
+    """A topic of the metadata image; its partitions are 0…`partitions` − 1, and their number never decreases
+    (GC-78)."""
 
     topic_id: bytes
     name: str
@@ -19,7 +20,7 @@ class Topic(NamedTuple):
 
 
 class TopicsView(Protocol):
-    """One immutable version of the metadata image, as far as groups need it."""
+    """What groups need of one immutable version of the metadata image."""
 
     @property
     def version(self) -> int:
@@ -28,24 +29,25 @@ class TopicsView(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether the log was read to its end since this node's last (re)build, so that absence means something."""
+        """Whether the metadata log was read to its end since the image was (re)built. While False, an absent topic may
+        exist."""
         ...
 
     def by_name(self, name: str) -> Topic | None:
-        """The topic of that name, if there is one now."""
+        """The topic with that name; None when there is none now."""
         ...
 
     def by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with that id, if it still exists."""
+        """The topic with that id; None when there is none now: check `is_deleted` before treating it as deleted."""
         ...
 
     def is_deleted(self, topic_id: bytes) -> bool:
-        """Whether the image knows that the topic was deleted; that it lacks it is no proof (CM-20)."""
+        """Whether the topic is known to be deleted. That it is absent does not prove it (CM-20)."""
         ...
 
 
 class GroupConfigs(NamedTuple):
-    """Effective configs of one group, clamped to the broker's bounds (GC-27, GC-32, GC-137)."""
+    """The effective configs of one group, clamped to the broker's bounds (GC-27, GC-32, GC-137)."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -54,7 +56,7 @@ class GroupConfigs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Settings of the role that its decisions depend on (GC-139a, OP-19)."""
+    """The role's settings that decisions depend on (GC-139a, OP-19)."""
 
     max_size: int = 200
     initialize_retry_ms: int = 30_000
@@ -64,5 +66,5 @@ class CoordinatorSettings:
 
 
 def canonical(assignment: Mapping[bytes, tuple[int, ...]]) -> Assignment:
-    """The same assignment with topics in order and without empty entries, so that equal sets are equal values."""
+    """The assignment with its topics in order and without empty entries, so that equal sets are equal values."""
     return {topic_id: assignment[topic_id] for topic_id in sorted(assignment) if assignment[topic_id]}
