@@ -1,6 +1,6 @@
-"""`python -m benchmarks [B1 …] [--quick]`: runs benchmarks. JSON lines go to standard output, tables to stderr.
+"""`python -m benchmarks [B1 …] [--quick]`: runs benchmarks. Prints JSON lines on standard output, tables on stderr.
 
-Ends with status 0 when every run could be counted, whatever its ratios; with 1 when one could not.
+Exit status: 0 when every run could be counted, whatever its ratios; 1 when one could not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.share_group import ShareGroup
 from benchmarks.valkey_group import ValkeyGroup
 
 BENCHMARKS: Final = ("B1", "B2", "B4", "B5", "B8")
-FSYNC: Final = ("everysec", "always")  # the headline, and the second line
+FSYNC: Final = ("everysec", "always")  # goals hold for the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,20 @@ QUICK: Final = Size(20_000, 0.5, 5_000)
 
 @dataclass(slots=True)
 class Session:
-    """The runs so far; each is printed as it ends."""
+    """The runs so far. Each is printed when it ends."""
 
     versions: dict[str, str] = field(default_factory=versions)
     runs: list[dict[str, Any]] = field(default_factory=list)
     failures: int = 0
 
     def add(self, run: dict[str, Any]) -> None:
-        """Keep and print one run."""
+        """Store and print one run."""
         self.runs.append(run)
         stamp = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "versions": self.versions}
         print(json.dumps(run | stamp), flush=True)
 
     def attempt(self, name: str, number: int, work: Callable[[], dict[str, Any]]) -> None:
-        """Run one system of one round; a run that cannot be counted is told and left out."""
+        """Run one system of one round. If the run cannot be counted, print why and leave it out."""
         try:
             self.add(work() | {"round": number})
         except BenchmarkError as error:
@@ -63,7 +63,7 @@ class Session:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status."""
+    """Run what the command line asks for. Returns the exit status."""
     options = _parser().parse_args(arguments)
     wanted = {name.upper() for name in options.benchmarks} or set(BENCHMARKS)
     if unknown := wanted - set(BENCHMARKS):
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _round(session: Session, wanted: set[str], options: argparse.Namespace, size: Size, number: int) -> None:
-    """All systems in turn; the echo floor runs with B1 too, as its denominator."""
+    """Run all systems in turn. The echo floor runs with B1 and B5 too, as their denominator."""
     for reply_bytes in echo.REPLY_BYTES:
         if "B4" in wanted or _DENOMINATORS[reply_bytes] in wanted:
             session.attempt("B4", number, partial(echo.run, reply_bytes, size.echo_s))

@@ -1,8 +1,8 @@
-"""B1, drain, and B2, the same with larger values: produce everything, open a gate, and see when all is acknowledged.
+"""B1, drain, and B2, the same with larger values: produce everything, open a gate, measure until all is acknowledged.
 
-Server, producer and every consumer are processes of their own. Consumers are connected, and members of their group
-with a settled assignment, before the gate opens, and do not read before it. A record counts when the reply that
-confirms its acknowledgement has arrived. What the systems are is in `share_group` and `valkey_group`.
+The server, the producer and every consumer are processes of their own. Before the gate opens, the consumers are
+connected, and members of their group with a settled assignment, but they do not read. A record counts when the reply
+that confirms its acknowledgement has arrived. The systems under test are in `share_group` and `valkey_group`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """As performance.md writes it: 1p4c."""
+        """The name in performance.md, such as 1p4c."""
         return f"{self.partitions}p{self.consumers}c"
 
 
@@ -44,7 +44,7 @@ SHAPES: Final = {shape.name: shape for shape in (Shape(1, 1), Shape(1, 4), Shape
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one run of `benchmark` does. Values have `value_bytes` bytes; `fsync` is everysec or always."""
+    """The parameters of one run of `benchmark`. Values have `value_bytes` bytes; `fsync` is everysec or always."""
 
     shape: Shape
     records: int
@@ -57,19 +57,22 @@ class Task:
 
     @property
     def produced(self) -> int:
-        """How many records are produced. The spare ones keep the pipeline full until the clock stops: the very last
-        acknowledgements ride on fetches that find nothing and wait for fetch.max.wait.ms."""
+        """How many records are produced, with spare ones that keep the pipeline full until the clock stops.
+
+        Without them, the last acknowledgements would be carried by fetches that find no records, and so wait for
+        fetch.max.wait.ms.
+        """
         return self.records + SPARE_BATCHES * self.batch_records * self.shape.consumers
 
 
 class System(Protocol):
-    """One system under test, started afresh for each run. Everything it starts ends with `close`."""
+    """One system under test, started anew for each run. After `start`, call `close`, which ends all its processes."""
 
     name: str
     crew: Crew  # every process of the run
 
     def start(self, task: Task, folder: Path, board: Path) -> None:
-        """Start the server, make the topic and start all workers."""
+        """Start the server, create the topic and start all workers."""
         ...
 
     @property
@@ -79,7 +82,7 @@ class System(Protocol):
 
     @property
     def producer(self) -> Process:
-        """Says `ready`, hears `go`, says `produced` (records) and `at` when the last is confirmed."""
+        """Says `ready`, hears `go`, says `produced` (how many records) and `at` (when the last was confirmed)."""
         ...
 
     @property
@@ -92,7 +95,7 @@ class System(Protocol):
         ...
 
     def settings(self) -> dict[str, Any]:
-        """What differs from the other systems, for the record."""
+        """The settings that differ from those of the other systems, for the run's JSON."""
         ...
 
     def close(self) -> None:
@@ -102,9 +105,9 @@ class System(Protocol):
 
 @contextmanager
 def prepared(system: System, task: Task) -> Iterator[tuple[Board, Phase]]:
-    """The system started, everything produced, and the consumers waiting at the gate. Ends all processes.
+    """Inside, the system runs, all records are produced, and the consumers wait for the gate.
 
-    Raises BenchmarkError.
+    Ends all processes afterwards. Raises BenchmarkError.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True)))
@@ -132,7 +135,7 @@ def _dismissed(crew: Crew) -> Iterator[None]:
 
 
 def run(system: System, task: Task) -> dict[str, Any]:
-    """One run. Raises BenchmarkError when it cannot be counted."""
+    """Do one run. Returns its JSON object. Raises BenchmarkError when it cannot be counted."""
     with prepared(system, task) as (board, produced):
         consumed = _consume(system, task, board)
         return result(system.name, task, produced, consumed) | {"settings": system.settings()}
@@ -178,7 +181,7 @@ def _consume(system: System, task: Task, board: Board) -> Phase:
     _await(system.crew, board, task.records, task.limit_s)
     usage = meter.read()
     slots = board.slots()
-    # The clock has stopped. Every record must come, and once.
+    # The clock has stopped. Now check that every record is acknowledged, and only once.
     _await(system.crew, board, task.produced, _READY_S)
     board.end()
     for consumer in system.consumers:
@@ -194,8 +197,10 @@ def _consume(system: System, task: Task, board: Board) -> Phase:
 
 
 def _await(crew: Crew, board: Board, records: int, limit_s: float) -> None:
-    """Wait until so many are acknowledged, or until the limit; who asks looks at the board himself. Raises
-    BenchmarkError when a process of the crew dies."""
+    """Wait until so many records are acknowledged, but at most `limit_s`; the caller must check the board.
+
+    Raises BenchmarkError when a process of the crew dies.
+    """
     until = time.monotonic() + limit_s
     while sum(found for *_, found in board.slots()) < records and time.monotonic() < until:
         crew.look()

@@ -1,8 +1,9 @@
-"""B4, the echo floor: what two hops over grpc.aio streams cost when nothing is done on the way.
+"""B4, the echo floor: the cost of two hops over grpc.aio streams without any work on the way.
 
-client stream → A, which asks B on a stream of its own (60 bytes there and back) before it answers with 52 KB, or with
-20 bytes. Bare bytes without protobuf, one request at a time, three processes, uvloop when it can be imported, as in
-the services. The result is the denominator for fetch cycles per second of B1.
+A client sends on a stream to A, which asks B on a stream of its own (60 bytes there and back) before it answers with
+52 KB, or with 20 bytes. Plain bytes without protobuf, one request at a time, three processes, with uvloop if it can be
+imported, as in the services. The result is the denominator for the fetch cycles per second of B1 and the operations per
+second of B5.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ async def _serve(handler: Any) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     say(address=f"127.0.0.1:{port}")
-    await asyncio.to_thread(sys.stdin.readline)  # until the parent lets go
+    await asyncio.to_thread(sys.stdin.readline)  # until the parent closes the pipe
     await server.stop(0)
 
 

@@ -1,4 +1,4 @@
-"""Limits of performance.md §3 and goals of §5, as values: what a ratio is held against. Measures nothing."""
+"""Limits of performance.md §3 and goals of §5, as values with which ratios are compared. Measures nothing."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ CPU: Final = {("B1", "1p4c"): CPU_1P4C, ("B1", "4p4c"): CPU_4P4C}
 
 
 class Limit(NamedTuple):
-    """One limit of §3 on B8: a ratio, and for some a cost in µs per delivered record too."""
+    """One limit of §3 on B8: a ratio, and for some also a cost in µs per delivered record."""
 
     name: str
     ratio_max: float
     us_max: float | None = None
 
     def holds(self, ratio: float, us: float) -> bool:
-        """Whether a case keeps the limit."""
+        """Whether a case is within the limit."""
         return ratio <= self.ratio_max and (self.us_max is None or us <= self.us_max)
 
 
@@ -65,5 +65,5 @@ ALTERNATING: Final = Limit("alternating accept / release, against uniform", 12.0
 #: One record stuck Acquired at the start offset / the same deliveries without it, at the same window.
 STUCK: Final = Limit("one record stuck at the start offset, against none", 1.1)
 
-#: A run is flagged when processes that are no part of it used more than this share of the machine.
+#: A run is flagged when other processes used more than this share of the machine.
 FOREIGN_CPU_MAX: Final = 0.10

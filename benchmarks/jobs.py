@@ -1,8 +1,8 @@
 """Which settings of a share consumer suit jobs, and which suit small records: `python -m benchmarks.jobs`.
 
-Every way of asking for records works through the same burst in turn, on one node: jobs that take a while, by several
-workers with the README's loop; then small records, by one. Figures are compared within one run only. Runs over the
-number of jobs say how much work was done again; shares say who did it.
+Each set of settings processes the same burst in turn, on one node: first jobs that take a while, by several workers
+with the README's loop; then small records, by one worker. Compare figures within one run only. `runs` above the number
+of jobs is work that was done again; `share` is each worker's part.
 
     python -m benchmarks.jobs                                      # 500 jobs of 20 ms, lock 6 s; 200,000 small records
     python -m benchmarks.jobs --scale 1 --only jobs                # 500 jobs of 0.1 s, lock 30 s
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from benchmarks.processes import BenchmarkError, Crew, Process, hear, say, worker
 
-#: What a program may say about how it wants its records.
+#: The sets of consumer settings that are compared.
 WAYS: Final[dict[str, dict[str, Any]]] = {
     "kafka": {"share.acquire.mode": "batch_optimized", "max.poll.records": 500},
     "limit-500": {"share.acquire.mode": "record_limit", "max.poll.records": 500},
@@ -39,7 +39,7 @@ _LIMIT_S: Final = 600.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status."""
+    """Run what the command line asks for. Returns the exit status."""
     options = _parser().parse_args(arguments)
     lock_s = LOCK_S * options.scale
     with ExitStack() as stack:
@@ -67,7 +67,7 @@ def _report(kind: str, way: str, number: int, found: dict[str, Any]) -> None:
 
 
 def _run(bootstrap: str, crew: Crew, way: str, task: dict[str, Any]) -> dict[str, Any]:
-    """One way through one burst. Raises BenchmarkError."""
+    """Process one burst with one set of settings. Raises BenchmarkError."""
     from sharegroups import Admin, Producer  # noqa: PLC0415 - imported when a run needs it, as workers do
 
     topic = f"t-{way}-{time.monotonic_ns()}"
@@ -112,7 +112,7 @@ def _run(bootstrap: str, crew: Crew, way: str, task: dict[str, Any]) -> dict[str
 
 
 def _await_done(bootstrap: str, topic: str, records: int, crew: Crew) -> None:
-    """Wait until the group has finished everything. Raises BenchmarkError."""
+    """Wait until the group has finished all records. Raises BenchmarkError."""
     from sharegroups import Admin, KafkaError  # noqa: PLC0415
 
     until = time.monotonic() + _LIMIT_S

@@ -1,4 +1,4 @@
-"""What the kernel knows about CPU use, and which versions took part. Linux only: it reads /proc."""
+"""CPU use as the kernel counts it, and the versions of everything that takes part. Linux only: it reads /proc."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name, which may hold blanks and brackets; the first is the state."""
+    """The fields of /proc/PID/stat after the name, which may contain blanks and brackets; the first is the state."""
     return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process exists and has not ended; one that nobody has waited for yet has ended too."""
+    """Whether the process exists and has not ended; a zombie has ended."""
     try:
         return _stat_fields(pid)[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
@@ -51,21 +51,21 @@ def process_tree(pid: int) -> dict[str, int]:
             try:
                 parents[int(entry.name)] = int(_stat_fields(int(entry.name))[1])
             except (FileNotFoundError, ProcessLookupError):
-                continue  # ended while we looked
+                continue  # the process has ended meanwhile
     found, at = [pid], 0
     while at < len(found):
         found += [child for child, parent in parents.items() if parent == found[at]]
         at += 1
     named: dict[str, int] = {}
     for one in found:
-        with suppress(FileNotFoundError, ProcessLookupError):  # ended since
+        with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
             named[f"{(_PROC / str(one) / 'comm').read_text(encoding='utf-8').strip()}-{one}"] = one
     return named
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU use between the two ends of a measurement. `foreign_share` is a share of the whole machine."""
+    """CPU use during a measurement. `foreign_share` is the part of the whole machine that other processes used."""
 
     cpu_s: dict[str, float]
     wall_s: float
@@ -74,7 +74,10 @@ class Usage:
 
 @dataclass(slots=True)
 class Meter:
-    """Measures `pids` (by name), and the rest of the machine as what is busy beyond them and this process."""
+    """Measures the CPU time of `pids` (by name), and that of all other processes except this one.
+
+    It begins when it is created; call `restart` to begin again, `read` for the result.
+    """
 
     pids: Mapping[str, int]
     _cpu_s: dict[str, float] = field(init=False)
@@ -86,14 +89,14 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        """Begin here."""
+        """Begin the measurement anew."""
         self._cpu_s = {name: cpu_seconds(pid) for name, pid in self.pids.items()}
         self._own_s = time.process_time()
         self._busy_s = busy_seconds()
         self._at = time.monotonic()
 
     def read(self) -> Usage:
-        """What happened since the beginning."""
+        """The usage since the beginning of the measurement."""
         wall_s = time.monotonic() - self._at
         busy_s = busy_seconds() - self._busy_s
         own_s = time.process_time() - self._own_s
@@ -102,12 +105,12 @@ class Meter:
 
 
 def foreign_share(busy_s: float, ours_s: float, wall_s: float, cpus: int) -> float:
-    """The part of the machine that others used; kernel ticks are coarse, so it is cut off at 0."""
+    """The part of the machine that other processes used; at least 0, since coarse kernel ticks may give less."""
     return max(0.0, busy_s - ours_s) / (wall_s * cpus)
 
 
 def versions() -> dict[str, str]:
-    """Everything whose version moves the figures."""
+    """The versions of everything that affects the figures."""
     found = {"python": platform.python_version(), "kernel": platform.release(), "cpus": str(os.cpu_count())}
     for name in _PACKAGES:
         try:

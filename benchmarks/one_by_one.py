@@ -1,7 +1,7 @@
 """B5, one by one: at most one record per fetch, its acknowledgement on the next fetch, for a fixed time.
 
-One consumer on one partition, then 16 on four. Records lie in batches of their own, so that a reply is as small as the
-echo's of 20 bytes in B4, which is the denominator. An operation is one record with its confirmed acknowledgement.
+One consumer on one partition, then 16 on four. Each record has a batch of its own, so that a reply is as small as the
+20-byte echo of B4, which is the denominator. An operation is one record with its confirmed acknowledgement.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.machine import Meter
 from benchmarks.processes import BenchmarkError
 
 SHAPES: Final = {shape.name: shape for shape in (drain.Shape(1, 1), drain.Shape(4, 16))}
-#: More than can be consumed in one second by far.
+#: Far more than can be consumed in one second.
 _RECORDS_PER_S: Final = 15_000
 _DONE_S: Final = 60.0
 

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.pipeline_beside`: ingest beside a live workload, and what each costs the other.
+"""`python -m benchmarks.pipeline_beside`: what an ingest job and a live workload cost each other.
 
-One node, a producer and share consumers that do as much as they can, in turns without and with a continuous ingest of
-all kinds beside them. Told are the records per second of both, their ratio, and whether triggers stay flat: the median
-of the last third over that of the first. JSON on standard output.
+One node, a producer and share consumers run at full speed, in turns without and with a continuous ingest job beside
+them. Prints, as JSON on standard output, the records per second of both, their ratio, and whether the duration of
+triggers remains flat: the median of their last third divided by that of the first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MODULE: Final = "pipeline_beside"
 
 
 async def _produce(settings: dict[str, Any]) -> None:
-    """Produce for as long as anybody listens, never far ahead of the consumers."""
+    """Produce until the parent closes the pipe, never far ahead of the consumers."""
     from sharegroups.admin_values import AlterConfig, ConfigResource, NewTopic  # noqa: PLC0415 - parents need no client
     from sharegroups.aio import Admin, Producer  # noqa: PLC0415
 
@@ -53,7 +53,7 @@ async def _produce(settings: dict[str, Any]) -> None:
                     await producer.produce(TOPIC, b"v" * 100, partition=number % settings["partitions"])
                     number += 1
                 await producer.flush()
-                while await _lag(admin) > _AHEAD_MAX:  # noqa: ASYNC110 - it is other processes that lower it
+                while await _lag(admin) > _AHEAD_MAX:  # noqa: ASYNC110 - other processes lower it
                     await asyncio.sleep(0.02)
 
 
@@ -65,7 +65,7 @@ async def _lag(admin: Any) -> int:
 
 
 async def _consume(settings: dict[str, Any]) -> None:
-    """Poll and acknowledge; tell every second how many records have been confirmed."""
+    """Poll and acknowledge; report every second how many acknowledgements have been confirmed."""
     from sharegroups.aio import ShareConsumer  # noqa: PLC0415
 
     records = 0
@@ -90,7 +90,7 @@ async def _consume(settings: dict[str, Any]) -> None:
 
 
 class Meter:
-    """Listens to the consumers: how many records they have confirmed together."""
+    """Reads the consumers' reports, and sums up how many records they have acknowledged together."""
 
     def __init__(self, consumers: list[Process]) -> None:
         self._latest = [0] * len(consumers)
@@ -107,7 +107,7 @@ class Meter:
 
     @property
     def records(self) -> int:
-        """Confirmed so far. Raises BenchmarkError when a consumer has gone."""
+        """Records acknowledged so far. Raises BenchmarkError when a consumer has failed."""
         if self.failed:
             raise self.failed[0]
         return sum(self._latest)
@@ -115,7 +115,7 @@ class Meter:
 
 @contextmanager
 def workload(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Meter]]:
-    """A node and its clients at work: the store's URL, and what counts."""
+    """Runs a node and its clients. Yields the store's URL, and the meter of the consumers."""
     node = Process("node", [sys.executable, "-m", "share_node", "up", "--data", str(folder / "data"), "--port", "0",
                             "--output", "json"])  # fmt: skip
     clients: list[Process] = []
@@ -133,7 +133,7 @@ def workload(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, M
 
 
 def rate(meter: Meter, seconds: float, job: Running | None = None) -> float:
-    """Records per second over so long; a job that runs beside must not end."""
+    """Records per second over `seconds`. Raises BenchmarkError when `job`, which runs beside, ends."""
     before, begin = meter.records, time.monotonic()
     while time.monotonic() - begin < seconds:
         if job is None:
@@ -144,13 +144,13 @@ def rate(meter: Meter, seconds: float, job: Running | None = None) -> float:
 
 
 class Triggers:
-    """Seconds of every trigger of a job that had rows, by kind; kept here, for Spark forgets all but the last 100."""
+    """Seconds of every trigger with rows, by kind. Collected here, because Spark keeps only the last 100."""
 
     def __init__(self) -> None:
         self.seconds: dict[Kind, dict[int, float]] = {kind: {} for kind in KINDS}
 
     def note(self, job: Running) -> None:
-        """Take what Spark remembers."""
+        """Take the triggers that Spark still keeps. Call it before Spark drops any."""
         for kind, query in job.queries.items():
             for one in query.recentProgress:
                 if one["numInputRows"]:
@@ -169,7 +169,7 @@ class Triggers:
 
 
 def main() -> int:
-    """Measure and print; 1 when the run cannot be counted."""
+    """Measure and print. Returns 1 when the run cannot be counted."""
     options = _parser().parse_args()
     rates: dict[str, list[float]] = {"without": [], "with": []}
     triggers = Triggers()

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.pipeline_ratios`: ratios PM-80 to PM-87 of the metrics pipeline, on streams it makes itself.
+"""`python -m benchmarks.pipeline_ratios`: ratios PM-80 to PM-87 of the metrics pipeline, on streams it generates.
 
-Variants of one ratio take turns within a round; the ratio is that of the rounds' medians. CPU is that of the whole
-process tree: Spark's Java and its Python workers. One JSON line for each ratio on standard output, a table on stderr.
+The variants of one ratio take turns within a round; the ratio is that of the rounds' medians. CPU time is that of the
+whole process tree, with Spark's Java process and its Python workers. Prints one JSON line for each ratio on standard
+output, and a table on standard error.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _TARGETS: Final = {
 
 @contextmanager
 def server() -> Iterator[tuple[str, Any]]:
-    """A store in memory: its URL and a client of it."""
+    """Runs a store in memory. Yields its URL and a client."""
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
         path = f"{folder}/s"
         words = [store_binary(), "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder]
@@ -80,7 +81,7 @@ def server() -> Iterator[tuple[str, Any]]:
 
 
 def fill(client: Any, entries: int, streams: int) -> None:
-    """Share-state records in `streams` streams, as share coordinators write them: a snapshot now and then."""
+    """Write share-state records into `streams` streams, as share coordinators do: updates, and snapshots at times."""
     client.set("sgs:config", streams)
     for stream in range(streams):
         pipe = client.pipeline(transaction=False)
@@ -107,16 +108,16 @@ def written(stream: int, entries: int) -> Iterator[RawEntry]:
 
 
 def tree_cpu_s() -> dict[int, float]:
-    """CPU seconds of this process and all it has started that still live, by pid."""
+    """CPU seconds of this process and all live processes that it has started, by pid."""
     found: dict[int, float] = {}
     for pid in process_tree(os.getpid()).values():
-        with suppress(FileNotFoundError, ProcessLookupError):  # a worker that ended while we looked
+        with suppress(FileNotFoundError, ProcessLookupError):  # a worker that has ended meanwhile
             found[pid] = cpu_seconds(pid)
     return found
 
 
 def cpu_of(work: Callable[[], object]) -> float:
-    """CPU seconds that a piece of work takes in all our processes that live at its end: Spark keeps its workers."""
+    """CPU seconds that `work` takes in all our processes that are alive at its end; Spark keeps its workers alive."""
     before = tree_cpu_s()
     work()
     return sum(spent - before.get(pid, 0.0) for pid, spent in tree_cpu_s().items())
@@ -124,16 +125,16 @@ def cpu_of(work: Callable[[], object]) -> float:
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured, by ratio and variant."""
+    """The measured values, by ratio and variant."""
 
     runs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def add(self, rule: str, variant: str, value: float) -> None:
-        """Keep one run."""
+        """Add one run's value."""
         self.runs.setdefault(rule, {}).setdefault(variant, []).append(value)
 
     def ratio(self, rule: str) -> float:
-        """The medians' ratio, the first variant above the second; of one variant its median."""
+        """The median of the first variant divided by that of the second; for one variant, its median."""
         medians = [statistics.median(values) for values in self.runs[rule].values()]
         return medians[0] / medians[1] if len(medians) > 1 else medians[0]
 
@@ -158,7 +159,7 @@ class Bench:
         self.table(**options).agg({"seq": "count"}).collect()
 
     def read_alone(self) -> int:
-        """The reader core without Spark; how many rows it read."""
+        """Read everything without Spark. Returns the number of rows."""
         with Store(self.url) as store:
             reader = Reader(store, Kind.SHARE_STATE, ReadOptions(decoder=self.decoder))
             plans = reader.plan({}, reader.tips(reader.streams()))
@@ -170,7 +171,7 @@ class Bench:
         return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
     def round(self, folder: Path) -> None:
-        """Every variant once, of the ratios that are asked for; `folder` is new and for checkpoints."""
+        """Measure every variant of the requested ratios once. `folder` must be new; it is used for checkpoints."""
         if self.only & {"PM-80", "PM-85"}:
             self._reader()
         if self.only & {"PM-80", "PM-81", "PM-83"}:
@@ -222,7 +223,7 @@ class Bench:
         return time.perf_counter() - begin
 
     def triggers(self, folder: Path, rows: int, count: int) -> list[float]:
-        """Seconds of triggers of so many rows, but the first two, which warm up."""
+        """Seconds of triggers of so many rows, without the first two, which warm up."""
         options = {"url": self.url, "kind": "share_state", "maxRowsPerTrigger": str(rows), "decoder": self.decoder}
         stream = self.spark.readStream.format("redis_streams").options(**options).load()
         times: list[float] = []
@@ -255,12 +256,12 @@ def _read_in_here(url: str, entries: int) -> None:
         plans = reader.plan({}, reader.tips(reader.streams()), limit=entries)
         read = sum(batch.num_rows for plan in plans.values() for batch in reader.read(plan.ranges))
     assert read == entries, (read, entries)
-    # Not `ru_maxrss`, which a process takes over from the one that started it.
+    # Not `ru_maxrss`, which a process inherits from its parent.
     print(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0])
 
 
 def main() -> int:
-    """Measure and print; 0 whatever the ratios are, for a busy machine says little."""
+    """Measure and print. Returns 0 whatever the ratios are, since figures of a busy machine say little."""
     options = _parser().parse_args()
     if options.reader:
         _read_in_here(options.reader, options.entries)

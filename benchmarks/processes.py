@@ -1,8 +1,8 @@
-"""Worker processes of a benchmark, the gate they start at, and the board on which consumers count.
+"""The worker processes of a benchmark, the words by which they start together, and the board on which consumers count.
 
-A worker is `python -m benchmarks.<module> ROLE JSON`; it talks over its pipes, one JSON object or word per line, and
-ends when its standard input does, so none outlives a benchmark that was killed. Times are `time.monotonic`, which is
-one clock for all processes of a Linux machine.
+A worker is `python -m benchmarks.<module> ROLE JSON`. It communicates over its pipes, one JSON object or word per line,
+and ends when its standard input is closed, so no worker outlives a benchmark that was killed. Times are
+`time.monotonic`, which is one clock for all processes of a Linux machine.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from benchmarks.machine import is_running
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 STOP_WAIT_S: Final = 20.0
-#: How often who waits looks whether everybody lives.
+#: How often a wait checks whether all processes are alive, s.
 LOOK_S: Final = 0.1
 _TAIL_BYTES: Final = 2_000
 
 
 class BenchmarkError(Exception):
-    """A run cannot be counted: a process died, was late, or lost records."""
+    """The run cannot be counted: a process died, was late, or lost records."""
 
 
 class Crew:
-    """The processes of one run. Whoever waits for one of them looks after all, so that a death ends the run at once."""
+    """The processes of one run. A wait for one of them checks all, so that the death of any ends the run at once."""
 
     def __init__(self) -> None:
         self._members: list[Process] = []
@@ -46,12 +46,12 @@ class Crew:
         self._look_at = 0.0
 
     def add(self, process: Process) -> None:
-        """Look after `process`. Servers come first: when one of them dies, workers fail by it."""
+        """Add a process to the checks. Servers are checked first: when one dies, workers fail because of it."""
         self._members.append(process)
         self._members.sort(key=lambda member: not member.is_server)
 
     def add_descendants(self, pids: Mapping[str, int], of: Process) -> None:
-        """Look after processes that a member has started; what is said about them stands in its error output."""
+        """Add processes that the member `of` has started; its error output is shown when one of them dies."""
         self._descendants += [(name, pid, of) for name, pid in pids.items() if pid != of.pid]
 
     def check(self) -> None:
@@ -63,20 +63,20 @@ class Crew:
                 raise of.failure(f"has lost its {name} (pid {pid})")
 
     def look(self) -> None:
-        """`check`, but not more often than every LOOK_S: for loops that poll. Raises BenchmarkError."""
+        """As `check`, but at most once in LOOK_S; for loops that poll. Raises BenchmarkError."""
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             self.check()
 
     def dismiss(self) -> None:
-        """Kill the workers: the run has failed, and what they would still try for a minute helps nobody."""
+        """Kill the workers. The run has failed, and they would go on trying for a minute without use."""
         for member in self._members:
             if not member.is_server:
                 member.kill()
 
     def rest(self, seconds: float) -> None:
-        """Let time pass. Raises BenchmarkError as `check` does."""
+        """Sleep for `seconds`, with checks. Raises BenchmarkError as `check` does."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_S))
@@ -84,9 +84,10 @@ class Crew:
 
 
 class Process:
-    """A child process whose lines are read as they come; its error output is kept for the message when it fails.
+    """A child process. A thread reads its lines; its error output is kept for the message when it fails.
 
-    `crew` are the others of the run, looked after while this one is waited for. A server never ends by itself.
+    `crew` holds the other processes of the run, which are checked during waits for this one. A server must never end by
+    itself. Call `stop` at the end.
     """
 
     def __init__(self, name: str, command: Sequence[str], crew: Crew | None = None, is_server: bool = False) -> None:
@@ -114,8 +115,8 @@ class Process:
         return self._child.pid
 
     def expect(self, word: str, timeout_s: float) -> dict[str, Any]:
-        """The next JSON line, which must hold the key `word`. Raises BenchmarkError, also when another of the crew has
-        died."""
+        """The next JSON line, which must have the key `word`. Raises BenchmarkError, also when another process of the
+        crew has died."""
         line = self._line(word, timeout_s)
         if line is None:
             self._child.wait()
@@ -139,7 +140,7 @@ class Process:
         raise self.failure(f"did not say {word!r} within {timeout_s:g} s")
 
     def check(self) -> None:
-        """Raise BenchmarkError when it has failed, or has ended though it is a server."""
+        """Raise BenchmarkError when the process has failed, or has ended though it is a server."""
         status = self._child.poll()
         if status is not None and (status != 0 or self.is_server):
             raise self.failure(self._ending())
@@ -151,7 +152,7 @@ class Process:
         return f"ended with status {status}"
 
     def tell(self, word: str) -> None:
-        """Write one line to it. Raises BenchmarkError when it is gone."""
+        """Write one line to the process. Raises BenchmarkError when it has ended."""
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(word + "\n")
@@ -161,11 +162,11 @@ class Process:
             raise self.failure(f"was gone when it should hear {word!r}") from None
 
     def kill(self) -> None:
-        """End it at once; `stop` still has to wait for it."""
+        """Kill the process at once. Call `stop` afterwards, which waits for its end."""
         self._child.kill()
 
     def stop(self, terminate: bool = False) -> None:
-        """End it: at the end of its input, or by SIGTERM; by SIGKILL when that takes too long."""
+        """End the process: by closing its input, with `terminate` by SIGTERM too; by SIGKILL if that takes too long."""
         if terminate:
             self._child.terminate()
         with contextlib.suppress(BrokenPipeError):
@@ -182,7 +183,7 @@ class Process:
         self._errors.close()
 
     def failure(self, what: str) -> BenchmarkError:
-        """The error that says `what` of it, with the end of its error output."""
+        """The error with the text `what` about this process, and the end of its error output."""
         self._errors.seek(0)
         tail = self._errors.read()[-_TAIL_BYTES:].decode(errors="replace").strip()
         return BenchmarkError(
@@ -199,19 +200,19 @@ def worker(name: str, module: str, role: str, settings: dict[str, Any], crew: Cr
 
 
 def say(**values: Any) -> None:
-    """One JSON line to the parent."""
+    """Write one JSON line to the parent."""
     print(json.dumps(values), flush=True)
 
 
 def hear(word: str) -> None:
-    """Wait for a word of the parent; the end of the pipe ends this worker."""
+    """Wait for a word of the parent. If the parent closes the pipe, this worker exits."""
     heard = sys.stdin.readline().strip()
     if heard != word:
         sys.exit(f"heard {heard!r}; expected {word!r}" if heard else 0)
 
 
 def run_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Run on uvloop when it is there (P-15)."""
+    """Run the coroutine, on uvloop if it is installed (P-15)."""
     try:
         import uvloop  # noqa: PLC0415 - optional
     except ImportError:
@@ -226,8 +227,10 @@ _SLOT: Final = struct.Struct("=ddd")
 
 
 class Board:
-    """A shared file: one slot for each consumer with its acknowledged records, when the last was confirmed, and its
-    fetch cycles; and a flag by which the parent says that all is done. Writing a slot costs less than a microsecond.
+    """A shared file through which consumers report to the parent. Writing a slot costs less than a microsecond.
+
+    It has a slot for each consumer: its acknowledged records, when the last was confirmed, and its fetch cycles. A flag
+    tells the consumers that all is done.
     """
 
     def __init__(self, path: Path, slots: int) -> None:
@@ -247,12 +250,12 @@ class Board:
         self._memory.close()
 
     def post(self, slot: int, records: int, at: float, cycles: int) -> None:
-        """The totals of one consumer. Only that consumer writes its slot."""
+        """Write the totals of one consumer. Only that consumer may write its slot."""
         _SLOT.pack_into(self._memory, _SLOT.size * (slot + 1), at, cycles, records)
 
     @property
     def is_over(self) -> bool:
-        """Whether the parent has seen everything it waits for."""
+        """Whether the parent has called `end`."""
         return self._memory[0] != 0
 
     def end(self) -> None:

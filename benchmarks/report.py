@@ -1,7 +1,7 @@
-"""Arithmetic over runs: medians, per-round ratios, and the table that holds them against the goals. Measures nothing.
+"""Arithmetic over runs: medians, per-round ratios, and the table that compares them with the goals. Measures nothing.
 
-A ratio compares two runs of the same round, since a machine's pace changes from minute to minute; what is reported is
-the median of these ratios, never the ratio of medians.
+A ratio compares two runs of the same round, since a machine's speed changes from minute to minute. The table shows the
+median of these ratios, never the ratio of medians.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Run = Mapping[str, Any]
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value. Raises ValueError for none."""
+    """The median. Raises ValueError for no values."""
     if not values:
         raise ValueError("there is no run to take the median of; expected at least one round")
     return statistics.median(values)
@@ -41,7 +41,7 @@ def ratios(above: Mapping[int, float], below: Mapping[int, float]) -> list[float
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One ratio with its rounds, and its goal if performance.md sets one."""
+    """One ratio with its values by round, and its goal if performance.md sets one."""
 
     name: str
     rounds: tuple[float, ...]
@@ -54,12 +54,12 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """Which goal it reaches; empty without one."""
+        """The grade that the ratio reaches; empty without a goal."""
         return self.goal.grade(self.ratio) if self.goal else ""
 
 
 def lines(runs: Sequence[Run]) -> list[Line]:
-    """Every ratio that the runs allow, the goals of §5 first. Goals are for everysec, the headline."""
+    """Every ratio that can be computed from the runs, those with a goal of §5 first. Goals hold for everysec only."""
     found: list[Line] = []
     for benchmark, fsync, shape in dict.fromkeys(
         (run["benchmark"], run["fsync"], run["shape"]) for run in _drains(runs)
@@ -102,7 +102,7 @@ def _drains(runs: Iterable[Run]) -> list[Run]:
 
 
 def figures(runs: Sequence[Run]) -> str:
-    """Medians of the absolute figures. They are for this machine and this hour; the ratios are what counts."""
+    """Medians of the absolute figures. They hold for this machine and this hour only; compare ratios instead."""
     rows = [
         f"{'median of rounds':<34}{'produce/s':>11}{'consume/s':>11}{'both/s':>10}{'µs CPU/rec':>12}{'cycles/s':>10}"
     ]
@@ -128,7 +128,7 @@ def figures(runs: Sequence[Run]) -> str:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Ratios, rounds and goals, for people; and what makes a run doubtful."""
+    """Ratios, rounds and goals as text, and how many runs are flagged."""
     rows = [f"{'ratio (median of rounds)':<54}{'ratio':>7}  {'rounds':<22}{'must':>5}{'good':>6}{'exc.':>6}  reached"]
     for line in lines(runs):
         rounds = " ".join(f"{value:.2f}" for value in line.rounds)

@@ -1,7 +1,7 @@
 """Our side of B1: `python -m share_node up`, and the public asyncio clients in processes of their own.
 
-Implicit acknowledgement: the next poll accepts what the previous one returned, and the commit callback says when the
-leader has confirmed it. Group settings are the defaults, but that a new group begins at the earliest offset.
+Acknowledgement is implicit: the next poll accepts what the previous one returned, and the commit callback is called
+when the leader has confirmed it. Group settings are the defaults, but a new group begins at the earliest offset.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _QUIET_S: Final = 0.7  # longer than a parked fetch waits (fetch.max.wait.ms)
 
 
 class ShareGroup:
-    """One node with its embedded store, a topic and workers. `command` starts the node; the rest is added to it."""
+    """One node with its embedded store, a topic and workers. `command` starts the node; options are appended to it."""
 
     name = "sharegroups"
 
@@ -58,7 +58,7 @@ class ShareGroup:
             self._consumers.append(self._worker("consumer", consume | {"fetch_records": task.fetch_records}))
 
     def start_node(self, task: Task, folder: Path) -> str:
-        """Start the node and read where its clients find it. Raises BenchmarkError."""
+        """Start the node. Returns its bootstrap address. Raises BenchmarkError."""
         options = ["--data", str(folder / "data"), "--port", "0", "--output", "json", "--fsync", task.fsync]
         self._node = Process(f"{self.name} node", [*self._command, *options], self.crew, is_server=True)
         self._bootstrap = str(self._node.expect("bootstrap", _START_S)["bootstrap"])
@@ -109,7 +109,7 @@ class ShareGroup:
 
 
 def _named(tree: dict[str, int]) -> dict[str, int]:
-    """The node's processes under names that do not change from run to run; several of one kind are numbered."""
+    """The node's processes by names that are the same in every run; several of one kind are numbered."""
     found: dict[str, int] = {}
     for number, (name, pid) in enumerate(tree.items()):
         kind = "store" if "valkey" in name or "redis" in name else ("node" if number == 0 else "helper")
@@ -138,7 +138,7 @@ def _raise_first(results: dict[Any, Any]) -> None:
 
 
 async def _observer(settings: dict[str, Any]) -> None:
-    """Wait until every consumer is a member that has taken over the group's present assignment."""
+    """Wait until every consumer is a member and has the group's present epoch."""
     from sharegroups.aio import Admin  # noqa: PLC0415
 
     until = time.monotonic() + _SETTLED_S
@@ -168,9 +168,9 @@ async def _produce(settings: dict[str, Any]) -> None:
             partition = first // BATCH % partitions
             for _ in range(min(BATCH, records - first)):
                 await producer.produce(TOPIC, value, partition=partition)
-            await asyncio.sleep(0)  # the sender is a task of this loop
+            await asyncio.sleep(0)  # let the sender run, which is a task of this loop
         waiting = await producer.flush()
-        # A batch that failed for good is missing in what is consumed, and fails the run there.
+        # The records of a failed batch are missing when the run counts acknowledgements, which fails the run.
         say(produced=records - waiting, at=time.monotonic())
         await asyncio.to_thread(sys.stdin.readline)
 
@@ -199,14 +199,14 @@ async def _consume(settings: dict[str, Any]) -> None:
         consumer.set_acknowledgement_commit_callback(committed)
         consumer.subscribe([TOPIC])
         async with consumer:
-            # A member that has polled once; it goes on polling, for new assignments, until it hears `hold`.
+            # Poll once to become a member, then go on polling until it hears `hold`, to get new assignments.
             await consumer.poll(0.2)
             say(ready=True)
             hold = asyncio.create_task(asyncio.to_thread(hear, "hold"))
             while not hold.done():
                 await consumer.poll(0.2)
             hold.result()
-            await asyncio.sleep(_QUIET_S)  # a fetch that is still parked would take records before the gate opens
+            await asyncio.sleep(_QUIET_S)  # let parked fetches end: they would acquire records before the gate opens
             say(held=True)
             await asyncio.to_thread(hear, "go")
             while not board.is_over:

@@ -1,15 +1,15 @@
 """B8: what the state machine of one share-partition costs by itself, in µs of process CPU time per delivered record.
 
-Drives `partition_leader.share.core` without I/O, log or store; acquire, acknowledge and the
-result of the write are all counted. A window of `in_flight` records is kept full, 500 records per fetch and per
-acknowledgement, in the order of delivery, and only the core is on the clock:
+Drives `partition_leader.share.core` without I/O, log or store. Acquiring, acknowledging and the result of the write all
+count. A window of `in_flight` records is kept full, with 500 records per fetch and per acknowledgement, in the order of
+delivery. Only the core's time is measured:
 
-- uniform: every record accepted, one type for a whole range;
+- uniform: every record is accepted, with one type for a whole range;
 - per-record: one acknowledgement for each record, 20 of them per write (natural batching of PL-705);
-- alternating: of every first delivery, accept and release in turn; what comes again is accepted, record by record;
+- alternating: first deliveries are accepted and released in turn; redelivered records are accepted one by one;
 - exhausting: accept and release in turn at every delivery, up to the delivery limit, so that the isolation of the last
   deliveries (PL-240) makes most fetches small. Only its growth has a limit;
-- stuck: a window fills up behind a record that somebody else holds at the start offset. `clear` is its control: the
+- stuck: a window fills up after a record at the start offset that another member holds. `clear` is its control: the
   same deliveries with that record accepted.
 """
 
@@ -44,7 +44,7 @@ class Driver:
         self.settings = ev.GroupSettings(lock_ms=_LOCK_MS, max_record_locks=in_flight_max)
         self.log = log
         self.core = SharePartition(generation=1)
-        self.held: deque[_Range] = deque()  # what the member has and has not acknowledged yet, in order of delivery
+        self.held: deque[_Range] = deque()  # what the member has not acknowledged yet, in the order of delivery
         self.delivered = 0
         self.cpu_s = 0.0
         self._now_ms = 0
@@ -52,8 +52,10 @@ class Driver:
         self.core.handle(ev.Initialized(1, 0, (), False, self.settings), 0)
 
     def play(self, events: Sequence[ev.Event], events_per_write: int = 1) -> list[fx.Effect]:
-        """Hand the events to the core on the clock; a write is durable `events_per_write` events later, and the last
-        ones before this returns. As the host does, ask for the next deadline each time."""
+        """Hand the events to the core and measure its time; ask for the next deadline after each, as the host does.
+
+        A write becomes durable `events_per_write` events later, and the last writes before this returns.
+        """
         self._now_ms += 1
         handle, deadline, now_ms = self.core.handle, self.core.next_deadline, self._now_ms
         seen: list[fx.Effect] = []
@@ -78,7 +80,7 @@ class Driver:
         return seen
 
     def fetch(self, member: str = "member", max_records: int = FETCH) -> int:
-        """One fetch as the host does it: the read reaches through the window and `max_records` further."""
+        """One fetch as the host does it: it reads the window and `max_records` more. Returns how many it acquired."""
         locked = self.core.handle(ev.TakeFetchLock(1, max_records, self.settings), self._now_ms)
         if not locked:
             return 0
@@ -101,7 +103,7 @@ class Driver:
             pass
 
     def take(self, records: int) -> list[_Range]:
-        """The ranges of the oldest deliveries, `records` at most."""
+        """Remove and return the ranges of the oldest deliveries, at most `records` records."""
         held, found = self.held, []
         while held and records > 0:
             first, last, count = held.popleft()
@@ -113,7 +115,7 @@ class Driver:
         return found
 
     def acknowledgement(self, *batches: ev.AckBatch) -> ev.Acknowledge:
-        """One request of the member."""
+        """An acknowledgement by the member."""
         self._operation += 1
         return ev.Acknowledge(self._operation, "member", batches, self.settings)
 
@@ -125,7 +127,7 @@ def _write_in(effects: list[fx.Effect]) -> fx.Persist | None:
     return None
 
 
-# Workloads: prepare outside the clock, then run until `records` have been delivered.
+# Workloads: prepare without measuring, then run until `records` have been delivered.
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class Case:
 def _steady(step: Callable[[Driver], None], in_flight: int, records: int) -> tuple[float, int]:
     driver = Driver(in_flight, _log(in_flight + 2 * records))
     driver.fill()
-    # Twice around, so that the window has its steady shape before what counts.
+    # Deliver the window twice, so that it has its steady shape before the measurement.
     _deliver(driver, step, 2 * in_flight)
     began, spent = driver.delivered, driver.cpu_s
     _deliver(driver, step, records)
@@ -192,7 +194,7 @@ def _filling(stuck: bool, in_flight: int, records: int) -> tuple[float, int]:
 
 
 def _begun(driver: Driver, stuck: bool) -> Driver:
-    """The first FETCH records are done; when `stuck`, the very first went to somebody who keeps it."""
+    """Finish the first FETCH records; when `stuck`, another member acquires the very first one and keeps it."""
     driver.fetch()
     first = 0
     if stuck:
@@ -235,7 +237,7 @@ def measure(case: Case, records: int) -> dict[str, Any]:
 def run(
     rounds: int, records: int, windows: tuple[int, ...], emit: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
-    """All cases in turn inside a round; every run goes to `emit`."""
+    """Run all cases in turn in each round; pass every run to `emit`."""
     runs = []
     for number in range(1, rounds + 1):
         for workload in WORKLOADS:
@@ -258,7 +260,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """ok, BROKEN, or - for the case that the others are held against."""
+        """ok, BROKEN, or - for the case with which the others are compared."""
         if self.limit is None:
             return "-"
         return "ok" if self.limit.holds(self.ratio, self.us) else "BROKEN"

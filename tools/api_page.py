@@ -1,7 +1,7 @@
-"""The page of the Python API, made from the public names of `sharegroups` and `sharegroups.aio`.
+"""Makes the page of the Python API from the public names of `sharegroups` and `sharegroups.aio`.
 
-Of each name: the signature as it is written, and the docstring, which tells the errors too. Only what no docstring can
-say is written here.
+It shows the signature of each name as written, and its docstring, which names the errors too. This module adds only
+text that belongs to no docstring.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ later, and the clients have tried until their time was over. *Fenced*: somebody 
 _CLIENTS: Final = (
     sharegroups.Admin, sharegroups.Producer, sharegroups.ShareConsumer, aio.Admin, aio.Producer, aio.ShareConsumer
 )  # fmt: skip
-#: Short names in the signatures, and the modules that say what they stand for.
+#: Type aliases in the signatures, and the modules that define them.
 _ALIASES: Final = {
     "AckCallback": ack_ledger,
     "CommitResult": ack_ledger,
@@ -59,12 +59,12 @@ _ALIASES: Final = {
     "Offsets": group_admin,
     "OnDelivery": sender,
 }
-#: Names of the asyncio clients that the blocking ones lack; their other public names are for the blocking ones' use.
+#: Methods that only the asyncio clients have. Their other public methods are for the blocking clients' use.
 _ONLY_IN_ASYNCIO: Final = {"Producer": ("send",)}
 
 
 def api_page() -> str:
-    """The page."""
+    """The text of the page."""
     names = [name for name in sharegroups.__all__ if name not in errors.__all__ and name != "aio"]
     public = {name: getattr(sharegroups, name) for name in sorted(names)}
     parts = [_INTRODUCTION, *(_class(given, 2, _methods(given)) for given in public.values()), _ASYNCIO]
@@ -84,7 +84,7 @@ def _is_of(given: object, module: str) -> bool:
 
 
 def _class(given: type, level: int, methods: Mapping[str, Any], said: Mapping[str, Any] | None = None) -> str:
-    """One class: heading, how it is made, what it is, and a line for each method or member."""
+    """One class: its heading, constructor and docstring, and a line for each method or member."""
     lines = [f"{'#' * level} {given.__name__}", ""]
     if given in _CLIENTS:
         lines += [f"`{given.__name__}{_signature(inspect.unwrap(vars(given)['__init__']))}`", ""]
@@ -107,7 +107,7 @@ def _method_lines(methods: Mapping[str, Any], said: Mapping[str, Any]) -> Iterat
 
 
 def _methods(given: type) -> dict[str, Any]:
-    """Public methods and properties with a docstring, those of base classes first, in the order of the source."""
+    """Public methods and properties, those of base classes first, in the order of the source."""
     found: dict[str, Any] = {}
     for owner in reversed(inspect.getmro(given)):
         if owner.__module__.split(".")[0] == "sharegroups":
@@ -130,7 +130,7 @@ def _call(name: str, method: Any) -> str:
 
 
 def _fields(given: type) -> str:
-    """The fields of a value, with their types as written."""
+    """The fields of a value class, with their types as written."""
     if not dataclasses.is_dataclass(given):
         return ", ".join(
             f"{name}: {_annotation(given.__annotations__[name])}" for name in getattr(given, "_fields", ())
@@ -145,7 +145,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def _signature(function: Callable[..., Any]) -> str:
-    """Parameters without the first, which is self or cls, and what is returned."""
+    """The parameters, without the first, which is self or cls, and the return type."""
     signature = inspect.signature(function)
     parts: list[str] = []
     for parameter in list(signature.parameters.values())[1:]:
@@ -168,7 +168,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _alias(name: str, module: ModuleType) -> str:
-    """The right side of `name = …`, as the module writes it."""
+    """The right side of `name = …` in the module's source."""
     written = re.search(rf"^{name} = (.+)$", inspect.getsource(module), re.MULTILINE)
     if written is None:
         raise ValueError(f"{module.__name__} does not define {name}")
@@ -180,7 +180,7 @@ def _annotation(given: Any) -> str:
 
 
 def _text(given: Any) -> str:
-    """The docstring as one paragraph. Raises ValueError for what is public and has none."""
+    """The docstring as one paragraph. Raises ValueError for a public name without one."""
     text = " ".join((inspect.getdoc(given) or "").split())
     if not text:
         raise ValueError(f"{given!r} is public and has no docstring")

@@ -1,7 +1,8 @@
 """Writes docs/conformance.md: which test shows which rule of docs/spec.
 
-The rules are read from the specification, the tests from their `rule` and `scenario` markers without running anything
-(and from the ids in the transcripts of tests/scenarios). A packaging test runs `--check`, so the page is never stale.
+The rules are read from the specification. The tests are read, without running them, from their `rule` and `scenario`
+markers, and from the ids in the transcripts of tests/scenarios. A packaging test runs `--check`, so the page is never
+out of date.
 
     python tools/conformance.py --write     # what `make docs` does
     python tools/conformance.py --check     # exit 1 when the page differs
@@ -25,15 +26,15 @@ TESTS = Path("tests")
 
 ID = r"(?:(?:INV|S|PL|GC|CL|CT|OP|SC|SR|CM|PM|P)-\d+[a-j]?|[VX]\d+[a-j]?)"
 _TOKEN = re.compile(rf"(?<![\w-]){ID}(?![\w-])")
-# Where the specification says a rule for the first time: at the head of a line, row or heading; in bold; as a label.
+# Where the specification defines a rule: at the head of a line, row or heading; in bold; as a label.
 _DEFINED = (
     re.compile(rf"^[\s|#*-]*({ID})(?![\w-])"),
     re.compile(rf"\*\*({ID})(?![\w-])"),
     re.compile(rf"(?:^|\s)({ID})(?: \[\w+\])?: "),
     re.compile(rf"^#+ .*\(({ID})\b"),
 )
-# Rules that tests cite by the first cell of their row: transitions (T4), and open points, which are numbered as their
-# section is (12.18). Only there: in running text such words may mean anything.
+# Rules that tests cite by the first cell of their row: transitions (T4), and open points, whose numbers begin with that
+# of their section (12.18). Only cells count: in running text such words may mean anything.
 _ROW = re.compile(r"^\|\s*(?:(T\d+)|((\d+)\.\d+))\s*\|")
 _SECTION = re.compile(r"^#+ (\d+)\. ")
 _SPAN = re.compile(r"^([A-Z]+)-(\d+)…(?:[A-Z]+-)?(\d+) =(.*)")
@@ -42,7 +43,7 @@ _MARKERS = frozenset({"rule", "scenario"})
 
 
 class Rule(NamedTuple):
-    """A rule as the specification names it: its id, the page it stands on, the words it begins with."""
+    """A rule of the specification: its id, its page, and its first words."""
 
     id: str
     page: str
@@ -105,7 +106,7 @@ def _marked(body: list[ast.stmt], inherited: tuple[str, ...]) -> Iterator[tuple[
         if isinstance(statement, ast.ClassDef):
             own = shared + tuple(rule_id for decorator in statement.decorator_list for rule_id in _ids(decorator))
             inside = list(_marked(statement.body, own))
-            # A Hypothesis machine has rules instead of test methods: then the class itself is the test.
+            # A Hypothesis state machine has rules instead of test methods; then the class itself is the test.
             cited = inside or [("", rule_id) for rule_id in own]
             yield from ((f"{statement.name}.{where}".rstrip("."), rule_id) for where, rule_id in cited)
         elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -131,7 +132,7 @@ def _ids(node: ast.AST) -> Iterator[str]:
 
 
 def unknown(root: Path) -> dict[str, set[str]]:
-    """Ids that tests cite and that stand nowhere in the specification: misspelt, most likely."""
+    """Ids that tests cite and that the specification does not contain, with these tests; most likely misspelt."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in (root / SPEC).glob("*.md"))
     known = set(_TOKEN.findall(text)) | set(rules(root / SPEC))
     return {rule_id: where for rule_id, where in citations(root / TESTS).items() if rule_id not in known}
@@ -180,7 +181,7 @@ def _order(rule_id: str) -> tuple[str, int, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write or check the page; 1 when the check fails."""
+    """Write or check the page. Returns 1 when the check fails."""
     parser = argparse.ArgumentParser(description="Which test shows which rule of docs/spec.")
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help=f"write {PAGE}")

@@ -1,8 +1,8 @@
-"""Writes docs/reference from the declarations, the only place where a setting is described.
+"""Writes docs/reference from the declarations in the code, the only place where a setting is described.
 
-`settings.md` has the services' settings, `client-settings.md` the clients', `api.md` the Python API, `columns.md` what
-the columns of the tables mean that the command line prints.
-`python -m tools.reference --write` writes the pages, `--check` says whether they are up to date.
+`settings.md` has the services' settings, `client-settings.md` the clients', `api.md` the Python API, and `columns.md`
+the meaning of the columns in the tables of the command line.
+`python -m tools.reference --write` writes the pages; with `--check` the exit status tells whether they are up to date.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`make report`: takes in what a store holds and writes the page; the last line on standard output is the page's path.
+"""`make report`: ingests what a store holds and writes the page. The last line on standard output is the page's path.
 
 python -m tools.report --demo build/demo --out report.html       # of the demo that runs there, or ran there last
 python -m tools.report --store URL --data DIR --out report.html  # of any store; DIR keeps its history
-python -m tools.report --data DIR --out report.html              # of what was taken in before
+python -m tools.report --data DIR --out report.html              # of what was ingested before
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from share_node.state_dump import embedded_url
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Ingest and report; the exit status."""
+    """Ingest and report. Returns the exit status."""
     options = _parser().parse_args(arguments)
     window: tuple[str, ...] = ()
     if options.demo is not None:
         if not (options.demo / DATA).exists():
             print(f"No demo has run in {options.demo} yet; run `make demo` first, or give STORE=url.", file=sys.stderr)
             return 1
-        options.data = options.demo / DATA / "metrics"  # goes with the demo's data, whose positions it holds
+        options.data = options.demo / DATA / "metrics"  # removed with the demo's data, whose positions it holds
         try:
             with demo_store(options.demo / DATA) as url:
                 _metrics("ingest", "--store", url, "--data", str(options.data))
-            window = ("--window", "1")  # a demo takes a minute: by minutes there would be little to see
+            window = ("--window", "1")  # a demo takes one minute, so windows of a minute would show little
         except (DataDirectoryError, EmbeddedStoreError) as error:
             print(f"Error: {error}", file=sys.stderr)
             return 1
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextmanager
 def demo_store(data: Path) -> Iterator[str]:
-    """The URL of the store of a demo: its own while it runs, else one that is started on its files for a while.
+    """Yields the URL of a demo's store. If the demo does not run, a store runs on its files meanwhile.
 
     Raises EmbeddedStoreError, DataDirectoryError.
     """
@@ -73,7 +73,7 @@ async def _started(data: Path) -> EmbeddedStore:
 
 
 def _metrics(*words: str) -> None:
-    """`sharegroups metrics …` in this process, so that Spark starts once. Ends the process as that command does."""
+    """Run `sharegroups metrics …` in this process, so that Spark starts only once. On a failure, exit as it does."""
     try:
         metrics.main(list(words), prog_name="sharegroups metrics", standalone_mode=False)
     except click.ClickException as error:

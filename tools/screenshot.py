@@ -1,4 +1,4 @@
-"""`make screenshot`: photographs the page that `make report` wrote, for the docs: once in light, once in dark.
+"""`make screenshot`: takes screenshots of the page that `make report` wrote, for the docs: one light, one dark.
 
 python -m tools.screenshot --page report.html --out docs/images       # report-light.png and report-dark.png
 """
@@ -13,14 +13,14 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-#: Down to the bars of acknowledgements, where a demo has two share-partitions.
+#: Width and height, pixels: down to the bars of acknowledgements for a demo with two share-partitions.
 SIZE: Final = (1100, 1130)
 BYTES_MAX: Final = 300_000
 _BOUND_S: Final = 120
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write both pictures; the exit status."""
+    """Write both pictures. Returns the exit status."""
     options = _parser().parse_args(arguments)
     browser = chromium()
     if browser is None:
@@ -42,18 +42,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def chromium() -> str | None:
-    """The browser, if there is one."""
+    """The path of the browser; None if there is none."""
     return shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def headless(browser: str, profile: Path, *, dark: bool) -> list[str]:
-    """The begin of a command that runs it without a window, also for root, with a profile of its own."""
+    """The first words of a command that runs the browser without a window, also as root, with a profile of its own."""
     scheme = f"--blink-settings=preferredColorScheme={int(not dark)}"
     return [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", scheme]
 
 
 def photograph(browser: str, page: Path, picture: Path, *, dark: bool) -> None:
-    """Write what a window of SIZE shows of the page. Raises subprocess.SubprocessError, FileNotFoundError."""
+    """Write a picture of the page in a window of SIZE. Raises subprocess.SubprocessError, FileNotFoundError."""
     with tempfile.TemporaryDirectory(prefix="screenshot-") as folder:
         made = Path(folder) / "picture.png"
         size = f"--window-size={SIZE[0]},{SIZE[1]}"
