@@ -1,7 +1,8 @@
 """Applying acknowledgements: all-or-nothing for one share-partition (PL-404 … PL-410, RENEW PL-323 … PL-326).
 
-Owns the checks and the pending transitions of one request. Never writes, answers or commits: the operation it returns
-waits for its write. Whole batches and whole arrays change at once; single records only where types or counts differ.
+Owns the checks and the pending transitions of one request. Never writes, answers or commits: it returns an operation,
+which waits for its write. It changes whole batches and whole arrays at once, and single records only where types or
+counts differ.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from partition_leader.share.core.transitions import ACKNOWLEDGE, ILLEGAL, PENDIN
 
 
 class Acknowledgement:
-    """One request's acknowledgements of one share-partition while they are applied."""
+    """Applies one request's acknowledgements of one share-partition."""
 
     __slots__ = ("_event", "_limited", "_now_ms", "_types", "_window", "operation")
 
@@ -110,8 +111,8 @@ class Acknowledgement:
         """PL-405: the ack batch must lie on cached batches. Below the start offset batches may be forgotten already."""
         window = self._window
         last = window.floor(ack.last_offset)
-        begins_behind = ack.first_offset < window.start_offset
-        if last is None or (not begins_behind and window.floor(ack.first_offset) is None):
+        begins_below = ack.first_offset < window.start_offset
+        if last is None or (not begins_below and window.floor(ack.first_offset) is None):
             raise InvalidRecordStateError(
                 f"offsets {ack.first_offset}-{ack.last_offset} are not acquired: nothing at or below them is in "
                 f"flight (start offset {window.start_offset}); their lock may have run out before"

@@ -1,7 +1,7 @@
 """One acquire pass over a log read: which offsets a fetch gets (PL-220 … PL-237), and the gaps it resolves (PL-608).
 
-Owns the walk over the cached batches that a read overlaps, and the making of new batches from log data. While no gap
-window is active it visits only batches that hold Available records (P-3).
+Owns the walk over the cached batches that a read overlaps, and makes new batches from log data. While no gap window is
+active, it visits only batches that hold Available records (P-3).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _DELIVERED_ONCE: Final = 1
 
 
 class AcquirePass:
-    """The state of one pass. `run` gives the ranges; `archived` then holds what T17 and T18 took away (dirty,
-    PL-621)."""
+    """The state of one pass. `run` returns the ranges; after it, `archived` holds the spans that T17 and T18 archived,
+    which no write has carried yet (PL-621)."""
 
     __slots__ = (
         "_batch_size",

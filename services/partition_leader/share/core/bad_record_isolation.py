@@ -110,7 +110,8 @@ def _acquire_isolated(
 
 
 def _take(window: Window, batch: InFlightBatch, now: AcquisitionPass, ranges: list[AcquiredRange]) -> None:
-    """T3 for each range: Acquired, counted, owned; one lock entry per range (PL-302)."""
+    """T3 for each range, whose records the caller has found Available: Acquired, counted, owned; one lock entry for all
+    of them (PL-302)."""
     codes, counts, members, deadlines = batch.track(), batch.counts, batch.members, batch.deadlines
     member, deadline = now.member, now.deadline
     singles = 0

@@ -1,7 +1,7 @@
 """One in-flight batch: a range of offsets with one state for all, or, once they differ, one compact array per field.
 
-Owns states, delivery counts, owners and lock deadlines of its offsets and the counts that make it cheap to pass over
-(P-3). Never looks at the clock, at other batches or at the start offset. Carries out PL-001.
+Owns states, delivery counts, owners and lock deadlines of its offsets, and counters by which other code can skip the
+batch without reading its records (P-3). Never reads the clock, other batches or the start offset. Carries out PL-001.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Run = tuple[int, int, int, int]  # first and last offset, code, delivery count
 
 
 class Written(NamedTuple):
-    """What a write says of one batch, and of the records that it finishes the greatest delivery count and their sum."""
+    """What a write contains of one batch: its states, and of the records that it finishes the greatest delivery
+    count and the sum of the delivery counts."""
 
     states: list[StateBatch]
     max_count: int
@@ -39,10 +40,10 @@ class Written(NamedTuple):
 
 
 class InFlightBatch:
-    """Offsets `first`…`last`. While `codes` is None one code, count, member and deadline stand for all of them.
+    """Offsets `first`…`last`. While `codes` is None, one code, count, member and deadline hold for all of them.
 
-    A deadline is the instant (ms) at which the lock ends. It stays beside a pending record, so a roll-back gets its
-    running lock back, or sees that it has expired meanwhile (PL-307).
+    A deadline is the instant (ms) at which the lock ends. A pending record keeps it, so that a roll-back can restore
+    the running lock, or see that it has expired meanwhile (PL-307).
     """
 
     __slots__ = (
@@ -93,7 +94,7 @@ class InFlightBatch:
         self.pending = size if self.code in PENDING_CODES else 0
 
     def track(self) -> bytearray:
-        """Give every offset its own state, one-way (PL-001): count, owner, lock and pending mark are copied."""
+        """Give every offset a state of its own, for good (PL-001): count, owner, lock and pending mark are copied."""
         if self.codes is None:
             size = len(self)
             self.codes = bytearray([self.code]) * size
@@ -160,13 +161,13 @@ class InFlightBatch:
         self.pending += len(old.translate(None, PENDING_CODES)) - len(new.translate(None, PENDING_CODES))
 
     def marked_codes(self, first: int, last: int) -> bytearray:
-        """The codes of `first`…`last`, each marked as one of which an acknowledgement says nothing."""
+        """The codes of `first`…`last`, each marked UNTOUCHED: the acknowledgements do not name it."""
         if self.codes is None:
             return bytearray([UNTOUCHED | self.code]) * (last - first + 1)
         return self.codes[first - self.first : last - self.first + 1].translate(MARK_UNTOUCHED)
 
     def hold(self, first: int, last: int, member: str, deadline: int) -> None:
-        """Set owner and lock end of `first`…`last`; NOBODY and 0 forget them."""
+        """Set owner and lock end (ms) of `first`…`last`; NOBODY and 0 remove them."""
         if self.codes is None and first == self.first and last == self.last:
             self.member, self.deadline = member, deadline
             return
@@ -196,8 +197,8 @@ class InFlightBatch:
         return self.codes[at], self.counts[at], self.members[at], self.deadlines[at]
 
     def runs(self, first: int, last: int) -> Iterable[Run]:
-        """(first, last, code, count) of each stretch in `first`…`last` with equal code and delivery count, as they are
-        now, whatever is changed while they are walked."""
+        """(first, last, code, count) of each stretch in `first`…`last` with equal code and delivery count: those of
+        this moment, even if the caller changes records while it walks them."""
         if self.codes is None:
             return ((first, last, self.code, self.count),)
         low, high = first - self.first, last - self.first + 1
@@ -211,15 +212,15 @@ class InFlightBatch:
         return runs_of(first, self.track()[low:high], self.counts[low:high], _AVAILABLE)
 
     def states_to_write(self, spans: Sequence[Span]) -> Written:
-        """What a write says of ascending spans that do not touch each other: states without pending marks, Acquired
-        left out, equal ones joined."""
+        """What a write contains of ascending spans that do not touch each other: states without pending marks, Acquired
+        left out, neighbours with equal state and count joined."""
         if self.codes is None:
             return self._state_to_write(spans)
         codes, start = self.codes, self.first
         firsts, lasts = zip(*spans, strict=True)
         states: bytes | bytearray
         counts: Sequence[int]
-        if firsts == lasts:  # single records: each stands for itself
+        if firsts == lasts:  # single records: no two are joined
             places = [offset - start for offset in firsts]
             states = bytes([codes[at] for at in places]).translate(STATE_OF)
             counts = [self.counts[at] for at in places]
@@ -239,7 +240,7 @@ class InFlightBatch:
         return Written(found, max(finished, default=0), sum(finished))
 
     def _state_to_write(self, spans: Sequence[Span]) -> Written:
-        """The same while one state stands for all."""
+        """The same while all offsets have one state."""
         state, count = STATE_OF[self.code], self.count
         if state == STATE_ACQUIRED:
             return Written([], 0, 0)

@@ -1,6 +1,7 @@
 """Giving acquired records back: expired locks (T12, PL-303 … PL-307) and closed share sessions (T13, T14, PL-520).
 
-Owns which records fall due and where they go. Expiry takes effect at once; a session's release waits for its write.
+Owns which records are due and which state they get. Expiry takes effect at once; a session's release waits for its
+write.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from partition_leader.share.core.transitions import (
 
 @dataclass(slots=True)
 class Expired:
-    """What the locks that ended have changed; all of one moment go into one write (PL-306)."""
+    """What changed because locks ended; all locks of one moment go into one write (PL-306)."""
 
     spans: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)
@@ -42,7 +43,8 @@ class Expired:
 
 
 def expire(window: Window, now_ms: int, settings: GroupSettings) -> Expired:
-    """End every lock due at `now_ms`. Pending records keep theirs and see it when they roll back (PL-307)."""
+    """End every lock due at `now_ms`. Pending records keep their deadline, and a roll-back compares it with the
+    time (PL-307)."""
     result = Expired()
     for _, first, last in window.locks.due(now_ms):
         for batch in window.overlapping(first, last):
@@ -110,7 +112,7 @@ def release(window: Window, event: Release) -> Operation:
 
 
 def _candidates(window: Window, event: Release) -> Iterable[tuple[InFlightBatch, Span, int | None]]:
-    """Where to look, and which delivery count alone is meant there."""
+    """The batches and spans to search, and the only delivery count to release there (None: any)."""
     if event.ranges is None:
         for batch in window.walk():
             if batch.codes is not None or batch.member == event.member_id:

@@ -1,7 +1,7 @@
 """The window of one share-partition: cached batches in offset order, start and end offset, gap window, locks.
 
-Owns where things are and every change of a record's code, so that the counts of PL-125 and the index of Available
-batches follow by themselves. Never decides which change is due: acquire, acknowledge, expiry and advance do.
+Owns the places of batches and every change of a record's code, so that it can keep the counts of PL-125 and the index
+of Available batches up to date. Never decides which change is due: acquire, acknowledge, expiry and advance do.
 
 Cached batches never overlap (PL-004). One that lies wholly below the start offset is forgotten at once: nothing can
 be delivered from it, its acknowledgements are no-ops (PL-404) and whatever T14 wrote about it would be clipped
@@ -51,7 +51,7 @@ class Window:
         self._head = 0
         self._hints: list[int] = []  # firsts of batches that may hold Available records
 
-    # Where things are.
+    # Places.
 
     @property
     def is_empty(self) -> bool:
@@ -119,7 +119,7 @@ class Window:
             at += 1
 
     def _reaching(self, offset: int) -> int:
-        """Index of the first cached batch that ends at or behind `offset`."""
+        """Index of the first cached batch that ends at or after `offset`."""
         at = bisect_right(self._firsts, offset, self._head) - 1
         return at + 1 if at < self._head or self._batches[at].last < offset else at
 
@@ -179,7 +179,7 @@ class Window:
         return tuple(result)
 
     def archiving(self, settings: GroupSettings) -> list[tuple[Span, str]]:
-        """Records loaded as Archiving, with the cause that their delivery count tells (PL-611, PL-910)."""
+        """Records loaded as Archiving, with the cause that follows from their delivery count (PL-611, PL-910)."""
         return [
             (
                 (first, last),
@@ -243,7 +243,7 @@ class Window:
             else:
                 insort(self._hints, batch.first)
 
-    # Changes: the only ways a code is set.
+    # Changes. Nothing else sets a code, but `_take` of bad_record_isolation for single Available records.
 
     def add(self, batch: InFlightBatch) -> None:
         """Cache a batch; it must not overlap another."""

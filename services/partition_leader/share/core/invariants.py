@@ -1,7 +1,7 @@
-"""What always holds between two events of a share-partition's window, as far as memory can tell by itself.
+"""What holds in a share-partition's window between any two events. `Window.check` lists it and calls these checks.
 
-Owns the sentences and their checks; `Window.check` and `InFlightBatch` data go in. Never changes anything, and no
-decision depends on it: tests and the simulator call it after each event.
+Owns the checks of batches, of their order, of the hints at Available records and of locks. Never changes anything, and
+no decision depends on it: tests and the simulator check after each event.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ LockEntry = tuple[int, int, int]
 
 
 class LockHeap:
-    """Ranges by lock end. Stale entries are thrown out when they reach the top, or when they are the most."""
+    """Ranges by lock end. Stale entries are removed when they reach the top, and when they outnumber the live ones."""
 
     __slots__ = ("_entries", "_sweep_at")
 

@@ -1,7 +1,7 @@
-"""An operation waiting for the write that makes it true: one Acknowledge or one session release.
+"""An operation that waits for its write, one Acknowledge or one session release: its commit and its roll-back.
 
-Owns which spans it changed and how; records are addressed by offset, never by object, so a batch that is split while
-the write is outstanding still commits or rolls back (PL-001).
+Owns which spans it changed and how. Records are addressed by offset, never by object, so that a batch that is split
+while the write is outstanding still commits or rolls back (PL-001).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from partition_leader.share.core.transitions import (
 
 @dataclass(slots=True)
 class Operation:
-    """`limit` and `dlq_enabled` are those of the moment it started (PL-307). `dead_letters` holds the spans on their
-    way to the dead-letter queue with their cause, `archived` what is archived without one, likewise."""
+    """`limit` and `dlq_enabled` are those of the moment it started (PL-307). `dead_letters` holds the spans that go to
+    the dead-letter queue, `archived` the ranges that are archived without one, each with its cause."""
 
     op_id: int
     cause: int
@@ -45,7 +45,7 @@ class Operation:
 
 @dataclass(slots=True)
 class RolledBack:
-    """What a roll-back left behind that no write has carried (PL-307, PL-621)."""
+    """What a roll-back changed and no write has carried yet (PL-307, PL-621)."""
 
     changed: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)
@@ -53,8 +53,8 @@ class RolledBack:
 
 
 def commit(window: Window, spans: Sequence[Span]) -> None:
-    """The write is durable: pending records of the ascending, disjoint spans arrive; owners and locks are forgotten
-    (PL-412)."""
+    """The write is durable: pending records of the ascending, disjoint spans take their new state, and their owners and
+    locks are removed (PL-412)."""
     for batch, parts in window.grouped(spans):
         if is_dense(parts):
             window.settle(batch, parts, COMMIT)
@@ -65,8 +65,8 @@ def commit(window: Window, spans: Sequence[Span]) -> None:
 
 
 def roll_back(window: Window, operation: Operation, now_ms: int, into: RolledBack) -> None:
-    """The write failed: back to Acquired with the lock still running (T19, PL-414), or where an expired lock or the
-    start offset leads meanwhile (PL-307)."""
+    """The write failed: records become Acquired again with their running lock (T19, PL-414). One whose lock has expired
+    meanwhile is released, and one that the start offset has passed is archived (PL-307)."""
     for batch, first, last in window.pieces(operation.spans):
         if batch.pending:
             _roll_back_batch(window, operation, now_ms, batch, (first, last), into)
@@ -104,13 +104,13 @@ def _split_at(first: int, last: int, start_offset: int) -> list[Span]:
 
 
 def revert(window: Window, operation: Operation) -> None:
-    """Undo an operation that was refused half-way, at the instant it began (PL-410)."""
+    """Undo an operation that was refused half-way. Only at the instant it began: no lock can have ended (PL-410)."""
     for batch, first, last in window.pieces(operation.spans):
         window.recode(batch, first, last, REVERT)
 
 
 def force(window: Window, batch: InFlightBatch, span: Span, state: int, count: int) -> None:
-    """Make pending records what the coordinator has stored for them (PL-707)."""
+    """Give pending records the state and delivery count that the coordinator has stored (PL-707)."""
     window.recode(batch, *span, TAKE_STORED[state])
     batch.set_counts(*span, count)
     batch.hold(*span, NOBODY, 0)

@@ -1,4 +1,4 @@
-"""After a write with unknown outcome: what the coordinator really stores decides, record by record (PL-707)."""
+"""After a write with unknown outcome: what the coordinator has stored decides, record by record (PL-707)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from partition_leader.share.core.transitions import PENDING
 
 
 class Stored:
-    """The stored state: its start offset, and state and count of any offset behind it."""
+    """The stored state: its start offset, and state and delivery count of any offset from there on."""
 
     __slots__ = ("_batches", "_firsts", "start_offset")
 
@@ -47,8 +47,8 @@ class Stored:
 
 
 def settle(window: Window, operation: Operation, stored: Stored) -> None:
-    """Commit what is stored as written or lies below the stored start offset; take a higher stored rank. What stays
-    pending was not applied, and now never will be: the caller rolls it back."""
+    """Commit what is stored as written, or lies below the stored start offset; take over a higher stored rank. What
+    stays pending was not applied, and never will be, for its generation is fenced: the caller rolls it back."""
     for first, last in operation.spans:
         for batch in window.overlapping(first, last):
             low, high = max(first, batch.first), min(last, batch.last)
@@ -80,8 +80,8 @@ def _take_stored(
     for first, last in ((span[0], min(span[1], window.start_offset - 1)), (max(span[0], window.start_offset), span[1])):
         if first > last:
             continue
-        behind = last < window.start_offset and state == STATE_AVAILABLE
-        force(window, batch, (first, last), STATE_ARCHIVED if behind else state, count)
+        is_passed = last < window.start_offset and state == STATE_AVAILABLE  # nothing delivers it any more
+        force(window, batch, (first, last), STATE_ARCHIVED if is_passed else state, count)
         known = any(low <= first <= high for (low, high), _ in operation.dead_letters)
         if state == STATE_ARCHIVING and not known:  # PL-910
             cause = DLQ_DELIVERY_COUNT_EXCEEDED if count >= operation.limit else DLQ_CLIENT_REJECT

@@ -1,7 +1,7 @@
-"""Offsets that the log holds no more, or never will: compaction, aborted transactions, lost tails (T17, T18, CM-47).
+"""Offsets that the log does not have: compaction, aborted transactions, lost tails (T17, T18, CM-47).
 
-Owns how such records leave the window without anybody's acknowledgement. Never decides that they are gone: a log read
-told it.
+Owns how such records leave the window without an acknowledgement. Never decides that they are gone: its callers learn
+that from a log read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from partition_leader.share.core.transitions import COMPACTED, TransitionTable
 
 
 def take_away(window: Window, batch: InFlightBatch, span: Span, table: TransitionTable) -> list[Span]:
-    """Archive what `table` says of the batch's records in `span`; the spans that changed."""
+    """Send the batch's records in `span` through `table`, which archives or leaves them; the spans that changed."""
     changed: list[Span] = []
     for first, last, code, _ in list(batch.runs(*span)):
         if table[code] != code:

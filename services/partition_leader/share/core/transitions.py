@@ -2,9 +2,10 @@
 
 Owns `TRANSITIONS`, the mapping, and the byte tables made from it. Never looks at a record: batches do that.
 
-A record's code is one byte: a STATE_* id, plus PENDING while the write that shall make it so is outstanding. Each
+A record's code is one byte: a STATE_* id, plus PENDING while the write that makes it durable is outstanding. Each
 trigger has a table of 256 codes, so a run of records changes with one `bytes.translate`. A code that the mapping does
-not name for a trigger becomes ILLEGAL there: whoever applies a table looks for it and raises `refusal`.
+not name for a trigger becomes ILLEGAL in that table. Code that applies a table must look for ILLEGAL in the result and
+raise `TransitionTable.refusal`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from kip932.ids import (
 
 PENDING: Final = 8
 STATE_MASK: Final = 7
-# In an array of acknowledge types: nothing is said about this offset, whose code is the byte without the mark.
+# In an array of acknowledge types: the request does not name this offset. The byte without the mark is its code.
 UNTOUCHED: Final = 64
-# What a table holds for a code that its trigger never meets. No record has it.
+# What a table holds for a code that its trigger must never meet. No record has this code.
 ILLEGAL: Final = 255
 
 PENDING_AVAILABLE: Final = PENDING | STATE_AVAILABLE
@@ -103,7 +104,7 @@ def _any_pending(trigger: Trigger, code: int, rule: str) -> _Rows:
 
 
 def _stays(trigger: Trigger, rule: str, *codes: int) -> _Rows:
-    """Records that the trigger meets on its way and leaves as they are."""
+    """Records that the trigger may meet and leaves as they are."""
     return {(code, trigger): Transition(code, rule) for code in codes}
 
 
