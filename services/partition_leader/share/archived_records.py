@@ -1,4 +1,4 @@
-"""Tells of records that were archived though nobody accepted them: a line in the log, and a count by cause (PL-810)."""
+"""Reports records that were archived without being accepted: a line in the log, and a count by cause (PL-810)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _ADVICE: Final = {
 
 
 class ArchivedRecords:
-    """For all share-partitions of a process. `topic_name`: "" when it is not known; `count`: records, by cause."""
+    """Reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic; `count` adds a
+    number of records to a cause."""
 
     def __init__(self, topic_name: Callable[[bytes], str], count: Callable[[str, int], None]) -> None:
         self._topic_name = topic_name
@@ -31,7 +32,8 @@ class ArchivedRecords:
         self._lines = RateLimitedLog(log)
 
     def __call__(self, key: SharePartitionKey, effect: Archived) -> None:
-        """One line per share-partition and cause in ten seconds, with the offsets of the newest write."""
+        """Count the records, and log one line per share-partition and cause in ten seconds, with the offsets of the
+        newest write."""
         self._count(effect.cause, effect.records)
         self._lines.warning(
             "records archived",
@@ -47,7 +49,7 @@ class ArchivedRecords:
         )
 
     def close(self) -> None:
-        """Tell what is held back."""
+        """Log the lines that are still held back."""
         self._lines.close()
 
 

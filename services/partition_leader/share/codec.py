@@ -1,4 +1,4 @@
-"""ShareFetch and ShareAcknowledge between messages and values. Batches' bytes pass through untouched (P-7)."""
+"""Translates ShareFetch and ShareAcknowledge between messages and values. Batches stay opaque bytes (P-7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_ranges
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 
-#: Partitions of an answer that are written without letting go of the event loop: some 5 ms, with errors 10.
+#: How many partitions of an answer are written in one turn of the event loop: about 5 ms, with errors 10.
 _SLICE: Final = 500
 
 
@@ -28,12 +28,12 @@ def fetch_request(
     room_bytes: int = FETCH_MAX_BYTES,
     share: Share = UNBOUNDED,
 ) -> ShareRequest:
-    """A ShareFetch as a value; its answer has room for `room_bytes` of batches, and for what `share` has.
+    """A ShareFetch as a value. Its answer has room for `room_bytes` of batches, and no more than `share` has left.
 
-    Raises InvalidRequestError: a bad topic
-    id, or more than one request may hold (CM-62)."""
+    Raises InvalidRequestError for a bad topic id, or for more entries than one request may hold (CM-62).
+    """
     given, left = message.topics, message.forgotten_topics_data
-    if given or left:  # most fetches of many records name nothing
+    if given or left:  # most fetches name no partition
         check_partitions((given, "partitions"), (left, "partitions"))
         _check_ranges(given)
     topics: list[TopicIdPartition] = []
@@ -68,7 +68,7 @@ def fetch_request(
 
 
 def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: int | None) -> ShareRequest:
-    """A ShareAcknowledge as a value. Raises InvalidRequestError as `fetch_request`."""
+    """A ShareAcknowledge as a value. Raises InvalidRequestError as `fetch_request` does."""
     check_partitions((message.topics, "partitions"))
     _check_ranges(message.topics)
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
@@ -92,8 +92,10 @@ def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: 
 async def fill_fetch_response(
     response: fetch_pb.ShareFetchResponse, answer: ShareAnswer, directory: LogDirectory
 ) -> None:
-    """Write the answer to a ShareFetch into an empty message: batches are copied once. Of many partitions a part at a
-    time (CM-97): the answer is decided, nothing changes it any more."""
+    """Write the answer to a ShareFetch into an empty message; each batch is copied once.
+
+    Many partitions are written in slices (CM-97). Others may act in between: the answer is decided and does not change.
+    """
     if answer.error is not None:
         response.error_code = wire_code(answer.error)
         response.error_message = answer.error.message
@@ -115,14 +117,14 @@ async def fill_fetch_response(
 
 
 def batch_bytes(answer: ShareAnswer) -> int:
-    """Bytes of the record batches in an answer, which are nearly all of it."""
+    """The bytes of the record batches in an answer: nearly all of its size."""
     return sum([one.size_bytes for one in answer.partitions])
 
 
 async def fill_acknowledge_response(
     response: ack_pb.ShareAcknowledgeResponse, answer: ShareAnswer, directory: LogDirectory
 ) -> None:
-    """Write the answer to a ShareAcknowledge into an empty message, as `fill_fetch_response`."""
+    """Write the answer to a ShareAcknowledge into an empty message, as `fill_fetch_response` does."""
     if answer.error is not None:
         response.error_code = wire_code(answer.error)
         response.error_message = answer.error.message
@@ -182,5 +184,5 @@ def _batches(batches: Iterable[common_pb2.AcknowledgementBatch]) -> tuple[AckBat
 def _add(
     into: dict[TopicIdPartition, tuple[AckBatch, ...]], name: TopicIdPartition, batches: tuple[AckBatch, ...]
 ) -> None:
-    """A partition named twice keeps both lists: validation then sees ranges out of order and refuses them."""
+    """Keep both lists of a partition that is named twice: validation finds ranges out of order and refuses them."""
     into[name] = into.get(name, ()) + batches

@@ -1,7 +1,7 @@
 """One heap of deadlines for the whole process, with one armed timer (P-13).
 
-A holder has one current deadline; setting another supersedes it, and the superseded entry is dropped when it surfaces.
-Idle holders cost nothing.
+A holder has one current deadline. Setting another replaces it; the replaced entry is dropped when it reaches the top of
+the heap. Idle holders cost nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shard_runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-#: At most this many holders are served before the event loop gets a turn.
+#: How many holders are called back at most before the event loop gets a turn.
 _BATCH: Final = 256
 
 
 class Deadlines:
-    """Calls holders back at their deadlines, on the running event loop; `now_ms` is the given clock's."""
+    """Calls holders back at their deadlines, on the running event loop. All times are in ms, by the given clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,7 +33,7 @@ class Deadlines:
         self._armed_ms: int | None = None
 
     def set(self, holder: Callable[[int], None], deadline_ms: int | None) -> None:
-        """Call `holder(now_ms)` once at `deadline_ms`, in place of any earlier arrangement; None takes it back."""
+        """Call `holder(now_ms)` once at `deadline_ms`, in place of its former deadline; None: do not call it."""
         if deadline_ms is None:
             self._current.pop(holder, None)
             return
@@ -51,7 +51,7 @@ class Deadlines:
         return len(self._current)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget all deadlines and cancel the timer."""
         self._heap.clear()
         self._current.clear()
         if self._timer is not None:
@@ -59,7 +59,7 @@ class Deadlines:
             self._timer = None
 
     def _rebuild(self) -> None:
-        """Drop superseded entries when they are the most of the heap, so that it is bounded by its holders."""
+        """Drop the replaced entries. Done when they are most of the heap, so holders bound its size."""
         self._heap = [(deadline, i, holder) for i, (holder, deadline) in enumerate(self._current.items())]
         self._sequence = len(self._heap)
         heapq.heapify(self._heap)
@@ -88,6 +88,6 @@ class Deadlines:
                 del self._current[holder]
                 try:
                     holder(now_ms)
-                except Exception:  # the other holders' deadlines come all the same
+                except Exception:  # the other holders must be called back all the same
                     log.exception("work at a deadline failed")
         self._arm()

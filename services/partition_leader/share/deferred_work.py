@@ -1,6 +1,6 @@
-"""Work on many share-partitions that nobody waits for, done a part at a time so that others act in between (CM-97).
+"""Work on many share-partitions whose end no caller needs, done in slices so that others act in between (CM-97).
 
-It looks as if it had been done at once: whoever reaches for a share-partition has first done what is still due there.
+To others it looks as if it had been done at once: before a share-partition is handed out, the work due on it is done.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: What is done without letting go of the event loop: some 10 ms.
+#: How many share-partitions are worked on in one turn of the event loop: about 10 ms.
 SLICE: Final = 200
 
 Work = Callable[[SharePartitionHost], object]
 
 
 class DeferredWork:
-    """Work by share-partition, in the order in which it came. `is_live`: whether one is still in the cache; what is due
-    on one that was dropped is forgotten, for a drop leaves nothing to do."""
+    """Work by share-partition, in the order in which it came.
+
+    `is_live`: whether a share-partition is still in the cache. Work on one that was dropped is forgotten, because a
+    drop leaves nothing to do.
+    """
 
     def __init__(self, is_live: Callable[[SharePartitionHost], bool]) -> None:
         self._is_live = is_live
@@ -37,7 +40,7 @@ class DeferredWork:
         return bool(self._due)
 
     def add(self, hosts: Iterable[SharePartitionHost], work: Work) -> None:
-        """Do `work` on each soon; at once for few."""
+        """Do `work` on each: at once when there are few, else a slice per turn of the event loop."""
         hosts = list(hosts)
         if len(hosts) <= SLICE:
             for host in hosts:
@@ -56,13 +59,13 @@ class DeferredWork:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="share-partitions-later")
 
     def settle(self, host: SharePartitionHost) -> None:
-        """Do what is due on this one now."""
+        """Do now what is due on this share-partition."""
         for work in self._due.pop(host, ()):
             if self._is_live(host):
                 work(host)
 
     async def close(self) -> None:
-        """Forget everything."""
+        """Forget all work that is still due, and end the task."""
         self._due.clear()
         self._order.clear()
         if self._task is not None:
@@ -75,7 +78,7 @@ class DeferredWork:
             while self._order:
                 try:
                     self.settle(self._order.popleft())
-                except Exception:  # the others' turn comes all the same
+                except Exception:  # the other share-partitions must be worked on all the same
                     log.exception("work on a share-partition failed")
                 await turns.step()
         finally:

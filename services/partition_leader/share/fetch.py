@@ -1,7 +1,8 @@
-"""One ShareFetch at work: lock, estimate, read, acquire; parked until one of its share-partitions can serve it.
+"""Hosts one ShareFetch: looks at its share-partitions, reads, has the records acquired, and waits between attempts.
 
-The order of PL-201 … PL-215. An attempt that finds its reads in the tail cache runs without an await. Fetch locks are
-given back on every path, and each giving back lets the next waiter look.
+`core.fetch_policy` decides what an attempt does and how much it may take (PL-201 … PL-215). An attempt whose reads are
+all in the tail cache runs without an await. A fetch gives its fetch locks back on every path, and each release lets the
+next waiter look (PL-214).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class FetchParameters(NamedTuple):
-    """What one fetch asks for. `share`: its connection's part of the bytes in flight at this node (CM-92)."""
+    """What one fetch asks for. `share` is its connection's part of the bytes in flight at this node (CM-92)."""
 
     fetch_id: int
     member_id: str
@@ -50,7 +51,7 @@ class FetchedPartition:
     host: SharePartitionHost | None = None
 
     def give_back(self, member_id: str) -> None:
-        """Release what was acquired: it cannot be delivered (PL-411, PL-505)."""
+        """Release what was acquired, because it cannot be delivered (PL-411, PL-505)."""
         if self.host is not None and self.ranges:
             self.host.release(member_id, self.ranges)
             self.ranges, self.batches = (), ()
@@ -58,7 +59,7 @@ class FetchedPartition:
 
 @dataclass(slots=True)
 class Reading:
-    """One locked share-partition's part of an attempt: what to read, and once known the result of it."""
+    """One locked share-partition in an attempt: what to read, and the result; None until it is known."""
 
     host: SharePartitionHost
     order: ReadLog
@@ -66,7 +67,10 @@ class Reading:
 
 
 class ShareFetchOperation:
-    """One fetch over the partitions of a session, in the session's order. `on_done` gets the results once."""
+    """One fetch over the partitions of a session, in the session's order.
+
+    It calls `on_done` once, with the results of the share-partitions that it came to; after `cancel` it does not.
+    """
 
     def __init__(
         self,
@@ -98,7 +102,7 @@ class ShareFetchOperation:
         return self._budget.needs_bytes
 
     def start(self) -> None:
-        """Try at once; park until the deadline when that does not complete it (PL-210)."""
+        """Try at once; if that does not complete the fetch, park it until its deadline (PL-210)."""
         if self._budget.asks_for_nothing:
             self._complete()
             return
@@ -109,23 +113,23 @@ class ShareFetchOperation:
             self._arm()
 
     def expire(self) -> None:
-        """End the wait now, as if max_wait_ms were over."""
+        """Make the last attempt now, as if max_wait_ms were over."""
         if not self._done and not self._expired:
             if self._timer is not None:
                 self._timer.cancel()
             self._deadline()
 
     def conclude(self) -> None:
-        """End the wait now and acquire nothing: nobody could use it any more."""
+        """Answer now and acquire nothing: the caller cannot use records any more."""
         self._complete()
 
     def cancel(self) -> None:
-        """The caller is gone: forget the fetch; what was acquired stays acquired (PL-215)."""
+        """The caller is gone: forget the fetch, and never call `on_done`. Acquired records stay acquired (PL-215)."""
         if not self._done:
             self._finish()
 
     def attempt(self) -> None:
-        """One attempt to complete (PL-206 … PL-212)."""
+        """One attempt to complete. Does nothing when the fetch is done, or while it reads (PL-206 … PL-212)."""
         if self._done or self._reading is not None:
             return
         hosts = self._lockable(self._keys)
@@ -152,7 +156,7 @@ class ShareFetchOperation:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
 
     def _obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """The share-partition, if it is there; why it is not served goes into the results."""
+        """The share-partition's host; None when it is not served now. An error goes into the results (PL-205)."""
         try:
             return self._partitions.obtain(key)
         except KafkaError as error:
@@ -213,8 +217,8 @@ class ShareFetchOperation:
         finally:
             self._reading = None
             if self._done:
-                # Answered meanwhile (PL-213, PL-214): a late read acquires nothing. What it read stays in memory, so
-                # that the next fetch finds it there however short its wait is.
+                # The fetch was answered during the read (PL-213, PL-214), so it acquires nothing. The batches stay in
+                # the tail cache: the next fetch finds them there, however short its wait is.
                 self._unlock(reads)
             else:
                 self._take(reads)
@@ -232,7 +236,7 @@ class ShareFetchOperation:
             read.result = UnknownServerError()
 
     def _take(self, reads: Sequence[Reading]) -> None:
-        """Acquire and answer. Waiters are woken at the end of this turn of the event loop, after the answer is made."""
+        """Acquire, answer, unlock. Waiters look at the end of this turn of the event loop, so after the answer."""
         try:
             self._acquire_from(reads)
         finally:
@@ -240,7 +244,7 @@ class ShareFetchOperation:
             self._unlock(reads)
 
     def _acquire_from(self, reads: Sequence[Reading]) -> None:
-        """Acquire from the reads, in order, what the budget allows from each (PL-204, PL-207)."""
+        """Acquire from the reads, in order, as many records as the budget allows for each (PL-204, PL-207)."""
         budget, room = self._budget, self._parameters.share.room_bytes
         for read in reads:
             result = read.result
@@ -251,7 +255,7 @@ class ShareFetchOperation:
                 budget.acquired(self._acquire(read, result, budget.records_from(size, room)), size)
 
     def _acquire(self, reading: Reading, read: ReadResult, max_records: int) -> int:
-        """Acquire up to `max_records` from a read; how many it was."""
+        """Acquire up to `max_records` from a read, or more to end at a batch's end; return how many."""
         host, offset = reading.host, reading.order.first_offset
         result = self._results[host.key] = FetchedPartition(host.key, host=host)
         batches = read.batches
@@ -291,7 +295,8 @@ class ShareFetchOperation:
     # --- ends
 
     def _deadline(self) -> None:
-        """max_wait_ms is over: one last attempt with whatever can be locked (PL-213)."""
+        """max_wait_ms is over: one last attempt with whatever can be locked; during a read, answer without it
+        (PL-213)."""
         self._expired = True
         self._timer = None
         if self._reading is not None:

@@ -1,4 +1,4 @@
-"""A group's effective configuration as the partition leader uses it, looked up anew at each decision (PL-1003)."""
+"""A group's effective configuration as the partition leader uses it, looked up at each decision (PL-1003)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 from partition_leader.share.core.events import GroupSettings
 
-#: Groups whose settings are kept between metadata changes; past it the oldest are computed again.
+#: How many groups' settings are kept between metadata changes. With one more, all are forgotten and computed again.
 _KEPT: Final = 10_000
 
 
 class EffectiveGroup(NamedTuple):
-    """A group's effective values, clamped into the broker's bounds (PL-1002)."""
+    """A group's effective values, clamped to the broker's bounds (PL-1002)."""
 
     lock_duration_ms: int
     delivery_count_limit: int
@@ -26,7 +26,7 @@ Effective = Callable[[str], EffectiveGroup]
 
 
 class GroupView:
-    """One group's settings; every read sees the present configuration."""
+    """One group's settings. Each read of a property sees the present configuration."""
 
     def __init__(self, group_id: str, views: GroupViews) -> None:
         self._group_id = group_id
@@ -62,7 +62,7 @@ class GroupViews:
         return GroupView(group_id, self)
 
     def current(self, group_id: str) -> tuple[GroupSettings, str, bool]:
-        """(settings, auto offset reset, read_committed) by the present metadata."""
+        """(settings, auto offset reset, read_committed) under the present metadata."""
         version = self._version()
         if version != self._seen:
             self._cache.clear()

@@ -1,4 +1,4 @@
-"""Where a share-partition begins that has no stored start offset: `share.auto.offset.reset` (PL-605)."""
+"""Finds the start offset of a share-partition that has none stored: `share.auto.offset.reset` (PL-605)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shard_runtime.config.setting import duration_ms
 async def reset_offset(topic_log: TopicLog, policy: str, wall_ms: int) -> int:
     """The start offset by `policy`: latest, earliest or by_duration:<ISO-8601>.
 
-    `latest` is the high watermark whatever the isolation level. A duration that no record is young enough for means the
-    high watermark too [P].
+    `latest` is the high watermark, whatever the isolation level. So is by_duration when no record is young enough [P].
+    Raises KafkaError when the log cannot be read.
     """
     if policy == EARLIEST:
         timestamp = OFFSET_EARLIEST

@@ -1,8 +1,8 @@
-"""Carries out what one share-partition's core orders, and feeds the results back; the only place its events meet.
+"""Hosts the core of one share-partition: carries out its effects, and feeds their results back as events.
 
-All events of a share-partition pass through `feed`, one at a time (PL-003): `handle` decides, the effects are carried
-out, and what an effect brings about at once waits its turn. Persister calls and answers happen outside of it. Decides
-nothing.
+All events of a share-partition pass through `feed`, one at a time (PL-003). `handle` decides, then the host carries out
+the effects; an event that arises from them is handled next. Persister calls run in tasks of their own, and each ends
+with an event. The host decides nothing.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from share_persister.values import Persister, PersisterError, StoredState
 
 log = structlog.get_logger(__name__)
 
-#: The log line that says which share-partition's object was let go, and as `reason` why (a `DropReason`).
+#: The log line for a share-partition object that was let go; its `reason` is a `DropReason`.
 DROPPED_LINE: Final = "share-partition dropped"
-#: How often a Read of a share-partition nobody initialised yet is tried again, and how far apart (PL-635).
+#: How often the state of a share-partition that is not initialised yet is read, and the pause in between (PL-635).
 INITIALIZE_ATTEMPTS = 5
 INITIALIZE_RETRY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class LedPartition:
-    """A topic-partition this process leads: its log, and the lease that says for how long."""
+    """A topic-partition that this process leads: its log, and its lease."""
 
     log: TopicLog
     lease: Lease
@@ -53,7 +53,11 @@ class LedPartition:
 
 @dataclass(frozen=True, slots=True)
 class LeaderParts:
-    """What hosts need from the process."""
+    """What hosts need from the process.
+
+    `lead` raises the KafkaError of a partition that this process does not lead. `dropped` counts objects let go, and
+    `archived` is told of records that will not be delivered again.
+    """
 
     persister: Persister
     deadlines: Deadlines
@@ -67,29 +71,29 @@ class LeaderParts:
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """The outcome of an Acknowledge or Release. `persisted` False: no write backs it (PL-411)."""
+    """The outcome of an Acknowledge or Release. `persisted` False: it needed no write (PL-411)."""
 
     error: KafkaError | None
     persisted: bool
 
 
 class HostOwner(Protocol):
-    """What a share-partition's host tells the cache that keeps it."""
+    """What a host tells the cache that holds it."""
 
     def wake(self, host: SharePartitionHost) -> None:
-        """Waiting fetches should look at this share-partition again."""
+        """Let waiting fetches look at this share-partition again (PL-214)."""
         ...
 
     def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
-        """It is out of use; every waiting fetch of it gets `error` once (PL-604)."""
+        """It is out of use: give every waiting fetch of it `error` once (PL-604)."""
         ...
 
     def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
-        """Take it out of the cache; when `retiring` it still finishes its writes (PL-631)."""
+        """Take it out of the cache. When `retiring`, it still finishes its writes (PL-631)."""
         ...
 
     def dropped(self, host: SharePartitionHost, generation: int) -> None:
-        """It is finished; a successor's generation is above this one (PL-602)."""
+        """It is finished: forget it. A successor's generation must exceed `generation` (PL-602)."""
         ...
 
 
@@ -140,7 +144,7 @@ class SharePartitionHost:
     # --- the door
 
     def feed(self, event: ev.Event) -> None:
-        """Handle one event now, or right after the one being handled."""
+        """Handle one event now, or right after the one that is being handled."""
         self._inbox.append(event)
         if self._running:
             return
@@ -161,13 +165,13 @@ class SharePartitionHost:
             return self.core.give_up(error)
 
     def start(self) -> None:
-        """Begin initialisation: read the stored state (PL-602)."""
+        """Begin initialisation: read the stored state (PL-602). Call it once."""
         self._spawn(self._initialize())
 
     def lock(self, fetch_id: int, max_records: int) -> fx.ReadLog | None:
-        """Take the fetch lock: what to read then, or None when there is none to get (PL-206).
+        """Ask for the fetch lock: what to read, or None when this fetch did not get the lock (PL-206).
 
-        After you get an order to read you must call `acquire` or `unlock`, on every path.
+        After you get the lock you must call `acquire` or `unlock`, on every path.
         """
         self._locking, self._read_log = fetch_id, None
         self.feed(ev.TakeFetchLock(fetch_id, max_records, self.group.settings))
@@ -180,7 +184,7 @@ class SharePartitionHost:
             self.feed(ev.ReleaseFetchLock(fetch_id))
 
     def acquire(self, event: ev.Acquire) -> tuple[fx.AcquiredRange, ...]:
-        """Acquire from a finished log read, and give the fetch lock back; the ranges, perhaps none."""
+        """Acquire from a finished log read, and give the fetch lock back; return the ranges, perhaps none."""
         self._acquired = None
         self.feed(event)
         acquired: fx.Acquired | None = self._acquired
@@ -190,23 +194,24 @@ class SharePartitionHost:
     def acknowledge(
         self, member_id: str, batches: tuple[ev.AckBatch, ...], on_result: Callable[[OperationResult], None]
     ) -> None:
-        """Apply acknowledgements of one request; `on_result` is called once, perhaps before this returns."""
+        """Apply the acknowledgements of one request. `on_result` is called once, perhaps before this returns."""
         op = self._operation(on_result)
         self.feed(ev.Acknowledge(op, member_id, batches, self.group.settings))
 
     def release(self, member_id: str, ranges: Sequence[fx.AcquiredRange] | None = None) -> None:
-        """The member's session ended, or what it acquired cannot be delivered: give it back (PL-520, PL-505)."""
+        """Give back what the member holds, because its session ended (PL-520); or only `ranges`, because what it just
+        acquired cannot be delivered (PL-505)."""
         op = self._operation(_ignore)
         self.feed(ev.Release(op, member_id, self.group.settings, ranges))
 
     def drop(self, error: KafkaError) -> None:
-        """Leadership is lost: stop at once (PL-632)."""
+        """Leadership is lost: stop at once, without any write (PL-632)."""
         self.feed(ev.Drop(error))
 
     def skip_hole(self, offset: int) -> None:
-        """Move over a hole at `offset`, the next one to fetch, when memory knows that no record follows (CM-47).
+        """Skip the hole at `offset`, the next offset to fetch, if the tail cache knows where it ends (CM-47).
 
-        Only memory is asked: between the end of a read from the store and this step records may have arrived.
+        A read from the store cannot tell: records may have arrived since it ended.
         """
         with contextlib.suppress(KafkaError):
             read = self.log.read_cached(offset, 1, 1)
@@ -214,7 +219,7 @@ class SharePartitionHost:
                 self.feed(ev.HoleFound(offset, read.data_offset))
 
     def lease_valid(self) -> bool:
-        """Whether this leader may still confirm something (PL-411)."""
+        """Whether this leader may still confirm a change (PL-411)."""
         return self._lease.valid()
 
     def lockable(self) -> bool:
@@ -226,11 +231,11 @@ class SharePartitionHost:
         return self.log.bytes_available(self.core.next_fetch_offset())
 
     def ready(self) -> bool:
-        """Whether a fetch could acquire here now: lockable, with room, and data (or something older) to give."""
+        """Whether a fetch could acquire here now: it could lock, and there are records to read."""
         return self.core.can_fetch(self.group.settings) and self.bytes_available() > 0
 
     async def close(self) -> None:
-        """End the tasks of this host; the core must have been dropped."""
+        """Cancel the tasks of this host and wait for their end. Call `drop` first."""
         self._deadlines.set(self._tick, None)
         self._cancel_tasks()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -246,7 +251,7 @@ class SharePartitionHost:
     def _on_read_log(self, effect: fx.ReadLog) -> None:
         if self._locking == effect.fetch_id:
             self._read_log = effect
-        else:  # it was asked for while another event was in hand: its fetch has gone on without the lock
+        else:  # `lock` was called while another event was handled; it returned None, and the fetch went on
             self.feed(ev.ReleaseFetchLock(effect.fetch_id))
 
     def _on_acquired(self, effect: fx.Acquired) -> None:
@@ -263,8 +268,8 @@ class SharePartitionHost:
         self._spawn(self._read_back(effect.generation))
 
     def _on_dead_letter(self, effect: fx.DeadLetter) -> None:
-        # Records stored as Archiving were left by a writer with dead-letter queues; this leader never starts the flow
-        # (GroupSettings.dlq_enabled is false), so it only finishes it (PL-611, PL-907).
+        # A writer with dead-letter queues stored these records as Archiving. This leader never begins that flow
+        # (GroupSettings.dlq_enabled is false); it only finishes it (PL-611, PL-907).
         log.error("dead-letter records archived without a dead-letter queue", **self._names(), ranges=effect.ranges)
         self.feed(ev.DlqDone(effect.dead_letter_id))
 
@@ -285,7 +290,7 @@ class SharePartitionHost:
         replies, self._replies = self._replies, {}
         for reply in replies.values():
             reply(OperationResult(effect.error, persisted=True))
-        # What is still under way changes nothing any more; a write of it must not hold up those of a successor.
+        # Calls that still run have no effect any more, and a write among them must not delay a successor's.
         self._cancel_tasks()
         self._owner.dropped(self, effect.generation)
 
@@ -330,8 +335,8 @@ class SharePartitionHost:
             return UnknownServerError(f"the topic log could not be read: {failure}")
         stored = failure.leader_epoch
         if isinstance(failure.error, FencedLeaderEpochError) and (stored is None or stored > self.log.epoch):
-            # Somebody stored a higher epoch than that of our claim: claim again above it (CM-13 `floor`). Our own epoch
-            # with a higher generation is a successor of this object: nothing of ours is lost.
+            # The store has a higher epoch than our claim's: give up, and claim again above it (CM-13 `floor`). If the
+            # epoch is our own, a successor of this object wrote it with a higher generation: we still lead.
             self._lease.give_up(f"fenced at {self.key.text}: {failure.error.message}", stored or 0)
         return failure.error
 
@@ -394,4 +399,4 @@ class SharePartitionHost:
 
 
 def _ignore(_: OperationResult) -> None:
-    """For operations nobody waits for (PL-521)."""
+    """The callback of operations whose result has no receiver (PL-521)."""

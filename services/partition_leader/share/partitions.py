@@ -1,8 +1,8 @@
 """The share-partitions of this process, and the fetches that wait for them.
 
-Keeps one host per share-partition, made by the first fetch that names it (PL-601); a dropped one leaves behind the
-generation its successor must exceed (PL-602). Wake-ups are collected and served once per turn of the event loop, in
-arrival order, to as many waiters as the share-partition can still serve (P-5).
+Keeps one host per share-partition, made by the first fetch that names it (PL-601). When one is dropped, its generation
+is kept, because its successor must exceed it (PL-602). Wake-ups are collected. Once per turn of the event loop the
+waiters look, in order of arrival, for as long as their share-partition can serve one more (P-5).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from partition_leader.topic_log.topic_log import TopicLog
 
 log = structlog.get_logger(__name__)
 
-#: Share-partitions whose waiters look, and waiters that are forgotten, without letting go of the event loop.
+#: How many woken share-partitions are served, or waits are ended, in one turn of the event loop.
 _SLICE: Final = 500
 
 
@@ -33,7 +33,7 @@ class Waiter(Protocol):
 
     @property
     def needs_bytes(self) -> bool:
-        """Whether it waits for records; else any share-partition that it can lock completes it (PL-212)."""
+        """Whether it waits for records. If not, any share-partition that it can lock completes it (PL-212)."""
         ...
 
     def attempt(self) -> None:
@@ -41,7 +41,7 @@ class Waiter(Protocol):
         ...
 
     def partition_failed(self, key: SharePartitionKey, error: KafkaError) -> None:
-        """One of its share-partitions failed to initialise."""
+        """One of its share-partitions failed to initialise with `error` (PL-604)."""
         ...
 
 
@@ -54,10 +54,10 @@ class SharePartitions:
         self._by_partition: dict[TopicIdPartition, dict[SharePartitionKey, SharePartitionHost]] = {}
         self._by_group: dict[str, dict[SharePartitionKey, SharePartitionHost]] = {}
         self._retiring: dict[SharePartitionKey, SharePartitionHost] = {}
-        # (leader epoch, highest generation used under it), one for all groups: it must only rise (PL-602).
+        # (leader epoch, highest generation used under it). One number serves all groups: it must only rise (PL-602).
         self._generations: dict[TopicIdPartition, tuple[int, int]] = {}
         self._waiters: dict[SharePartitionKey, dict[Waiter, None]] = {}
-        # Those of the waiters that need no bytes: an empty share-partition serves them too (PL-212).
+        # The waiters that need no bytes: an empty share-partition can serve them too (PL-212).
         self._undemanding: dict[SharePartitionKey, dict[Waiter, None]] = {}
         self._woken: dict[SharePartitionKey, None] = {}
         self._drain_due = False
@@ -77,11 +77,11 @@ class SharePartitions:
         return self._by_group
 
     def group(self, group_id: str) -> GroupView:
-        """The configuration of a group, as it is at each look."""
+        """A group's configuration; each read of a property sees the present one."""
         return self._parts.groups.view(group_id)
 
     def cached(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """The host, if there is one (acknowledgements never create it, PL-402)."""
+        """The host if there is one, with the work done that is due on it. Acknowledgements never make one (PL-402)."""
         host = self._hosts.get(key)
         if host is not None and self._later:
             self._later.settle(host)
@@ -89,15 +89,17 @@ class SharePartitions:
         return host
 
     def has(self, key: SharePartitionKey) -> bool:
-        """Whether there is a host, without reaching for it."""
+        """Whether there is a host. Work that is due on it stays due."""
         return key in self._hosts
 
     def later(self, keys: Iterable[SharePartitionKey], work: Work) -> None:
-        """Do `work` on those of these that are cached: at once, or before anybody else reaches for one (CM-97)."""
+        """Do `work` on those of these that are cached: at once when they are few; else in slices, and on any one of
+        them before it is handed out (CM-97)."""
         self._later.add([host for key in keys if (host := self._hosts.get(key)) is not None], work)
 
     def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """The host, made if needed; None while its predecessor retires (PL-631). Raises KafkaError when not leader."""
+        """The host, made if needed; None while its predecessor retires (PL-631). Raises the KafkaError of a partition
+        that this process does not lead."""
         host = self.cached(key)
         if host is not None:
             return host
@@ -132,7 +134,7 @@ class SharePartitions:
                         del table[key]
 
     def stop_waiting_in_turns(self, waiter: Waiter, keys: Sequence[SharePartitionKey]) -> None:
-        """As `stop_waiting`, of many a part at a time: until then the waiter may be called, and does nothing."""
+        """As `stop_waiting`, a slice at a time. Until it ends the waiter may still be called, and must do nothing."""
         task = asyncio.get_running_loop().create_task(self._forget(waiter, keys), name="waiter-forgotten")
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
@@ -148,11 +150,11 @@ class SharePartitions:
         return len({waiter for waiters in self._waiters.values() for waiter in waiters})
 
     def wake(self, host: SharePartitionHost) -> None:
-        """Look at the waiters of this share-partition at the end of this turn."""
+        """Let the waiters of this share-partition look at the end of this turn of the event loop."""
         self._wake_key(host.key)
 
     def wake_partition(self, partition: TopicIdPartition) -> None:
-        """The topic-partition's end moved: every group's waiters look (PL-214)."""
+        """The topic-partition has new records: the waiters of every group look (PL-214)."""
         for key in self._by_partition.get(partition, ()):
             self._wake_key(key)
 
@@ -178,9 +180,9 @@ class SharePartitions:
                 log.exception("waiting fetches could not be served", share_partition=key.text)
 
     def _serve(self, key: SharePartitionKey) -> None:
-        """Let waiters of a share-partition look, in order of arrival, for as long as there is something for them.
+        """Let waiters of a share-partition look, in order of arrival, for as long as it can serve one more.
 
-        A missing host must be met by every waiter: it makes a new one or learns that leadership is gone.
+        When there is no host every waiter looks: each makes a new one, or learns that leadership is gone.
         """
         for table in (self._waiters, self._undemanding):
             if not self._worth_a_look(key, table):
@@ -199,7 +201,7 @@ class SharePartitions:
     # --- what hosts tell
 
     def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
-        """Drop it; every waiting fetch of it gets the error once (PL-604)."""
+        """Take it out of the cache, and give every waiting fetch of it the error once (PL-604)."""
         if self._hosts.get(host.key) is not host:
             return
         self._remove(host)
@@ -207,14 +209,14 @@ class SharePartitions:
             waiter.partition_failed(host.key, error)
 
     def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
-        """Out of the cache; a retiring one finishes its writes before a successor is made (PL-631)."""
+        """Take it out of the cache. A retiring one finishes its writes before a successor is made (PL-631)."""
         self._remove(host)
         if retiring:
             self._retiring[host.key] = host
         self._wake_key(host.key)
 
     def dropped(self, host: SharePartitionHost, generation: int) -> None:
-        """It is finished."""
+        """It is finished: forget it, but keep its generation (PL-602)."""
         self._remove(host)
         if self._retiring.get(host.key) is host:
             del self._retiring[host.key]
@@ -228,7 +230,7 @@ class SharePartitions:
     # --- leadership
 
     def leadership_lost(self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError) -> None:
-        """Drop every share-partition on this log of a topic-partition; nothing is flushed (PL-632)."""
+        """Drop every share-partition on this log of a topic-partition, without any write (PL-632)."""
         for host in self._on_log(partition, topic_log):
             host.drop(error)
         remembered = self._generations.get(partition)
@@ -238,8 +240,10 @@ class SharePartitions:
     async def hand_over(
         self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError, timeout_s: float
     ) -> None:
-        """Retire every share-partition on this log and wait until their writes are done, then drop what is left: the
-        outgoing calls of a leader end before it gives its shard back (CM-4, CM-12)."""
+        """Retire every share-partition on this log, wait up to `timeout_s` for their writes, then drop what is left.
+
+        So the outgoing calls of a leader end before it gives its shard back (CM-4, CM-12).
+        """
         for host in self._on_log(partition, topic_log):
             self._later.settle(host)
             host.feed(ev.Retire(error))
@@ -287,7 +291,7 @@ class SharePartitions:
         _discard(self._by_group, key.group_id, key)
 
     def _next_generation(self, partition: TopicIdPartition, epoch: int) -> int:
-        """Above every generation this process used for the partition's share-partitions under this leader epoch."""
+        """A generation above all that this process used for the partition's share-partitions under this epoch."""
         remembered = self._generations.get(partition)
         generation = remembered[1] + 1 if remembered is not None and remembered[0] == epoch else 1
         self._remember_generation(partition, epoch, generation)

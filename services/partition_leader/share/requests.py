@@ -1,9 +1,9 @@
-"""ShareFetch and ShareAcknowledge over plain values: session step, acknowledgements, fetch, and the one answer.
+"""Hosts ShareFetch and ShareAcknowledge over plain values: session step, acknowledgements, fetch, and the one answer.
 
-The order of PL-420 and PL-422: validate, consume the session epoch, apply acknowledgements, then fetch; both then
-run side by side and the answer leaves when both have ended. Everything up to the first wait happens in one
-step, so requests of one stream take their epochs in the order of arrival, and no acknowledgement waits behind a parked
-fetch (P-5). An answer that no write backs is given only while the lease holds (PL-411).
+The order is that of PL-420 and PL-422: validate, consume the session epoch, apply acknowledgements, then fetch. The
+acknowledgements and the fetch go on side by side, and the answer leaves when both have ended. Everything up to the
+first wait happens in one step: requests of one stream take their epochs in the order of arrival, and no acknowledgement
+waits for a parked fetch (P-5). An answer without a write is given only while the lease holds (PL-411).
 """
 
 from __future__ import annotations
@@ -49,13 +49,16 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: Service-wide cap of a fetch's max_wait_ms.
+#: The longest max_wait_ms of a fetch; a longer one is cut to it.
 MAX_WAIT_MS: Final = 300_000
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One request between its session step and its answer."""
+    """One request between its session step and its answer.
+
+    `unbacked`: acknowledgements that succeeded without a write. `waiting`: parts of the request that have not ended.
+    """
 
     request: ShareRequest
     step: SessionStep
@@ -78,14 +81,14 @@ class _Run:
 
 @dataclass(slots=True, eq=False)
 class _Delayed:
-    """A refusal that waits for its time."""
+    """A refusal that is answered when its timer fires (PL-506)."""
 
     answer: Callable[[], None]
     timer: asyncio.TimerHandle = field(init=False)
 
 
 class ShareRequests:
-    """All share sessions of this leader, and the requests under way."""
+    """All share sessions of this leader, and the requests that are not answered yet."""
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class ShareRequests:
         fetch_max_bytes: int = FETCH_MAX_BYTES,
         enabled: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`fetch_max_bytes`: cap of an answer's batches; `enabled`: the feature gate (GC-8)."""
+        """`fetch_max_bytes`: the most bytes of batches in an answer; `enabled`: the feature gate (GC-8)."""
         self.sessions = sessions
         self._fetch_max_bytes = fetch_max_bytes
         self._enabled = enabled
@@ -116,13 +119,16 @@ class ShareRequests:
 
     @property
     def running(self) -> int:
-        """Requests that are not answered yet."""
+        """How many requests are not answered yet."""
         return len(self._runs) + len(self._delayed)
 
     # --- doors
 
     def handle(self, request: ShareRequest, on_answer: OnAnswer) -> object:
-        """Take a request; `on_answer` is called once, perhaps before this returns. The value is for `abandon`."""
+        """Take a request. `on_answer` is called once, perhaps before this returns.
+
+        The returned value names the request in `abandon` and `hurry`.
+        """
         try:
             step = self._session_step(request)
         except ShareSessionLimitReachedError as error:
@@ -143,7 +149,8 @@ class ShareRequests:
         return run
 
     def abandon(self, handle: object) -> None:
-        """The caller is gone: a parked fetch is forgotten; what it acquired stays acquired (PL-215)."""
+        """The caller is gone: forget the request, and never call its `on_answer`. What it acquired stays acquired
+        (PL-215)."""
         if isinstance(handle, _Delayed):
             handle.timer.cancel()
             self._delayed.pop(handle, None)
@@ -154,7 +161,7 @@ class ShareRequests:
             self.sessions.finished(handle.step, self._clock.now_ms())
 
     def hurry(self, handle: object) -> None:
-        """The caller will read no more than what is under way: a parked fetch is answered now, empty."""
+        """The caller sends no more requests, but reads the answers: answer a parked fetch now, empty."""
         if isinstance(handle, _Delayed):
             self._refuse(handle)
         elif isinstance(handle, _Run) and handle.fetch is not None:
@@ -166,18 +173,18 @@ class ShareRequests:
         return self._connection_ids
 
     def connection_lost(self, connection_id: int) -> None:
-        """A stream ended: its sessions are gone, and what their members held is given back (PL-520, PL-522)."""
+        """A stream ended: end its sessions, and release what their members hold (PL-520, PL-522)."""
         for closed in self.sessions.connection_lost(connection_id):
             self._release(closed)
 
     def expire_idle(self, idle_ms: Callable[[str], int], default_idle_ms: int) -> None:
-        """End sessions without a stream that were silent for too long (PL-524)."""
+        """End sessions without a stream whose last request was too long ago (PL-524). `idle_ms`: by group id."""
         idle = {group: idle_ms(group) for group in self._partitions.groups()}
         for closed in self.sessions.expire_idle(self._clock.now_ms(), idle, default_idle_ms):
             self._release(closed)
 
     def drain(self) -> None:
-        """The process leaves: parked fetches are answered now, with what they have (CM-4)."""
+        """The process shuts down: answer parked fetches now, with what they can acquire at once (CM-4)."""
         self._draining = True
         for run in list(self._runs):
             if run.fetch is not None:
@@ -188,7 +195,7 @@ class ShareRequests:
     # --- steps
 
     def _refuse_later(self, request: ShareRequest, on_answer: OnAnswer, answer: ShareAnswer) -> _Delayed | None:
-        """Answer after max_wait_ms, which slows the retry down (PL-506)."""
+        """Answer after max_wait_ms, so that the client does not retry at once (PL-506)."""
         wait_s = min(request.limits.max_wait_ms if request.limits else 0, MAX_WAIT_MS) / 1000
         if self._draining or not wait_s:
             on_answer(answer)
@@ -281,8 +288,11 @@ class ShareRequests:
         task.add_done_callback(self._gathering.discard)
 
     async def _fetched_in_turns(self, run: _Run, fetched: list[FetchedPartition]) -> None:
-        """The request may be abandoned meanwhile, or its session end. Whether it is answered is decided at the end, in
-        one step as ever (PL-505); what is given back then is what it acquired itself, by delivery count."""
+        """Note the results of many partitions, a slice per turn of the event loop (CM-97).
+
+        In between the caller may abandon the request, and its session may end. One step at the end decides whether it
+        is answered (PL-505). What it gives back then is only what it acquired itself, known by the delivery count.
+        """
         turns = Turns(WIDE)
         for one in fetched:
             run.fetched(one)
@@ -292,13 +302,13 @@ class ShareRequests:
     def _one_done(self, run: _Run) -> None:
         run.waiting -= 1
         if run.waiting == 0 and run in self._runs:
-            run.fetch = None  # they know each other: memory comes back without a search for cycles
+            run.fetch = None  # run and fetch refer to each other; this frees them without the garbage collector
             self._forget(run)
             answer = self._answer(run)
             self.sessions.finished(run.step, self._clock.now_ms())
             try:
                 run.on_answer(answer)
-            except Exception:  # it would end the work of the share-partition that brought the last result
+            except Exception:  # else it would break off the share-partition whose event brought the last result
                 log.exception("an answer could not be given", group=run.request.group_id)
 
     def _forget(self, run: _Run) -> None:
@@ -338,7 +348,7 @@ class ShareRequests:
         )
 
     def _gate(self, run: _Run) -> None:
-        """A process that was paused must not confirm anything past its lease (PL-411)."""
+        """Refuse what no write confirmed, if the lease has lapsed: the process may have been paused (PL-411)."""
         for result, host in run.unbacked:
             if not host.lease_valid():
                 result.acknowledge_error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
@@ -349,10 +359,10 @@ class ShareRequests:
                 result.error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
 
     def _release(self, closed: ClosedSession) -> None:
-        """Give back what a session's member holds, not waited for; retire a group that has no session left.
+        """Release what a session's member holds, without waiting for it. Retire a group that has no session left.
 
-        Fetches of the session that are still parked end first: they could only be told so later (PL-505), and meanwhile
-        would open share-partitions of a group that has gone (PL-523).
+        Parked fetches of the session end first. Their answer can only be an error (PL-505), and until then they would
+        open share-partitions of a group that has gone (PL-523).
         """
         for run in tuple(self._by_session.get(closed.key, ())):
             if run.fetch is not None:

@@ -1,4 +1,4 @@
-"""What a ShareFetch or ShareAcknowledge asks for and is answered, as values between the edge and the sessions."""
+"""Requests and answers of ShareFetch and ShareAcknowledge, as values between the edge and `ShareRequests`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Acknowledgements = Mapping[TopicIdPartition, tuple[ev.AckBatch, ...]]
 
 
 class ShareRequest(NamedTuple):
-    """A ShareFetch, or with `limits` None a ShareAcknowledge. `room_bytes`: see FetchParameters."""
+    """A ShareFetch, or with `limits` None a ShareAcknowledge.
+
+    `room_bytes`: what the whole answer may have (CM-62). `share`: its connection's part of the bytes in flight (CM-92).
+    """
 
     group_id: str
     member_id: str
@@ -40,7 +43,8 @@ class ShareRequest(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionAnswer:
-    """One partition of an answer. `acknowledged` tells whether `acknowledge_error` is an outcome at all."""
+    """One partition of an answer. Without `acknowledged` the request named no acknowledgement for it, and
+    `acknowledge_error` says nothing."""
 
     partition: TopicIdPartition
     error: KafkaError | None = None
@@ -50,13 +54,13 @@ class PartitionAnswer:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its record batches."""
+        """The size of its record batches."""
         return 0 if self.fetched is None else sum([batch.size for batch in self.fetched.batches])
 
 
 @dataclass(slots=True)
 class ShareAnswer:
-    """The answer to a ShareRequest; with `error`, nothing else counts (PL-421)."""
+    """The answer to a ShareRequest. When `error` is set, the other fields have no meaning (PL-421)."""
 
     error: KafkaError | None = None
     lock_ms: int = 0

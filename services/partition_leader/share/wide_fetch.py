@@ -1,9 +1,9 @@
-"""A ShareFetch over more partitions than are looked at in one go: it walks through them and lets others act in between.
+"""Hosts a ShareFetch over very many partitions: it walks through them in slices and lets others act in between.
 
-What `fetch` does in one step is done here in turns (CM-97): first a look without locks at what there is, then,
-when that is enough, slice after slice is locked, read, acquired from and unlocked, until the records are enough. No
-fetch lock is held while others act, but for a read from the store. So between two slices anything may happen: every
-step looks anew at the share-partitions it finds, and at whether somebody still waits.
+`fetch` does each attempt in one step; here it takes many turns of the event loop (CM-97). The walk first looks at all
+share-partitions without locks. When that is enough, it locks, reads, acquires from and unlocks one slice after another,
+until the budget is spent. It holds no fetch lock while others act, except during a read from the store. Between two
+slices anything may happen, so each step looks again at its share-partitions, and at whether the fetch is still wanted.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from partition_leader.share.core.fetch_policy import Step
 from partition_leader.share.fetch import ShareFetchOperation
 from shard_runtime.rpc.bounds import Turns
 
-#: Sessions of more partitions than this are walked through in turns.
+#: A fetch over more partitions than this is walked through in turns.
 WIDE: Final = 500
-#: Partitions looked at, and read from, without letting go of the event loop: some 5 ms each.
+#: How many partitions are looked at, and how many are read from, in one turn of the event loop: about 5 ms each.
 LOOK_SLICE: Final = 500
 READ_SLICE: Final = 200
-#: A share-partition that is made by the look costs as much as looking at so many.
+#: Making a share-partition costs as much as looking at this many.
 _MADE: Final = 4
 
 
 class WideShareFetch(ShareFetchOperation):
-    """As its parent, over many partitions. Its walk goes on until it is done, however long that takes: when the
-    deadline passes meanwhile, this walk is the last attempt."""
+    """As its parent, over many partitions. An attempt is a walk, and a walk is never cut short: when the deadline
+    passes during a walk, that walk is the last attempt."""
 
     _walk: asyncio.Task[None] | None = None
     _woken = False
     _waits = False
 
     def start(self) -> None:
-        """Begin the first walk. Waiters come first: what changes behind the walk brings another one."""
+        """Begin the first walk. It waits for all partitions before it looks, so a change in a partition that it has
+        already passed brings another walk."""
         if self._budget.asks_for_nothing:
             self._complete()
             return
@@ -45,7 +46,7 @@ class WideShareFetch(ShareFetchOperation):
         self._walk = asyncio.get_running_loop().create_task(self._run(), name="wide-share-fetch")
 
     def attempt(self) -> None:
-        """Walk, or once more after the present walk."""
+        """Walk now; during a walk, walk once more after it."""
         self._woken = True
         if not self._done and self._walk is None:
             self._walk = asyncio.get_running_loop().create_task(self._run(), name="wide-share-fetch")
@@ -63,7 +64,7 @@ class WideShareFetch(ShareFetchOperation):
             self._walk = None
 
     async def _wait(self) -> None:
-        """Be woken by every partition."""
+        """Wait for every partition, a slice at a time."""
         self._waits = True
         for first in range(0, len(self._keys), LOOK_SLICE):
             if self._done:
@@ -83,7 +84,8 @@ class WideShareFetch(ShareFetchOperation):
             self._complete()
 
     async def _look(self) -> tuple[int, list[int]]:
-        """How many share-partitions could be locked, and the bytes of those that have some. Makes those not there."""
+        """How many share-partitions could be locked, and the bytes available in those that have any. Makes the
+        share-partitions that are not there yet."""
         lockable, available = 0, []
         turns = Turns(LOOK_SLICE)
         for key in self._keys:
@@ -119,7 +121,7 @@ class WideShareFetch(ShareFetchOperation):
                     await self._read_missing(reads, max_bytes)
                 finally:
                     self._reading = None
-            if not self._done:  # answered meanwhile: a late read acquires nothing
+            if not self._done:  # else it was answered during the read, and a late read acquires nothing (PL-213)
                 self._acquire_from(reads)
         finally:
             self._unlock(reads)

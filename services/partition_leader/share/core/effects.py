@@ -1,6 +1,6 @@
-"""What a share-partition orders: frozen effects that `SharePartition.handle` returns, in the order they must happen.
+"""What a share-partition orders: frozen values that `SharePartition.handle` returns, in the order they must happen.
 
-Owns no behaviour. The host carries each out and feeds the result back as the next event.
+The host carries each out and feeds the result back as an event.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from kip932.errors import KafkaError
 from kip932.state_batches import StateBatch
 from partition_leader.share.core.status import DropReason
 
-# Bits of Persist.cause (PM-20 X2); merged writes carry several (PL-702).
+# Bits of Persist.cause (PM-20 X2). A write for several operations has several bits (PL-702).
 CAUSE_ACK: Final = 1
 CAUSE_SESSION_RELEASE: Final = 2
 CAUSE_LOCK_EXPIRY: Final = 4
 CAUSE_DLQ: Final = 8
 CAUSE_ADMIN: Final = 16
 CAUSE_INIT: Final = 32
-CAUSE_CATCH_UP: Final = 64  # PL-621: nothing happened, the stored state lags behind memory
+CAUSE_CATCH_UP: Final = 64  # PL-621: no operation; the stored state is older than the memory's
 CAUSE_NAMES: Final = {
     CAUSE_ACK: "ack",
     CAUSE_SESSION_RELEASE: "session_release",
@@ -37,7 +37,7 @@ DLQ_DELIVERY_COUNT_EXCEEDED: Final = "delivery count exceeded"
 
 
 class AcquiredRange(NamedTuple):
-    """One entry of acquired_records: offsets of one owner with one delivery count (PL-251)."""
+    """One entry of acquired_records: offsets with one holder and one delivery count (PL-251)."""
 
     first_offset: int
     last_offset: int
@@ -45,8 +45,11 @@ class AcquiredRange(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """What only the leader knows about a write (PM-20 X3, X4). All are numbers of records, but max_dc and sum_dc:
-    highest and summed delivery count of the records finished by the write."""
+    """What only the leader knows about a write (PM-20 X3, X4).
+
+    All are numbers of records, except max_dc and sum_dc: the highest and the summed delivery count of the records that
+    the write finishes.
+    """
 
     n_accept: int = 0
     n_release: int = 0
@@ -57,7 +60,7 @@ class Counters(NamedTuple):
     sum_dc: int = 0
 
     def plus(self, other: Counters) -> Counters:
-        """Both together: sums, and the larger max_dc."""
+        """The counters of both: sums, and the larger max_dc."""
         return total([self, other])
 
 
@@ -65,7 +68,7 @@ NO_COUNTERS: Final = Counters()
 
 
 def total(counters: Iterable[Counters]) -> Counters:
-    """All together: sums, and the largest max_dc."""
+    """The counters of all: sums, and the largest max_dc."""
     counters = [some for some in counters if some is not NO_COUNTERS]
     if len(counters) < 2:
         return counters[0] if counters else NO_COUNTERS
@@ -79,8 +82,8 @@ _MAX_DC: Final = Counters._fields.index("max_dc")
 
 
 class Persist(NamedTuple):
-    """Write the share-partition's state (PL-702). At most one is outstanding (PL-705); answer with `Persisted` or
-    `PersistFailed` naming the same `write_id`.
+    """Write the share-partition's state (PL-702), then send `Persisted` or `PersistFailed` with the same `write_id`.
+    At most one write is outstanding (PL-705).
 
     Not yet a `StateWrite`: the host adds what the core does not know, the leader epoch and the high watermark.
     """
@@ -97,7 +100,7 @@ class Persist(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Answer an Acknowledge or Release. `persisted` False: no write backs it, so the lease gate of PL-411 applies."""
+    """Answer an Acknowledge or Release. `persisted` False: it needed no write, so check the lease first (PL-411)."""
 
     op_id: int
     error: KafkaError | None
@@ -105,8 +108,8 @@ class Reply(NamedTuple):
 
 
 class ReadLog(NamedTuple):
-    """The fetch has the fetch lock (PL-206): read the log from `first_offset` on, `offsets_max` offsets at most. Then
-    send `Acquire`, or `ReleaseFetchLock` when there is nothing to acquire from."""
+    """The fetch has the fetch lock (PL-206): read the log from `first_offset` on, at most `offsets_max` offsets. Then
+    send `Acquire`; or `ReleaseFetchLock`, when the read brought no batches or the fetch takes none."""
 
     fetch_id: int
     first_offset: int
@@ -114,32 +117,32 @@ class ReadLog(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """The outcome of an Acquire: ascending ranges without overlap, perhaps none."""
+    """The result of an Acquire: ascending ranges without overlap, perhaps none."""
 
     fetch_id: int
     ranges: tuple[AcquiredRange, ...]
 
     @property
     def record_count(self) -> int:
-        """Offsets acquired; what they take from the request's budget (PL-204, PL-803)."""
+        """How many offsets were acquired; they count against the request's max_records (PL-204, PL-803)."""
         return sum(last - first + 1 for first, last, _ in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Something became possible on this share-partition: look at the waiters again, in arrival order (PL-214)."""
+    """A fetch may have become possible here: let the waiters look again, in order of arrival (PL-214)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBackWanted:
-    """Send ReadShareGroupState with the same leader epoch and this generation; retry with the same value (PL-707)."""
+    """Send ReadShareGroupState with the same leader epoch and this generation, in every retry too (PL-707)."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Write these records to the dead-letter queue, then send `DlqDone` whatever came of it (PL-904, PL-907)."""
+    """Write these records to the dead-letter queue, then send `DlqDone`, with success or without (PL-904, PL-907)."""
 
     dead_letter_id: int
     ranges: tuple[AcquiredRange, ...]
@@ -148,26 +151,26 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """Tell that these records will not be delivered again though nobody accepted them; the store has it (PL-810)."""
+    """Report that these records, which were never accepted, will not be delivered again: that is stored (PL-810)."""
 
     cause: str
     ranges: tuple[AcquiredRange, ...]
 
     @property
     def records(self) -> int:
-        """How many."""
+        """How many records these are."""
         return sum(last - first + 1 for first, last, _ in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """The share-partition is ACTIVE; parked fetches may go on (PL-214)."""
+    """The share-partition is ACTIVE: let parked fetches look (PL-214)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Take the share-partition out of the cache, detach its listeners, wake its waiters (PL-630, PL-631). When
-    `retiring`, keep feeding it events until `Dropped`; fetches park as INITIALIZING until then."""
+    """Take the share-partition out of the cache and wake its waiters (PL-630, PL-631). When `retiring`, go on feeding
+    it events until `Dropped`; until then fetches park, as for one that is INITIALIZING."""
 
     error: KafkaError
     retiring: bool
@@ -176,7 +179,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The share-partition is finished: forget it. A successor takes a generation above `generation` (PL-602)."""
+    """The share-partition is finished: forget it. A successor's generation must exceed `generation` (PL-602)."""
 
     error: KafkaError
     generation: int

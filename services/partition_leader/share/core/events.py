@@ -1,7 +1,7 @@
-"""What may happen to a share-partition: frozen facts that go into `SharePartition.handle`.
+"""What may happen to a share-partition: frozen values that go into `SharePartition.handle`.
 
-Owns no behaviour. Every event that leads to a decision carries the group's settings of that moment, because they are
-dynamic (PL-104, PL-301, PL-1003). The events of every fetch are tuples: those cost a third of a frozen dataclass.
+Every event that leads to a decision carries the group's settings of that moment, because they are dynamic (PL-104,
+PL-301, PL-1003). The events of every fetch are tuples: a tuple costs a third of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kip932.state_batches import StateBatch
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The group's effective settings at the moment of an event (PL-1002: already clamped)."""
+    """The group's effective settings at the moment of an event, already clamped (PL-1002)."""
 
     lock_ms: int = 30_000
     delivery_count_limit: int = 5
@@ -26,21 +26,21 @@ class GroupSettings:
 
 
 class BatchHeader(Protocol):
-    """What an acquire pass asks of a batch of the log; a stored batch is one as it stands, so nothing is copied."""
+    """What an acquire pass needs of a batch of the log. A batch of the topic log has it, so nothing is copied."""
 
     @property
     def base_offset(self) -> int:
-        """First offset."""
+        """The first offset."""
         ...
 
     @property
     def last_offset(self) -> int:
-        """Last offset, inclusive."""
+        """The last offset, inclusive."""
         ...
 
     @property
     def producer_id(self) -> int:
-        """−1: none."""
+        """The id of its producer; −1: none."""
         ...
 
     @property
@@ -50,17 +50,17 @@ class BatchHeader(Protocol):
 
     @property
     def is_control(self) -> bool:
-        """A control batch: no records for consumers."""
+        """A control batch: it holds no records for consumers."""
         ...
 
     @property
     def is_abort(self) -> bool:
-        """The ABORT marker of a transaction."""
+        """The marker that a transaction was aborted."""
         ...
 
 
 class LogBatch(NamedTuple):
-    """Header facts of one batch of a log read (PL-006); nothing here needs the records to be parsed (P-7)."""
+    """The header of one batch of a log read (PL-006). None of it needs the records to be parsed (P-7)."""
 
     base_offset: int
     last_offset: int
@@ -78,7 +78,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class AckBatch(NamedTuple):
-    """Acknowledge types for `first_offset`…`last_offset`: one for all, or one per offset; validated before (PL-401)."""
+    """Acknowledge types for `first_offset`…`last_offset`: one for all, or one per offset; validated (PL-401)."""
 
     first_offset: int
     last_offset: int
@@ -87,8 +87,11 @@ class AckBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """ReadShareGroupState succeeded (PL-602). `resolved`: the stored start offset was -1 and `start_offset` was found
-    by auto.offset.reset, so it must be written before the share-partition becomes ACTIVE (PL-605, PL-609)."""
+    """ReadShareGroupState succeeded (PL-602).
+
+    `resolved`: the stored start offset was -1, and `start_offset` was found by auto.offset.reset. It must be written
+    before the share-partition becomes ACTIVE (PL-605, PL-609).
+    """
 
     state_epoch: int
     start_offset: int
@@ -99,14 +102,17 @@ class Initialized:
 
 @dataclass(frozen=True, slots=True)
 class InitializeFailed:
-    """ReadShareGroupState, or finding the start offset, failed (PL-604)."""
+    """ReadShareGroupState failed, or the start offset could not be found (PL-604)."""
 
     error: KafkaError
 
 
 class TakeFetchLock(NamedTuple):
-    """A fetch that may take `max_records` wants to read and acquire (PL-206). Answered by `ReadLog` when it gets the
-    fetch lock; by nothing when another fetch has it, or when nothing can be acquired."""
+    """A fetch that may take `max_records` wants to read and acquire (PL-206).
+
+    Answered by `ReadLog` when it gets the fetch lock. There is no answer when another fetch has the lock, or when no
+    record can be acquired.
+    """
 
     fetch_id: int
     max_records: int
@@ -114,15 +120,17 @@ class TakeFetchLock(NamedTuple):
 
 
 class ReleaseFetchLock(NamedTuple):
-    """The fetch ends its attempt without acquiring here (PL-206). Changes nothing when it does not have the lock."""
+    """The fetch ends its attempt without acquiring here (PL-206). Has no effect when it does not have the lock."""
 
     fetch_id: int
 
 
 class Acquire(NamedTuple):
-    """A log read for one fetch has finished; acquire from it (PL-220), and give its fetch lock back (PL-206).
-    `last_read_offset` is ignored without batches. `read_committed` with `aborted` applies PL-803. Answered by
-    `Acquired` always, perhaps without ranges."""
+    """A log read for one fetch has finished: acquire from it (PL-220), and give its fetch lock back (PL-206).
+
+    `last_read_offset` is ignored without batches. With `read_committed`, records of `aborted` are left out (PL-803).
+    Always answered by `Acquired`, perhaps without ranges.
+    """
 
     fetch_id: int
     member_id: str
@@ -138,7 +146,7 @@ class Acquire(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """Acknowledgements of one member, one request (PL-404 … PL-415). Answered by `Reply`."""
+    """The acknowledgements of one request of a member (PL-404 … PL-415). Answered by `Reply`."""
 
     op_id: int
     member_id: str
@@ -148,9 +156,12 @@ class Acknowledge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The member's session ended: give back what it holds (PL-520), or only what one answer acquired (PL-505): `ranges`
-    of (first, last, delivery count). A record with another count was acquired again since and stays with its holder.
-    Answered by `Reply`, whose error never reaches a client (PL-521)."""
+    """Give back what a member holds: all of it when its session ended (PL-520), or the `ranges` that one answer
+    acquired (PL-505).
+
+    A range is (first, last, delivery count). A record with another count was acquired again since, and stays with its
+    holder. Answered by `Reply`, whose error never reaches a client (PL-521).
+    """
 
     op_id: int
     member_id: str
@@ -167,21 +178,21 @@ class LogStartMoved:
 
 @dataclass(frozen=True, slots=True)
 class HoleFound:
-    """The log holds no record from `fetch_offset`, where this share-partition stands, to below `end` (CM-47)."""
+    """The log holds no record from `fetch_offset`, the next offset to fetch, to `end`, exclusive (CM-47)."""
 
     fetch_offset: int
     end: int
 
 
 class Persisted(NamedTuple):
-    """The write is durable (PL-412)."""
+    """The write is in the store (PL-412)."""
 
     write_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class PersistFailed:
-    """The write failed for good. `outcome_unknown`: any attempt of it may still have been applied (PL-707)."""
+    """The write failed for good. `outcome_unknown`: the store may have applied it, or may still do so (PL-707)."""
 
     write_id: int
     error: KafkaError
@@ -190,7 +201,7 @@ class PersistFailed:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """What the coordinator stores, read with the generation that `ReadBackWanted` named (PL-707)."""
+    """The state that the share coordinator holds, read with the generation that `ReadBackWanted` named (PL-707)."""
 
     generation: int
     state_epoch: int
@@ -200,7 +211,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class ReadBackFailed:
-    """The read-back failed within its time (PL-707): the share-partition retires."""
+    """The read-back did not succeed within its time (PL-707): the share-partition retires."""
 
     generation: int
     error: KafkaError
@@ -208,7 +219,8 @@ class ReadBackFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The time that `next_deadline` named has come: locks (PL-303), PL-621's write, the end of retiring (PL-631)."""
+    """The time that `next_deadline` named has come: of a lock (PL-303), of a write (PL-621), or of the end of
+    retiring (PL-631)."""
 
     settings: GroupSettings
 
@@ -222,21 +234,21 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class DlqDone:
-    """Phase 2 of the dead-letter flow ended, well or badly (T15, PL-904, PL-907)."""
+    """The write to the dead-letter queue ended, with success or without (T15, PL-904, PL-907)."""
 
     dead_letter_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Drop, but finish queued writes, releases and the dead-letter flow first (PL-523, PL-631)."""
+    """Finish queued writes, releases and the dead-letter flow, then drop (PL-523, PL-631)."""
 
     error: KafkaError
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Leadership is lost or the partition deleted: stop at once (PL-631, PL-632)."""
+    """Leadership is lost, or the partition was deleted: stop at once (PL-631, PL-632)."""
 
     error: KafkaError
 

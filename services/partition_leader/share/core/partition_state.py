@@ -1,7 +1,7 @@
-"""What the handlers of one share-partition share: status, window, queued writes, and how it begins and ends.
+"""The state that the handlers of one share-partition share: status, settings, window, queued writes.
 
-Owns the transitions between statuses (PL-601, PL-604, PL-631) and the effects of the event being handled. Decides
-nothing about records.
+Owns the transitions between statuses (PL-601, PL-604, PL-631), and the effects of the event that is being handled. It
+decides nothing about records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from partition_leader.share.core.write_back import WriteBack
 
 
 class Retirement(NamedTuple):
-    """Why a share-partition goes, and when (ms) at the latest."""
+    """Why a share-partition retires, and when at the latest it is dropped (ms)."""
 
     error: KafkaError
     until_ms: int
@@ -27,7 +27,10 @@ class Retirement(NamedTuple):
 
 
 class PartitionState:
-    """The live state of one share-partition object. `effects`, `wake` and `now_ms` belong to the event in hand."""
+    """The live state of one share-partition object.
+
+    `effects`, `wake` and `now_ms` belong to the event that is being handled. `wake`: add a `Wake` at its end.
+    """
 
     __slots__ = (
         "dead_letters",
@@ -63,15 +66,15 @@ class PartitionState:
         self.now_ms = 0
 
     def persist(self) -> None:
-        """Send the next write."""
+        """Order the next write."""
         self.effects.append(self.write_back.build(self.window, self.generation, self.state_epoch))
 
     def reply(self, op_id: int, error: KafkaError | None, persisted: bool = False) -> None:
-        """Answer an operation; `persisted` tells whether a write was behind it (PL-411)."""
+        """Answer an operation. `persisted`: a write has stored its outcome (PL-411)."""
         self.effects.append(Reply(op_id, error, persisted))
 
     def activate(self) -> None:
-        """Become ACTIVE, and take up the dead-letter flow where a former leader left it (PL-611)."""
+        """Become ACTIVE, and go on with the dead-letter flow that a former leader began (PL-611)."""
         self.status = Status.ACTIVE
         self.wake = True
         self.effects.append(Activated())
@@ -87,7 +90,7 @@ class PartitionState:
         ]
 
     def gone(self) -> KafkaError:
-        """What a caller is told who still comes to a dropped share-partition (PL-402, PL-631)."""
+        """The error for a caller that still reaches a dropped share-partition (PL-402, PL-631)."""
         if self.status is Status.RETIRING:
             return UnknownTopicOrPartitionError(
                 f"{self.name} is being dropped here; fetch from it again to open it anew"
@@ -97,7 +100,8 @@ class PartitionState:
         )
 
     def roll_back(self, operations: list[Operation]) -> None:
-        """Undo what no write made durable; what cannot go back to its holder becomes dirty (PL-307, PL-414)."""
+        """Undo operations that no write has stored. Records that cannot go back to their holder are written later
+        (PL-307, PL-414)."""
         result = RolledBack()
         for operation in operations:
             roll_back(self.window, operation, self.now_ms, result)
@@ -109,7 +113,7 @@ class PartitionState:
         self.wake |= bool(result.changed)
 
     def begin_retirement(self, error: KafkaError, reason: DropReason) -> None:
-        """No acquires and acknowledgements any more; what is queued finishes first (PL-631)."""
+        """Refuse acquires and acknowledgements from now on; drop when queued operations are finished (PL-631)."""
         if self.status is not Status.ACTIVE:
             return
         self.status = Status.RETIRING
@@ -121,7 +125,7 @@ class PartitionState:
         self.effects.append(Fenced(error, retiring=True, reason=reason))
 
     def stop(self, error: KafkaError, reason: DropReason) -> None:
-        """Nothing more is written; what still waits rolls back and is told (PL-631)."""
+        """Write nothing more: answer the operations that still wait with an error, and drop (PL-631)."""
         told = error if isinstance(error, NotLeaderOrFollowerError) else self.not_leader(error)
         for operation in self.write_back.abandon():
             self.reply(operation.op_id, told)
@@ -131,11 +135,11 @@ class PartitionState:
         self.finish()
 
     def not_leader(self, error: KafkaError) -> KafkaError:
-        """The error for operations that a drop cuts short (PL-631)."""
+        """The error of operations that a drop ends (PL-631)."""
         return NotLeaderOrFollowerError(f"{self.name} was dropped: {error.message}")
 
     def finish(self) -> None:
-        """Nothing is left to wait for."""
+        """Become FENCED and drop: no write and no dead letter is outstanding any more, or they are given up."""
         assert self.retirement is not None
         self.status = Status.FENCED
         self.wake = True

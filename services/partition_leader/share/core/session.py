@@ -1,8 +1,8 @@
 """Share sessions: which partitions a member fetches here, and the epoch that keeps its requests in order (§5).
 
-Owns the sessions of one leader process, their epochs and partition order. Never acquires, releases or answers: it says
-what a request may do, what must be released, and which partitions a response contains. Nothing is evicted to make
-room (PL-506). The random session id is passed in (PL-502a).
+Owns the sessions of one leader process, their epochs and partition order. It never acquires, releases or answers. It
+says what a request may do, what must be released, and which partitions a response contains. No session is evicted to
+make room for another (PL-506). The random session id is passed in (PL-502a).
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ _LAST_EPOCH: Final = 2**31 - 1
 
 
 class SessionKey(NamedTuple):
-    """A member of a group; at most one session for each on a leader."""
+    """A member of a group. It has at most one session on a leader."""
 
     group_id: str
     member_id: str
 
 
 class SessionRequest(NamedTuple):
-    """The session part of a ShareFetch or ShareAcknowledge. `session_id` None: the client does not know the field.
-    `connection_id` names the long-lived stream it came over (PL-524)."""
+    """The session part of a ShareFetch or ShareAcknowledge.
+
+    `session_id` None: the client does not know the field. `connection_id` names the stream that the request came over;
+    None: it came as a single call (PL-524).
+    """
 
     key: SessionKey
     epoch: int
@@ -46,8 +49,10 @@ class SessionRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClosedSession:
-    """A session that is gone: release what its member holds on these partitions (PL-520). `group_is_empty`: it was the
-    group's last one here, so the group's share-partitions retire (PL-523)."""
+    """A session that is gone: release what its member holds on these partitions (PL-520).
+
+    `group_is_empty`: it was the group's last session here, so the group's share-partitions retire (PL-523).
+    """
 
     key: SessionKey
     partitions: tuple[TopicIdPartition, ...]
@@ -55,8 +60,11 @@ class ClosedSession:
 
 
 class SessionStep(NamedTuple):
-    """What a request that passed the session step may do. `fetch` is the order to look at the partitions in (PL-204);
-    `closed` is released without being waited for, after this request's acknowledgements."""
+    """What a request that passed the session step may do.
+
+    `fetch`: the partitions to fetch, in order (PL-204). `closed`: release it after this request's acknowledgements; the
+    answer does not wait for that.
+    """
 
     key: SessionKey
     epoch: int
@@ -71,7 +79,7 @@ class SessionStep(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a request found out about one partition."""
+    """What the answer of a request has for one partition."""
 
     has_records: bool = False
     has_error: bool = False
@@ -88,12 +96,12 @@ class _Session:
     last_request_ms: int
     epoch: int = 1
     requests_running: int = 0
-    # Insertion order is the fetch order; True: report the next clean entry too (new, or in error before, PL-511).
+    # In fetch order. True: the partition is new, or was in error, so report its next clean entry too (PL-511).
     partitions: dict[TopicIdPartition, bool] = field(default_factory=dict)
 
 
 def next_epoch(epoch: int) -> int:
-    """PL-503."""
+    """The epoch that follows `epoch` (PL-503)."""
     if epoch < 0:
         return CLOSING_EPOCH
     return 1 if epoch == _LAST_EPOCH else epoch + 1
@@ -114,15 +122,17 @@ class SessionCache:
 
     @property
     def partition_count(self) -> int:
-        """Partitions over all sessions."""
+        """How many partitions all sessions have together."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     # Requests.
 
     def fetch(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
-        """The session step of a ShareFetch (PL-502, PL-507). The epoch is consumed when this returns (PL-504). Raises
-        InvalidRequestError, ShareSessionNotFoundError, InvalidShareSessionEpochError; ShareSessionLimitReachedError
-        must be answered only after max_wait_ms (PL-506)."""
+        """The session step of a ShareFetch (PL-502, PL-507). The epoch is consumed when this returns (PL-504).
+
+        Raises InvalidRequestError, ShareSessionNotFoundError and InvalidShareSessionEpochError. It also raises
+        ShareSessionLimitReachedError, which must be answered only after max_wait_ms (PL-506).
+        """
         if request.epoch == OPENING_EPOCH:
             return self._open(request, new_session_id, now_ms)
         self._check_partitions(request)
@@ -138,8 +148,10 @@ class SessionCache:
         return SessionStep(request.key, request.epoch, session.session_id, order)
 
     def acknowledge(self, request: SessionRequest, now_ms: int) -> SessionStep:
-        """The session step of a ShareAcknowledge (PL-502): never opens, adds or forgets. Raises
-        ShareSessionNotFoundError or InvalidShareSessionEpochError."""
+        """The session step of a ShareAcknowledge (PL-502). It opens no session and changes no partitions.
+
+        Raises ShareSessionNotFoundError or InvalidShareSessionEpochError.
+        """
         if request.epoch == OPENING_EPOCH:
             raise InvalidShareSessionEpochError(
                 f"share session epoch 0 in a ShareAcknowledge of member {request.key.member_id}: "
@@ -174,7 +186,7 @@ class SessionCache:
         return SessionStep(key, OPENING_EPOCH, new_session_id, tuple(session.partitions), closed)
 
     def _continued(self, request: SessionRequest, now_ms: int) -> _Session:
-        """The session a request belongs to, its epoch consumed."""
+        """Consume the epoch of the session that a request belongs to, and return the session."""
         key = request.key
         session = self._sessions.get(key)
         if session is None:
@@ -200,7 +212,8 @@ class SessionCache:
         return session
 
     def _check_partitions(self, request: SessionRequest) -> None:
-        """Bound the partitions of a session, each of which an answer may name (CM-91). Raises InvalidRequestError."""
+        """Bound the partitions of a session, because one answer may name all of them (CM-91). Raises
+        InvalidRequestError."""
         session = self._sessions.get(request.key)
         if session is None or len(session.partitions) + len(request.topics) <= SESSION_PARTITIONS_MAX:
             return
@@ -213,8 +226,11 @@ class SessionCache:
             )
 
     def check_current(self, step: SessionStep) -> None:
-        """Before a response is built (PL-505): raises InvalidShareSessionEpochError when the session was removed or
-        replaced meanwhile; what the request acquired is then released at once."""
+        """Check, before a response is built, that the session of its request is still there (PL-505).
+
+        Raises InvalidShareSessionEpochError when it was removed or replaced. The caller must then release what the
+        request acquired.
+        """
         if step.is_final:
             return
         session = self._sessions.get(step.key)
@@ -225,9 +241,12 @@ class SessionCache:
             )
 
     def report(self, step: SessionStep, outcomes: Mapping[TopicIdPartition, Outcome]) -> tuple[TopicIdPartition, ...]:
-        """Which partitions of `outcomes` the response contains, in fetch order, then those with only acknowledgements
-        (PL-511). Those with records go to the tail of the session's order (PL-512). `outcomes` holds every partition
-        that was attempted or acknowledged; one that could not be locked is absent."""
+        """Which partitions of `outcomes` the response contains: in fetch order, then those that were only acknowledged
+        (PL-511). Partitions with records go to the end of the session's order (PL-512).
+
+        `outcomes` has every partition that was attempted or acknowledged. A partition that could not be locked is
+        absent.
+        """
         session = self._sessions.get(step.key)
         if session is None or session.session_id != step.session_id:
             return tuple(outcomes)
@@ -247,7 +266,7 @@ class SessionCache:
         return tuple(reported)
 
     def finished(self, step: SessionStep, now_ms: int) -> None:
-        """The request was answered or given up: it no longer keeps its session from idling (PL-524)."""
+        """The request was answered or abandoned: its session's idle time begins when no request is left (PL-524)."""
         session = self._sessions.get(step.key)
         if session is not None and session.session_id == step.session_id and session.requests_running:
             session.requests_running -= 1
@@ -256,14 +275,17 @@ class SessionCache:
     # Ends.
 
     def connection_lost(self, connection_id: int) -> tuple[ClosedSession, ...]:
-        """The stream ended: the sessions opened over it are gone (PL-522); one re-created elsewhere stays."""
+        """The stream ended: end the sessions opened over it (PL-522), not those opened again over another one."""
         closed = tuple(self._remove(key) for key in sorted(self._by_connection.get(connection_id, ())))
         self.evictions += len(closed)
         return closed
 
     def expire_idle(self, now_ms: int, idle_ms: Mapping[str, int], default_idle_ms: int) -> tuple[ClosedSession, ...]:
-        """End sessions without a stream, without a running request and without any for their group's idle time:
-        max(session timeout, lock duration) (PL-524)."""
+        """End sessions without a stream that have no request under way, and had none for their group's idle time
+        (PL-524).
+
+        The idle time is max(session timeout, lock duration), in ms; `idle_ms` is by group id.
+        """
         idle = [
             key
             for key, session in self._sessions.items()
@@ -293,7 +315,7 @@ class SessionCache:
 
 
 def _rotated(partitions: tuple[TopicIdPartition, ...], epoch: int) -> tuple[TopicIdPartition, ...]:
-    """PL-204: start one further with each epoch, so that no partition is always served last."""
+    """Begin one partition further with each epoch, so that no partition is always served last (PL-204)."""
     if len(partitions) < 2 or epoch < 1:
         return partitions
     by = epoch % len(partitions)

@@ -1,10 +1,10 @@
-"""The door of one share-partition: every event goes in through `handle`, effects come out (KIP-932).
+"""The core of one share-partition: every event goes in through `handle`, and effects come out (KIP-932).
 
-Owns status, fetch lock, settings, generation and the order of things inside one critical section: locks due, the
-event, the start offset (PL-120), the next write (PL-705). The rules themselves live in the sibling modules. Never
-waits, reads the clock or talks to anybody: `Persist` goes out, `Persisted` comes in, only then comes `Reply` (PL-412).
+Owns the fetch lock, and the order inside one critical section: locks that are due, the event, the start offset
+(PL-120), the next write (PL-705). The rules themselves are in the sibling modules. It never waits, reads no clock and
+calls no service: `Persist` goes out, `Persisted` comes in, and only then `Reply` comes out (PL-412).
 
-Effects come in the order they must happen. The host calls `handle` serially (PL-003), arms one timer at
+The host calls `handle` serially (PL-003) and carries the effects out in their order. It arms one timer at
 `next_deadline()` and sends `Tick` then.
 """
 
@@ -37,9 +37,10 @@ _WAKE: Final = Wake()
 
 
 class SharePartition:
-    """The live state of one share-partition on its leader. `operation_timeout_ms` bounds retiring (PL-631).
+    """The live state of one share-partition on its leader.
 
     A fresh object is INITIALIZING: the host reads the stored state and sends `Initialized` or `InitializeFailed`.
+    Retiring takes `operation_timeout_ms` at most (PL-631).
     """
 
     def __init__(
@@ -67,12 +68,15 @@ class SharePartition:
             events.Drop: self._drop,
         }
 
-    # The door.
+    # The one way in.
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take one event at `now_ms` (monotonic, ms); what must happen now, in order. Raises IllegalTransitionError
-        for a record in a state that the event must not meet (PL-102): then you must call `give_up`."""
-        if type(event) is TakeFetchLock:  # it touches no record, so no critical section is needed
+        """Take one event at `now_ms` (monotonic, ms); return what must happen now, in order.
+
+        Raises IllegalTransitionError for a record in a state that the event must not meet (PL-102). Then you must call
+        `give_up`.
+        """
+        if type(event) is TakeFetchLock:  # it touches no record and begins every fetch: it needs no critical section
             return self._take_fetch_lock(event)
         state = self._state
         state.effects, state.wake, state.now_ms = [], False, now_ms
@@ -113,7 +117,7 @@ class SharePartition:
         return min(lock, write)
 
     def overview(self) -> Overview:
-        """The whole state, for tools and failing tests; its cost grows with what is in flight."""
+        """The whole state, for tools and failing tests. Its cost grows with the records in flight."""
         state = self._state
         window, progress = state.window, committed(state.window)
         return Overview(
@@ -138,17 +142,17 @@ class SharePartition:
 
     @property
     def status(self) -> Status:
-        """PL-601."""
+        """Where the object is in its life (PL-601)."""
         return self._state.status
 
     @property
     def generation(self) -> int:
-        """What reads and writes carry now (PL-602); a successor takes a higher one."""
+        """The generation that reads and writes carry now; a successor takes a higher one (PL-602)."""
         return self._state.generation
 
     @property
     def start_offset(self) -> int:
-        """SPSO."""
+        """The start offset, Kafka's SPSO: all records before it are finished."""
         return self._state.window.start_offset
 
     @property
@@ -163,11 +167,12 @@ class SharePartition:
 
     @property
     def in_flight(self) -> int:
-        """PL-130."""
+        """How many offsets are in flight, finished records and gaps between them included (PL-130)."""
         return self._state.window.in_flight
 
     def next_fetch_offset(self) -> int:
-        """Where the next log read begins (PL-202): the lowest Available or unresolved hole offset, else the end."""
+        """Where the next log read begins (PL-202): the lowest offset that is Available or in an unresolved hole; if
+        there is none, the first offset never fetched."""
         window = self._state.window
         available, gap = window.first_available(), window.open_gap
         if gap is not None:
@@ -175,7 +180,8 @@ class SharePartition:
         return window.next_offset if available is None else available
 
     def can_acquire(self, settings: GroupSettings) -> bool:
-        """PL-131, ACTIVE only."""
+        """Whether records could be acquired: it is ACTIVE, and has an older record to redeliver or a free record lock
+        (PL-131)."""
         state = self._state
         if state.status is not Status.ACTIVE:
             return False
@@ -183,10 +189,10 @@ class SharePartition:
         return window.in_flight < settings.max_record_locks or self.next_fetch_offset() != window.end_offset + 1
 
     def can_fetch(self, settings: GroupSettings) -> bool:
-        """Whether a fetch could lock it now: ACTIVE, fetch lock free, something to acquire (PL-206)."""
+        """Whether a fetch could get the fetch lock now: it is free, and records could be acquired (PL-206)."""
         return self._fetch_lock is None and self.can_acquire(settings)
 
-    # Every critical section begins with the locks that are due and ends with the start offset and the next write.
+    # Every critical section begins with the record locks that are due. It ends with the start offset and the write.
 
     def _expire(self) -> None:
         state = self._state
@@ -245,7 +251,8 @@ class SharePartition:
     # Fetch and acknowledge.
 
     def _take_fetch_lock(self, event: TakeFetchLock) -> list[Effect]:
-        """PL-206. The read reaches through the window in flight and as many offsets further as may be acquired."""
+        """Lock for one fetch, if it can (PL-206). Its read ends after the window in flight and `max_records` more
+        offsets: no more can be acquired from it."""
         fetch_id, max_records, settings = event
         if self._fetch_lock is not None or not self.can_acquire(settings):
             return []
@@ -254,7 +261,8 @@ class SharePartition:
         return [ReadLog(fetch_id, first, max(0, self._state.window.next_offset - first) + max_records)]
 
     def _release_fetch_lock(self, event: events.ReleaseFetchLock | events.Acquire) -> None:
-        """Give the fetch lock back if this fetch has it, and let the next waiter look, whatever came of it (PL-214)."""
+        """Give the fetch lock back if this fetch has it, and let the next waiter look, whatever came of it
+        (PL-214)."""
         if self._fetch_lock == event.fetch_id:
             self._fetch_lock = None
             self._state.wake = True
@@ -280,11 +288,11 @@ class SharePartition:
         except (InvalidRequestError, InvalidRecordStateError) as error:
             state.reply(event.op_id, error)
             return
-        self._queue(operation, self._rests_on_a_write(event))
+        self._queue(operation, self._needs_the_start_offset(event))
 
-    def _rests_on_a_write(self, event: events.Acknowledge) -> bool:
-        """Whether it is a no-op only by a start offset that no write has confirmed: were it answered now, a successor
-        might give the records out again (PL-404)."""
+    def _needs_the_start_offset(self, event: events.Acknowledge) -> bool:
+        """Whether the acknowledgement looks redundant only because of a start offset that is not persisted yet. If it
+        were answered before that write, a successor might deliver the records again (PL-404)."""
         state = self._state
         start, confirmed = state.window.start_offset, state.write_back.confirmed_start
         return start > confirmed and any(
@@ -298,9 +306,9 @@ class SharePartition:
             return
         self._queue(release(state.window, event))
 
-    def _queue(self, operation: Operation, rests_on_a_write: bool = False) -> None:
+    def _queue(self, operation: Operation, needs_a_write: bool = False) -> None:
         state = self._state
-        if operation.spans or rests_on_a_write:
+        if operation.spans or needs_a_write:
             state.write_back.queued.append(operation)
         else:
             state.reply(operation.op_id, None)  # PL-411: nothing to write

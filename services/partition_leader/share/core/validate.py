@@ -1,6 +1,6 @@
-"""Request validation over plain values (PL-321, PL-322, PL-401, PL-422, PL-423): raises, or says nothing.
+"""Validates requests as plain values (PL-321, PL-322, PL-401, PL-422, PL-423): each check raises or returns None.
 
-Never looks at sessions or share-partitions; it runs before both.
+It never looks at sessions or share-partitions: it runs before both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FETCH_AGAIN: Final = "acknowledge the ranges of acquired_records as they came"
 
 
 class FetchLimits(NamedTuple):
-    """The number fields of a ShareFetch."""
+    """The numbers in a ShareFetch, as the client sent them."""
 
     max_wait_ms: int
     min_bytes: int
@@ -26,7 +26,7 @@ class FetchLimits(NamedTuple):
 
 
 def check_identity(group_id: str, member_id: str) -> None:
-    """Group and member id of a request (PL-423, PL-501, CM-62). Raises InvalidRequestError."""
+    """Check the group and member id of a request (PL-423, PL-501, CM-62). Raises InvalidRequestError."""
     if not group_id:
         raise InvalidRequestError("group_id is empty; expected the id of a share group")
     if len(group_id) > GROUP_ID_MAX:
@@ -41,8 +41,10 @@ def check_identity(group_id: str, member_id: str) -> None:
 
 
 def check_limits(limits: FetchLimits, share_acquire_mode: int, is_renew_ack: bool) -> None:
-    """The fields of a ShareFetch that do not depend on a session (PL-237, PL-322, PL-423). Raises
-    InvalidRequestError, which leaves the session's epoch unconsumed."""
+    """Check the fields of a ShareFetch that do not depend on a session (PL-237, PL-322, PL-423).
+
+    Raises InvalidRequestError; the session's epoch is then not consumed.
+    """
     if min(limits) < 0:
         negative = [f"{name} = {value}" for name, value in limits._asdict().items() if value < 0]
         raise InvalidRequestError(f"negative {', '.join(negative)}; expected 0 or more")
@@ -56,8 +58,10 @@ def check_limits(limits: FetchLimits, share_acquire_mode: int, is_renew_ack: boo
 
 
 def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool) -> None:
-    """The ack batches of one partition, in request order (PL-321, PL-401). Raises InvalidRequestError for that
-    partition; others go on."""
+    """Check the acknowledgements of one partition, in request order (PL-321, PL-401).
+
+    Raises InvalidRequestError, which is that partition's error; other partitions of the request go on.
+    """
     previous = -1
     for first, last, types in batches:
         if first < 0 or first > last:

@@ -1,6 +1,6 @@
-"""What read_committed hides: the batches of aborted transactions among those a log read returned (PL-803).
+"""What read_committed hides: of the batches that a log read returned, those of aborted transactions (PL-803).
 
-Pure arithmetic over batch headers. Control batches are not hidden here; clients answer GAP for them (PL-804).
+It only looks at batch headers. Control batches are not hidden here; clients acknowledge them as GAP (PL-804).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from partition_leader.share.core.spans import Span
 
 
 def aborted_spans(batches: Sequence[BatchHeader], aborted: Iterable[AbortedTransaction]) -> list[Span]:
-    """Offsets of the batches that belong to an aborted transaction, ascending."""
+    """The offsets of the batches that belong to an aborted transaction, ascending."""
     waiting = [(transaction.first_offset, transaction.producer_id) for transaction in aborted]
     if not waiting:
         return []
@@ -33,7 +33,7 @@ def aborted_spans(batches: Sequence[BatchHeader], aborted: Iterable[AbortedTrans
 
 
 def without(ranges: Iterable[AcquiredRange], spans: Sequence[Span]) -> tuple[AcquiredRange, ...]:
-    """The ranges with the spans cut out, counts kept; both ascending."""
+    """The ranges without the spans, with their delivery counts; both must be ascending."""
     result: list[AcquiredRange] = []
     at = 0
     for acquired in ranges:
