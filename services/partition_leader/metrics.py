@@ -13,7 +13,7 @@ from kip932.ids import TopicIdPartition, topic_id_text
 from partition_leader.share.archived_records import CAUSES
 from partition_leader.share.core.session import SessionCache
 from partition_leader.share.core.status import DropReason
-from partition_leader.share.partition_host import LedPartition
+from partition_leader.share.leader_parts import LedPartition
 from partition_leader.share.partitions import SharePartitions
 from partition_leader.topic_log.load import LoadReport
 from shard_runtime.hosting.host_options import HostMeter, NoMeter

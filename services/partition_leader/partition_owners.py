@@ -15,7 +15,7 @@ from kip932.errors import KafkaError, NotLeaderOrFollowerError, UnknownTopicOrPa
 from kip932.ids import TopicIdPartition, parse_topic_id, topic_id_text
 from partition_leader.led_partitions import LedPartitions, TopicFacts
 from partition_leader.share.core import events as ev
-from partition_leader.share.partition_host import LedPartition
+from partition_leader.share.leader_parts import LedPartition
 from partition_leader.share.partitions import SharePartitions
 from partition_leader.topic_log.meter import TopicLogMeter
 from partition_leader.topic_log.settings import TopicLogSettings

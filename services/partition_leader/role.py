@@ -25,7 +25,7 @@ from partition_leader.share.core.session import SessionCache
 from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS
 from partition_leader.share.deadlines import Deadlines
 from partition_leader.share.group_view import Effective, GroupViews
-from partition_leader.share.partition_host import LeaderParts
+from partition_leader.share.leader_parts import LeaderParts
 from partition_leader.share.partitions import SharePartitions
 from partition_leader.share.requests import ShareRequests
 from partition_leader.share.values import FETCH_MAX_BYTES

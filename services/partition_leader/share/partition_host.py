@@ -17,22 +17,18 @@ from typing import Any, Final, Protocol
 import structlog
 
 from kip932.errors import FencedLeaderEpochError, InvalidRequestError, KafkaError, UnknownServerError
-from kip932.ids import SharePartitionKey, TopicIdPartition, topic_id_text
+from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.state_batches import WriteStats
 from kip932.state_values import StateWrite
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
-from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS, SharePartition
-from partition_leader.share.core.status import DropReason, Status
+from partition_leader.share.core.share_partition import SharePartition
+from partition_leader.share.core.status import Status
 from partition_leader.share.core.transitions import IllegalTransitionError
-from partition_leader.share.deadlines import Deadlines
-from partition_leader.share.group_view import GroupViews
+from partition_leader.share.leader_parts import LeaderParts, LedPartition
 from partition_leader.share.offset_reset import reset_offset
-from partition_leader.topic_log.topic_log import TopicLog
-from shard_runtime.clock import Clock
-from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import LogError
-from share_persister.values import Persister, PersisterError, StoredState
+from share_persister.values import PersisterError, StoredState
 
 log = structlog.get_logger(__name__)
 
@@ -41,32 +37,6 @@ DROPPED_LINE: Final = "share-partition dropped"
 #: How often the state of a share-partition that is not initialised yet is read, and the pause in between (PL-635).
 INITIALIZE_ATTEMPTS = 5
 INITIALIZE_RETRY_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class LedPartition:
-    """A topic-partition that this process leads: its log, and its lease."""
-
-    log: TopicLog
-    lease: Lease
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderParts:
-    """What hosts need from the process.
-
-    `lead` raises the KafkaError of a partition that this process does not lead. `dropped` counts objects let go, and
-    `archived` is told of records that will not be delivered again.
-    """
-
-    persister: Persister
-    deadlines: Deadlines
-    clock: Clock
-    groups: GroupViews
-    lead: Callable[[TopicIdPartition], LedPartition]
-    dropped: Callable[[DropReason], None]
-    archived: Callable[[SharePartitionKey, fx.Archived], None]
-    operation_timeout_ms: int = OPERATION_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.share.core import events as ev
 from partition_leader.share.deferred_work import DeferredWork, Work
 from partition_leader.share.group_view import GroupView
-from partition_leader.share.partition_host import LeaderParts, SharePartitionHost
+from partition_leader.share.leader_parts import LeaderParts
+from partition_leader.share.partition_host import SharePartitionHost
 from partition_leader.topic_log.topic_log import TopicLog
 
 log = structlog.get_logger(__name__)

@@ -1,0 +1,43 @@
+"""What the process gives the hosts of share-partitions: a led topic-partition's log and lease, and its own services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kip932.ids import SharePartitionKey, TopicIdPartition
+from partition_leader.share.core.effects import Archived
+from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS
+from partition_leader.share.core.status import DropReason
+from partition_leader.share.deadlines import Deadlines
+from partition_leader.share.group_view import GroupViews
+from partition_leader.topic_log.topic_log import TopicLog
+from shard_runtime.clock import Clock
+from shard_runtime.ownership.lease import Lease
+from share_persister.values import Persister
+
+
+@dataclass(frozen=True, slots=True)
+class LedPartition:
+    """A topic-partition that this process leads: its log, and its lease."""
+
+    log: TopicLog
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderParts:
+    """What hosts need from the process.
+
+    `lead` raises the KafkaError of a partition that this process does not lead. `dropped` counts objects let go, and
+    `archived` is told of records that will not be delivered again.
+    """
+
+    persister: Persister
+    deadlines: Deadlines
+    clock: Clock
+    groups: GroupViews
+    lead: Callable[[TopicIdPartition], LedPartition]
+    dropped: Callable[[DropReason], None]
+    archived: Callable[[SharePartitionKey, Archived], None]
+    operation_timeout_ms: int = OPERATION_TIMEOUT_MS
