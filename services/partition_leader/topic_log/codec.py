@@ -1,6 +1,6 @@
-"""Between batches, markers and snapshots and what lies in a topic's two streams (CM-16, CM-40, CM-41).
+"""Translates batches, markers and snapshots to and from entries of a topic's two streams (CM-16, CM-40, CM-41).
 
-Never decodes a batch's bytes. Entries of a kind or version that this build does not know come back as None.
+It never decodes a batch's bytes. An entry of a kind or version that this build does not know is read as None.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _COLD: Final = 64
 
 
 class ProducersSnapshot(NamedTuple):
-    """Producers as of `log_end`."""
+    """The producers as of `log_end`."""
 
     log_end: int
     producers: tuple[tuple[int, ProducerState], ...]
 
 
 class Hole(NamedTuple):
-    """Offsets `start`…`end` − 1 were never given to a record (CM-47); none when both are equal."""
+    """Offsets `start`…`end` − 1 have no record (CM-47); no offsets when both are equal."""
 
     start: int
     end: int
 
 
 def batch_entry(epoch: int, batch: LogBatch) -> Entry:
-    """The entry of one batch; its id says where the log ends behind it."""
+    """The entry of one batch; the `seq` of its id is the offset after the batch."""
     value = pb.BatchEntry(
         base_offset=batch.base_offset,
         count=batch.record_count,
@@ -54,10 +54,10 @@ def batch_entry(epoch: int, batch: LogBatch) -> Entry:
 
 
 def read_batch(entry: Entry) -> LogBatch | None:
-    """The batch of an entry; None for claims, markers what this build does not know, and damaged entries (CM-101).
+    """The batch of an entry; None for claims, markers, entries of unknown kinds, and damaged entries (CM-101).
 
-    Of one that says more records than its bytes could hold, as leaders before CM-112 took them, only so many are
-    believed; the offsets after them are a hole.
+    If an entry says more records than its bytes can hold (leaders before CM-112 accepted such batches), the batch gets
+    only as many as they can hold, and the offsets after them are a hole.
     """
     if entry.kind != BATCH_TYPE or entry.damage:
         return None
@@ -82,14 +82,14 @@ def read_batch(entry: Entry) -> LogBatch | None:
 
 
 def marker_entry(epoch: int, log_end: int, append_time_ms: int, jump_from: int | None = None) -> Entry:
-    """The marker that keeps `log_end`; `jump_from`: the hole before it begins there (CM-47)."""
+    """The marker that keeps `log_end`; `jump_from`: where the hole before `log_end` begins (CM-47)."""
     value = pb.Marker(log_end_offset=log_end, jump=jump_from is not None, jump_from=jump_from or 0)
     record = pb.TopicLogRecord(append_time_ms=append_time_ms, marker=value)
     return Entry(StreamId(epoch, log_end), MARKER_TYPE, record.SerializeToString())
 
 
 def read_marker(entry: Entry) -> Hole | None:
-    """Up to where a marker says the log reaches, and the offsets that it leaves out; None for any other entry."""
+    """The hole that a marker leaves, whose `end` is the log end it keeps; None for any other entry."""
     if entry.kind != MARKER_TYPE or entry.damage:
         return None
     marker = pb.TopicLogRecord.FromString(entry.record).marker
@@ -97,7 +97,7 @@ def read_marker(entry: Entry) -> Hole | None:
 
 
 def log_start_entry(at: StreamId, log_start: int, append_time_ms: int, cold: bool = False) -> Entry:
-    """A log start, for the control log; `cold`: a copy, no event (CM-18)."""
+    """A log start, for the control log; `cold`: a copy made by compaction, not an event (CM-18)."""
     record = pb.ControlLogRecord(
         append_time_ms=append_time_ms,
         cause=_COLD if cold else 0,
@@ -113,7 +113,7 @@ def read_log_start(entry: Entry) -> int | None:
 
 
 def producers_entry(at: StreamId, log_end: int, table: ProducerTable, append_time_ms: int) -> Entry:
-    """A snapshot of all producers, which covers everything below `log_end` (CM-43)."""
+    """A snapshot of all producers, covering all batches below `log_end` (CM-43)."""
     snapshot = pb.ProducersSnapshot(log_end_offset=log_end)
     for producer_id, state in table.items():
         one = snapshot.producers.add(

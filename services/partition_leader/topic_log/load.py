@@ -1,8 +1,8 @@
-"""Rebuilds a topic log from its streams after a claim (CM-40, CM-43, CM-47). Reads, decides through the core, and makes
-the end of the log durable by a marker before anybody may produce.
+"""Loads a topic log from its streams after a claim (CM-40, CM-43, CM-47). It reads, lets the core decide, and makes the
+log's end durable by a marker before any producer may append.
 
-The claim `e-0` stands in both streams already, so nothing an older owner sends can land any more. Every read is bounded
-by it. A load that fails leaves nothing behind but perhaps that marker: claim again, then load again.
+The claim entry `e-0` is already in both streams, so the store refuses what an older owner sends. Every read ends at
+that entry. A load that fails leaves at most the marker in the streams: claim again, then load again.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _INDEX_PAGE = 1_000
 
 @dataclass(slots=True)
 class _Main:
-    """What the main stream says below our claim."""
+    """What the main stream has below this owner's claim."""
 
     epochs: EpochStarts
     log_end: int
     data_end: int
     unsure: bool
-    """Where the log ends is known from a damaged entry only."""
+    """The log's end is known only from a damaged entry."""
     holes: Holes
-    """What markers left out, as far as they were read: those of jumps by at least the present setting (CM-105)."""
+    """Offsets that markers left out, as far as these were read: for jumps by at least the present setting (CM-105)."""
 
 
 @dataclass(slots=True)
 class _Control:
-    """What the control log says below our claim. `damaged`: an entry that may have said it later cannot be believed."""
+    """What the control log has below this owner's claim. `damaged`: a newer entry with such a value is damaged."""
 
     log_start: int | None = None
     snapshot: ProducersSnapshot | None = None
@@ -65,7 +65,7 @@ class _Control:
 
 @dataclass(slots=True)
 class LoadReport:
-    """What was found, for the log line and the counters."""
+    """What a load found, for the log line and the counters."""
 
     log_end: int = 0
     rejoined: int = 0
@@ -85,7 +85,7 @@ async def load_state(
     memory: TailMemory | None,
     suspect: bool,
 ) -> tuple[LogState, LoadReport]:
-    """The log as it stands, its end durable. Raises LogError (claim again) or AppendRefusedError (may be repeated)."""
+    """Load the log and make its end durable. Raises LogError: claim again; AppendRefusedError: load again."""
     shard, epoch = lease.shard, claimed.epoch
     report = LoadReport()
     main = await _read_main(record_log, shard, epoch, settings.jump_offsets)
@@ -95,7 +95,7 @@ async def load_state(
         log_start = max(log_start, await _first_held(record_log, shard, epoch))
     log_end = max(main.log_end, log_start)
     previous = claimed.previous.epoch if claimed.previous is not None else 0
-    torn = log_end > main.log_end  # the log is known to have reached its start once
+    torn = log_end > main.log_end  # the log start is above the end found, so the log once reached that start
     found = Found(log_end, main.epochs.newest, previous, claimed.lossy or suspect or torn or main.unsure)
     decision = recover(found, memory, settings.jump_offsets)
     producers = ProducerTable(settings.producers_max)
@@ -122,21 +122,21 @@ async def load_state(
 
 
 async def _read_main(record_log: RecordLog, shard: ShardId, epoch: int, jump_offsets: int) -> _Main:
-    """Hop from claim to claim, newest first: each epoch's last entry says where the log ended in it (CM-40)."""
+    """Read back from claim to claim, newest first: each epoch's last entry has the log's end in that epoch (CM-40)."""
     stream = shard.streams[0]
     ends: dict[int, int] = {}
     newest_damaged: dict[int, bool] = {}
     data_end = -1
     holes = Holes()
     unseen: list[int] = []  # epochs whose first entries were not among those read
-    blind = False  # an epoch was left behind in which batches may stand that were not seen
+    blind = False  # whether an epoch may have batches that were not read
     cursor = StreamId(epoch, 0)
     while True:
         page = await record_log.read_back(stream, cursor, _HOP_ENTRIES)
         if not page:
             break
         for entry in page:
-            ends[entry.id.epoch] = max(ends.get(entry.id.epoch, 0), entry.id.seq)  # of a claim it is 0
+            ends[entry.id.epoch] = max(ends.get(entry.id.epoch, 0), entry.id.seq)  # a claim's seq is 0
             newest_damaged.setdefault(entry.id.epoch, bool(entry.damage))
             blind = blind or bool(entry.damage)
             if data_end < 0 and not blind and entry.kind == BATCH_TYPE:
@@ -152,7 +152,7 @@ async def _read_main(record_log: RecordLog, shard: ShardId, epoch: int, jump_off
         data_end = log_end if blind else 0
     begun = dict(epochs.as_list())
     long = [each for each in unseen if ends[each] - begun[each] >= jump_offsets][:HOLES_MAX]
-    for each in long:  # the marker of a jump is the first entry after the claim
+    for each in long:  # a jump's marker is the first entry after the claim
         for entry in await record_log.index(stream, StreamId(each, 0), StreamId(each, ends[each]), 1):
             _note_hole(holes, entry)
     unsure = any(damaged and ends[epoch] >= log_end for epoch, damaged in newest_damaged.items())
@@ -166,8 +166,8 @@ def _note_hole(holes: Holes, entry: Entry) -> None:
 
 
 async def _first_held(record_log: RecordLog, shard: ShardId, epoch: int) -> int:
-    """Where the oldest intact batch begins that is still held: below it nothing can be read, so the log starts there at
-    the earliest. 0 without one."""
+    """The first offset of the oldest intact batch in the stream, or 0. Offsets below it cannot be read, so the log
+    starts there at the earliest."""
     after, through = STREAM_START, StreamId(epoch, 0)
     while page := await record_log.index(shard.streams[0], after, through, _HOP_ENTRIES):
         for entry in page:
@@ -178,7 +178,7 @@ async def _first_held(record_log: RecordLog, shard: ShardId, epoch: int) -> int:
 
 
 async def _read_control(record_log: RecordLog, shard: ShardId, epoch: int) -> _Control:
-    """The newest log start and the newest snapshot; compaction keeps the way to them short (CM-18)."""
+    """The newest log start and the newest snapshot. Compaction keeps them near the end of the stream (CM-18)."""
     control = _Control()
     cursor = StreamId(epoch, 0)
     while control.log_start is None or control.snapshot is None:
@@ -193,7 +193,7 @@ async def _read_control(record_log: RecordLog, shard: ShardId, epoch: int) -> _C
 
 def _note_control(control: _Control, entry: Entry) -> None:
     if entry.damage:
-        control.damaged = True  # it may have been either: what older entries say is the least that can be true
+        control.damaged = True  # it may have been either; an older entry's value is a lower bound
     elif entry.kind == LOG_START_TYPE and control.log_start is None:
         control.log_start = read_log_start(entry)
     elif entry.kind == PRODUCERS_TYPE and control.snapshot is None:
@@ -203,7 +203,7 @@ def _note_control(control: _Control, entry: Entry) -> None:
 async def _rebuild_producers(
     record_log: RecordLog, state: LogState, snapshot: ProducersSnapshot | None, report: LoadReport
 ) -> None:
-    """The snapshot, and the index of what follows it: at most about a snapshot's distance (CM-43, P-11)."""
+    """Load the snapshot, then the index of the batches after it: about one snapshot interval at most (CM-43, P-11)."""
     covered = state.log_start
     if snapshot is not None:
         for producer_id, producer in snapshot.producers:
@@ -218,7 +218,7 @@ async def _rebuild_producers(
             batch = read_batch(entry)
             if batch is None:
                 report.unknown += entry.kind == BATCH_TYPE and not entry.damage
-                # Whoever's batch a damaged entry was goes on behind it in mid-sequence.
+                # The producer of a damaged batch goes on after it, with a sequence that is not its first.
                 state.producers.forgot = state.producers.forgot or bool(entry.damage)
                 continue
             report.indexed += 1
@@ -242,7 +242,7 @@ async def _secure_end(
     report: LoadReport,
     rewrite: bool = False,
 ) -> None:
-    """Write the marker, or the jump, or the lost batches, and wait until it is durable (CM-40, CM-47)."""
+    """Append the marker, the jump or the lost batches, and wait until that is durable (CM-40, CM-47)."""
     found_end = state.high_watermark
     tip = await record_log.tip(state.control)
     state.control_entries = tip.length if tip is not None else 0
@@ -283,7 +283,7 @@ async def _secure_end(
 
 
 async def commit_load(record_log: RecordLog, state: LogState, draft: Draft) -> None:
-    """Append one draft while nobody else can."""
+    """Append one draft during the load, when no operation can."""
     appended = await record_log.append(state.shard, state.epoch, draft.appends())
     state.control_seq = appended.tip.seq if appended.tip.epoch == state.epoch else 0
     state.control_entries += len(draft.control) + appended.noops
@@ -291,7 +291,7 @@ async def commit_load(record_log: RecordLog, state: LogState, draft: Draft) -> N
 
 
 def apply_draft(state: LogState, draft: Draft) -> None:
-    """Let memory say what the store has confirmed."""
+    """Update memory to what the store has confirmed."""
     state.high_watermark = draft.next_offset
     state.log_start = draft.log_start
     state.tail.append(draft.batches, draft.next_offset)

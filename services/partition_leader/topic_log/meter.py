@@ -8,30 +8,31 @@ from partition_leader.topic_log.load import LoadReport
 
 
 class TopicLogMeter(Protocol):
-    """Counts what a person should see; called per flush, per load, never per record."""
+    """Counts events of topic logs; called once per flush, load or refusal, never per record."""
 
     def appended(self, batches: int, records: int, size: int) -> None:
         """One flush was confirmed."""
         ...
 
     def loaded(self, report: LoadReport) -> None:
-        """A log was rebuilt; `report.jumped` is the counter of CM-47."""
+        """A log was loaded; `report.jumped` is the counter of CM-47."""
         ...
 
     def end_raised(self, offsets: int) -> None:
-        """The log end was moved up over `offsets` offsets for a share-partition's sake (CM-47)."""
+        """The log end was raised by `offsets` offsets, up to a share-partition's stored state (CM-47)."""
         ...
 
     def end_not_raised(self) -> None:
-        """A share-partition's state lies further beyond the log's end than a lost tail explains (CM-83)."""
+        """A share-partition's state is further beyond the log's end than a lost tail explains; nothing changed
+        (CM-83)."""
         ...
 
     def unreadable(self, offsets: int) -> None:
-        """So many offsets more are known to be lost to damage in the store (CM-102)."""
+        """`offsets` more offsets are known to be lost by damage in the store (CM-102)."""
         ...
 
     def refused(self, records: int) -> None:
-        """The store, or the log for its sake, refused a write of so many records; nothing of it is stored."""
+        """A write of `records` records was refused, by the store or because of it; none of them is stored."""
         ...
 
 

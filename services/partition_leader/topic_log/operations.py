@@ -1,8 +1,8 @@
-"""What may be put into a topic log, and one flush while it is being formed (CM-42, CM-43, CM-47). No I/O, no waiting.
+"""The operations on a topic log, and how one flush is formed of them (CM-42, CM-43, CM-47). No I/O, no waiting.
 
-An operation is planned only while no flush is in flight. So a batch that the producer table knows is either confirmed,
-and is answered with its old offset at once, or stands in this very draft, and is answered with it: never earlier than
-its first attempt could have been.
+An operation is planned only while no flush is in flight. So a repeated batch that the producer table knows is either
+confirmed, and is answered with its old offset at once, or is in the same draft, and is answered with that draft. Thus a
+repetition is never answered before the batch is durable.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Draft:
         return not self.main and not self.control
 
     def add_batch(self, batch: LogBatch) -> None:
-        """Put a batch at the end of the log; also takes batches whose place is known (CM-47)."""
+        """Add a batch at the end of the log; also for batches whose offset is already known (CM-47)."""
         self.main.append(batch_entry(self.state.epoch, batch))
         self.batches.append(batch)
         self.next_offset = batch.end_offset
@@ -74,7 +74,7 @@ class Draft:
             self.undo.append(self.state.producers.accept(batch))
 
     def add_marker(self, log_end: int, jump_from: int | None = None) -> None:
-        """Keep `log_end` by a marker."""
+        """Add a marker that keeps `log_end`."""
         self.main.append(marker_entry(self.state.epoch, log_end, self.wall_ms, jump_from))
         if jump_from is not None:
             self.holes.append((jump_from, log_end))
@@ -85,7 +85,7 @@ class Draft:
         return StreamId(self.state.epoch, self.state.control_seq + len(self.control) + 1)
 
     def add_snapshot(self) -> None:
-        """Write the log start and all producers anew, so that the control log can be cut off before them (CM-18)."""
+        """Add a copy of the log start and all producers, so that the control log can be trimmed before it (CM-18)."""
         self.compact_from = self.next_control_id()
         self.control.append(log_start_entry(self.compact_from, self.log_start, self.wall_ms, cold=True))
         self.control.append(
@@ -93,19 +93,19 @@ class Draft:
         )
 
     def roll_back(self, mark: int = 0) -> None:
-        """Take the producers back to where they were when `mark` of them had been accepted."""
+        """Undo the accepted batches of producers, except the first `mark`."""
         while len(self.undo) > mark:
             self.state.producers.undo(self.undo.pop())
 
     def appends(self) -> list[StreamAppend]:
-        """The flush as the store wants it."""
+        """The flush in the form that `RecordLog.append` takes."""
         state = self.state
         both = ((state.main, self.main), (state.control, self.control))
         return [StreamAppend(stream, entries) for stream, entries in both if entries]
 
 
 class LogOperation:
-    """Something a caller waits for. `future` always gets an AppendOutcome, never an exception."""
+    """An operation that a caller waits for. `future` always gets an AppendOutcome, never an exception."""
 
     __slots__ = ("deadline_ms", "future", "outcome", "sent", "size")
 
@@ -117,21 +117,21 @@ class LogOperation:
         self.outcome = AppendOutcome((), -1, -1)
 
     def plan(self, draft: Draft) -> None:
-        """Put entries into the draft, if any are needed. Raises KafkaError and leaves the draft as it was."""
+        """Add the needed entries to the draft. Raises KafkaError to refuse, leaving the draft as it was."""
         raise NotImplementedError
 
     def answer(self, outcome: AppendOutcome) -> None:
-        """Wake the caller, unless it has gone or timed out."""
+        """Answer the caller, unless it has gone or timed out."""
         if not self.future.done():
             self.future.set_result(outcome)
 
     def fail(self, error: KafkaError) -> None:
-        """Wake the caller with an error."""
+        """Answer the caller with an error."""
         self.answer(AppendOutcome((), -1, -1, error))
 
 
 class ProduceOperation(LogOperation):
-    """Batches of one produce for this partition: all are appended, or none (a repetition counts as appended)."""
+    """One produce's batches for this partition: all are appended, or none (a repetition counts as appended)."""
 
     __slots__ = ("batches",)
 
@@ -170,7 +170,7 @@ class ProduceOperation(LogOperation):
 
 
 class RaiseEndOperation(LogOperation):
-    """The log must not end below `min_end`: a share-partition has state up to there (CM-47)."""
+    """Raise the log end to at least `min_end`: a share-partition has state up to there (CM-47)."""
 
     __slots__ = ("min_end",)
 
@@ -179,14 +179,14 @@ class RaiseEndOperation(LogOperation):
         self.min_end = min_end
 
     def plan(self, draft: Draft) -> None:
-        """A jump marker, unless the log reaches there already."""
+        """Add a jump marker, unless the log already reaches `min_end`."""
         if draft.next_offset < self.min_end:
             draft.raised += self.min_end - draft.next_offset
             draft.add_marker(self.min_end, jump_from=draft.next_offset)
 
 
 class MoveStartOperation(LogOperation):
-    """The log begins at `log_start` from now on (CM-45); durable before anything is cut off."""
+    """Move the log start to `log_start` (CM-45); durable before anything is trimmed."""
 
     __slots__ = ("log_start",)
 
@@ -195,7 +195,7 @@ class MoveStartOperation(LogOperation):
         self.log_start = log_start
 
     def plan(self, draft: Draft) -> None:
-        """An entry L, unless the log begins there or later. Never past what is confirmed."""
+        """Add an entry of type L, unless the log starts there or later. Never above what is confirmed."""
         if self.log_start > draft.state.high_watermark:
             raise OffsetOutOfRangeError(
                 f"{draft.state.shard.name}: log start {self.log_start} lies above the high watermark "
@@ -204,13 +204,13 @@ class MoveStartOperation(LogOperation):
         if self.log_start > draft.log_start:
             draft.log_start = self.log_start
             draft.control.append(log_start_entry(draft.next_control_id(), self.log_start, draft.wall_ms))
-            # The next owner reads batches from here on only: producers of those before must stand in a snapshot.
+            # The next owner reads batches only from here on, so producers of earlier ones must be in a snapshot.
             draft.forgets = self.log_start > draft.state.snapshot_end and len(draft.state.producers) > 0
 
 
 def form_draft(state: LogState, queue: Sequence[LogOperation], settings: TopicLogSettings, wall_ms: int) -> Draft:
-    """Plan operations in order of arrival until the flush is full. An operation that is refused, or needs no write,
-    is answered by the caller of this function: `outcome.error` tells. The draft names all operations it took."""
+    """Plan operations in order of arrival until the flush is full. The draft lists all operations it took. The caller
+    must answer those that were refused or need no write; `outcome.error` says which were refused."""
     draft = Draft(state, wall_ms)
     for operation in queue:
         if draft.size >= settings.flush_max_bytes or len(draft.main) >= settings.flush_max_batches:

@@ -1,7 +1,8 @@
-"""Reads of one topic log: from the tail cache without waiting, else from the store in pages (PL-006, CM-45, CM-46).
+"""Reads one topic log: from the tail cache without waiting, else from the store in pages (PL-006, CM-45, CM-46).
 
-Never beyond the high watermark. A batch's bytes are handed out as they are; only a search by timestamp opens one.
-One cold read at a time per partition: what several groups ask for at once is read once, and memory stays bounded.
+It never reads beyond the high watermark. It returns a batch's bytes as they are; only a search by timestamp decodes
+one. Each partition has at most one cold read at a time: groups that need the same batches share it, and memory stays
+bounded.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ log = structlog.get_logger(__name__)
 _FIRST_PAGE = 8
 _LOSSES_TOLD_MAX: Final = 1_000
 _LARGEST_PAGE = 512
-#: Bytes of a batch that is opened on the event loop: unpacked they are 16 MiB at most.
+#: The largest batch, in bytes, that is decoded on the event loop: decompressed it has at most 16 MiB.
 _OPENED_AT_ONCE = 1 << 14
 
 
 class LogReader:
-    """The reading side of one log."""
+    """Reads one log."""
 
     __slots__ = ("_cold", "_indexing", "_log", "_losses", "_settings", "_state", "_unreadable")
 
@@ -50,7 +51,7 @@ class LogReader:
         self._indexing = asyncio.Lock()
 
     def cached(self, offset: int, max_bytes: int, max_offsets: int) -> ReadResult | None:
-        """What memory holds at `offset`; None when the store must be asked. Raises OffsetOutOfRangeError."""
+        """What is in memory at `offset`; None: call `read`. Raises OffsetOutOfRangeError."""
         state = self._state
         if not state.log_start <= offset <= state.high_watermark:
             raise OffsetOutOfRangeError(
@@ -69,7 +70,7 @@ class LogReader:
         return None
 
     async def read(self, offset: int, max_bytes: int, max_offsets: int) -> ReadResult:
-        """As `cached`, and from the store where memory does not reach."""
+        """As `cached`, but reads from the store what is not in memory."""
         result = self.cached(offset, max_bytes, max_offsets)
         if result is not None:
             return result
@@ -81,12 +82,12 @@ class LogReader:
             self._state.window = window
             self._note_end(window)
         self.cached(offset, 0, 1)  # the log start may have passed the offset meanwhile
-        # Without batches the hole ends where this read ended: what was appended since lies behind it (CM-47).
+        # Without batches the hole ends where this read ended: later appends are after it (CM-47).
         return self._result(offset, window.read(offset, max_bytes, max_offsets), window.end)
 
     async def _read_window(self, offset: int, max_bytes: int) -> BatchRun:
-        """One stretch from the store. XRANGE knows no byte limit, so COUNT follows the size of the batches just read,
-        beginning small: an old stretch may hold batches far larger than recent ones."""
+        """Read one part of the log from the store. XRANGE has no byte limit, so COUNT follows the size of the batches
+        just read. It begins small, since old batches may be far larger than recent ones."""
         settings, state = self._settings, self._state
         want = min(max(max_bytes, settings.read_ahead_bytes), settings.cold_read_max_bytes)
         end = state.high_watermark
@@ -107,7 +108,7 @@ class LogReader:
                 elif (hole := read_marker(entry)) is not None:
                     coverage.holds(hole.start, hole.end)
                     state.holes.add(hole.start, hole.end)
-                elif not entry.damage and entry.id.seq:  # a later build's: that it is no loss is all that is known
+                elif not entry.damage and entry.id.seq:  # an entry of a later build: it is known only not to be lost
                     coverage.holds(coverage.next, entry.id.seq)
             if len(entries) < count:
                 coverage.holds(end, end)
@@ -119,7 +120,7 @@ class LogReader:
             after, page = entries[-1].id, min(page * 8, _LARGEST_PAGE)
 
     def _tell_losses(self, coverage: Coverage) -> None:
-        """Say once which records cannot be read: every group moves over them, as over a hole (CM-102)."""
+        """Log once which records cannot be read; every group moves past them, as past a hole (CM-102)."""
         state = self._state
         for first, last in coverage.above(state.log_start):
             state.holes.add(first, last + 1)
@@ -136,7 +137,7 @@ class LogReader:
             )
 
     def _note_end(self, window: BatchRun) -> None:
-        """An empty stretch up to the end tells where the data ends, unless something was appended meanwhile."""
+        """If no batch was found up to the end, note where the data ends, unless batches were appended meanwhile."""
         state = self._state
         if not window.size and window.start < state.data_end <= window.end:
             state.data_end = window.start
@@ -149,7 +150,7 @@ class LogReader:
         return ReadResult(batches, data_offset, state.log_start, high_watermark, high_watermark, state.epoch)
 
     async def offset_for(self, timestamp_ms: int) -> FoundOffset | None:
-        """The first offset whose record has this timestamp or a later one, or what −1, −2, −3 stand for (CM-45).
+        """The first offset whose record has this timestamp or a later one; −1, −2 and −3 as in `TopicLog` (CM-45).
 
         None: there is no such record. Never beyond the high watermark.
         """
@@ -168,7 +169,7 @@ class LogReader:
         return None if start is None else await self._search(start, timestamp_ms)
 
     async def update_pages(self) -> None:
-        """Index what is not indexed yet, up to the high watermark."""
+        """Index the batches that are not indexed yet, up to the high watermark."""
         async with self._indexing:
             state = self._state
             start = state.pages.resume(state.log_start)
@@ -181,7 +182,7 @@ class LogReader:
                     return
 
     async def headers(self, offset: int, first: int = PAGE_BATCHES) -> AsyncIterator[list[LogBatch]]:
-        """Batches from the one holding `offset` on, without their bytes, in pages; `first`: size of the first one."""
+        """Batches from the one with `offset` on, without their bytes, in pages; `first`: batches in the first page."""
         end = self._state.high_watermark
         size = first
         while True:
@@ -192,7 +193,7 @@ class LogReader:
             offset, size = batches[-1].end_offset, PAGE_BATCHES
 
     async def _index_page(self, offset: int, end: int, size: int = PAGE_BATCHES) -> list[LogBatch]:
-        """`size` batches, or all there are below `end`."""
+        """`size` batches, or fewer when `end` comes first."""
         state = self._state
         after, through = state.position(offset), StreamId(state.epoch, end)
         batches: list[LogBatch] = []
@@ -231,7 +232,7 @@ class LogReader:
 
 
 async def _timestamps(batch: LogBatch) -> list[int]:
-    """The timestamp of each record; of a large batch looked up in a thread, since it may be compressed."""
+    """The timestamp of each record. A large batch is decoded in a thread, since it may be compressed."""
     if batch.size <= _OPENED_AT_ONCE:
         return _timestamps_of(batch)
     return await asyncio.get_running_loop().run_in_executor(None, _timestamps_of, batch)
@@ -241,5 +242,5 @@ def _timestamps_of(batch: LogBatch) -> list[int]:
     try:
         base_ms, records = open_batch(batch.data, batch.record_count)
     except KafkaError:
-        return [batch.max_timestamp_ms]  # cannot be opened: its first offset stands for it
+        return [batch.max_timestamp_ms]  # it cannot be decoded: the answer is its first offset
     return [base_ms + record.timestamp_delta_ms for record in records]

@@ -1,4 +1,4 @@
-"""What a leader holds in memory of one topic log, and what callers get from it. Plain data: no I/O, no waiting."""
+"""One topic log's state in its leader's memory, and the values that callers get. Plain data: no I/O, no waiting."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _last_offset = attrgetter("last_offset")
 
 
 class ReadResult(NamedTuple):
-    """A log read (PL-006). `data_offset`: no record lies between the offset asked for and this one, so whoever stands
-    there may move over the hole at once (CM-47); with batches it is where they begin, at least the offset asked for."""
+    """A read's result (PL-006). `data_offset`: there is no record from the requested offset up to this one, so the
+    caller may move past the hole at once (CM-47). With batches it is their first offset, but not below the requested
+    one."""
 
     batches: tuple[LogBatch, ...]
     data_offset: int
@@ -35,11 +36,11 @@ class ReadResult(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Last offset of the last batch; −1 without batches."""
+        """The last offset of the last batch; −1 without batches."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def covering(self, first: int, last: int) -> tuple[LogBatch, ...]:
-        """The batches read that hold offsets of `first`…`last`: the same objects, found by bisection (PL-250)."""
+        """The batches with offsets in `first`…`last`: the same objects, found by bisection (PL-250)."""
         batches = self.batches
         begin = bisect_left(batches, first, key=_last_offset)
         end = bisect_right(batches, last, lo=begin, key=_base_offset)
@@ -47,7 +48,7 @@ class ReadResult(NamedTuple):
 
 
 class AppendOutcome(NamedTuple):
-    """What became of one partition's batches: their offsets, or the error."""
+    """The outcome of appending one partition's batches: their offsets, or the error."""
 
     base_offsets: tuple[int, ...]
     append_time_ms: int
@@ -56,7 +57,7 @@ class AppendOutcome(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """An offset found by timestamp; `timestamp_ms` -1 when no timestamp was asked for."""
+    """An offset found by timestamp; `timestamp_ms` is -1 when the request named no timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -64,26 +65,27 @@ class FoundOffset(NamedTuple):
 
 
 class LogListener(Protocol):
-    """Told at once, in the event loop, about what PL-008 names; must not wait."""
+    """What a log tells its listeners, at once and on the event loop (PL-008). A listener must not wait: note the
+    change, and do the work later."""
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
-        """Records below `high_watermark` may be read; LAST_STABLE is the same without transactions (PL-808)."""
+        """Records below `high_watermark` may be read now; without transactions LAST_STABLE is the same (PL-808)."""
         ...
 
     def log_start_advanced(self, log_start: int) -> None:
-        """Records below `log_start` are gone (PL-620)."""
+        """Records below `log_start` are deleted: archive them (PL-620)."""
         ...
 
     def log_closed(self, error: KafkaError) -> None:
-        """This node leads the partition no longer, or the topic is gone; nothing follows."""
+        """This node no longer leads the partition, or the topic was deleted: answer `error`. This is the last call."""
         ...
 
 
 @dataclass(slots=True)
 class LogState:
-    """One log in memory. `high_watermark` is the end of the last confirmed flush; `data_end` of the last batch.
+    """One log in memory. `high_watermark`: the end of the last confirmed flush; `data_end`: the end of the last batch.
 
-    `snapshot_end`: producers of batches below it stand in the newest snapshot of the control log.
+    `snapshot_end`: producers of batches below it are in the newest snapshot of the control log.
     """
 
     shard: ShardId
@@ -107,27 +109,27 @@ class LogState:
 
     @property
     def main(self) -> str:
-        """Key of the stream that holds the batches."""
+        """The key of the stream with the batches."""
         return self.shard.streams[0]
 
     @property
     def control(self) -> str:
-        """Key of the control log."""
+        """The key of the control log."""
         return self.shard.streams[1]
 
     def position(self, offset: int) -> StreamId:
-        """The id behind which the batch that holds `offset` comes first (CM-40)."""
+        """The id after which the batch with `offset` is the first entry (CM-40)."""
         return StreamId(*self.epochs.position(offset))
 
     def learn_size(self, size: int, records: int, batches: int) -> None:
-        """Follow the size of batches, for the COUNT of cold reads (CM-46): a weighted mean of the recent ones."""
+        """Update the weighted mean of recent batch sizes, for the COUNT of cold reads (CM-46)."""
         weight = min(batches, _SMOOTHING)
         rest = _SMOOTHING - weight
         self.mean_batch_bytes = max((self.mean_batch_bytes * rest + size // batches * weight) // _SMOOTHING, 1)
         self.mean_batch_records = max((self.mean_batch_records * rest + records // batches * weight) // _SMOOTHING, 1)
 
     def bytes_available(self, offset: int) -> int:
-        """Bytes from `offset` to the high watermark: exact within the tail cache, else estimated (at least 1)."""
+        """Bytes from `offset` to the high watermark: exact within the tail cache, else an estimate (at least 1)."""
         if offset >= self.high_watermark:
             return 0
         if self.tail.start <= offset:

@@ -1,8 +1,8 @@
-"""The log of one topic-partition inside its leader: append, read, find, trim (CM-40…CM-47, PL-006…PL-008).
+"""The log of one topic-partition in its leader: append, read, find, trim (CM-40…CM-47, PL-006…PL-008).
 
-A TopicLog lives from one claim to the loss of it. It owns the partition's two streams under that epoch and the memory
-of their end; it never claims, renews or releases (that is ownership), and never decodes a batch to serve it (P-7).
-Everything is answered only while the lease is valid (CM-3).
+A TopicLog lives from one claim until the shard is lost. It owns the partition's two streams under that epoch, and the
+memory of their end. It never claims, renews or releases (that is ownership), and never decodes a batch to serve it
+(P-7). It answers only while the lease is valid (CM-3).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ log = structlog.get_logger(__name__)
 
 
 class BeyondLogError(KafkaStorageError):
-    """State is stored for offsets that this log cannot have had; it is not believed."""
+    """Stored state is for offsets that this log cannot have had; it is not used."""
 
 
 class TopicLog:
-    """One partition's log under one epoch. Made by `load`; ended by `close`, or by itself when it is fenced."""
+    """One partition's log under one epoch. `load` makes it; it ends by `close`, or by itself when it is fenced."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class TopicLog:
         meter: TopicLogMeter | None = None,
         refusals: RateLimitedLog | None = None,
     ) -> TopicLog:
-        """Rebuild the log after a claim. Its end is durable when this returns, so the owner may then send `tail_ok`.
+        """Load the log after a claim. Its end is durable when this returns, so the owner may then send `tail_ok`.
 
-        `memory`: what this process's former TopicLog of the partition knew (`former.memory()`), if it had one.
-        `refusals`: where refused writes are logged, for all logs of a process.
-        `suspect`: the topic is older than the store's history and had no owner record (CM-47).
-        Raises LogError: drop the shard and claim again. AppendRefusedError: nothing landed, `load` may be repeated.
+        `memory`: `former.memory()` of this process's former TopicLog of the partition, if it had one. `refusals`: the
+        log of refused writes, shared by all logs of a process. `suspect`: the topic is older than the store's history
+        and had no owner record (CM-47).
+        Raises LogError: drop the shard and claim again. AppendRefusedError: nothing was written, call `load` again.
         """
         settings = settings or TopicLogSettings()
         state, report = await load_state(record_log, lease, claimed, clock, settings, memory=memory, suspect=suspect)
@@ -129,7 +129,7 @@ class TopicLog:
 
     @property
     def shard(self) -> ShardId:
-        """Name of the partition's shard."""
+        """The partition's shard."""
         return self._state.shard
 
     @property
@@ -154,37 +154,37 @@ class TopicLog:
 
     @property
     def log_end(self) -> int:
-        """LOG_END: behind everything sent, confirmed or not."""
+        """LOG_END: the offset after everything sent, confirmed or not."""
         draft = self._commit.in_flight
         return max(draft.next_offset, self._state.high_watermark) if draft is not None else self._state.high_watermark
 
     @property
     def closed(self) -> bool:
-        """Whether this node has ceased to lead the partition under this epoch."""
+        """Whether this node no longer leads the partition under this epoch."""
         return self._closed is not None
 
     def check_leader(self) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER (or what closed the log) unless this node may answer now (CM-3, PL-411)."""
+        """Raise NOT_LEADER_OR_FOLLOWER (or what closed the log) unless this node may answer now (CM-3, PL-411)."""
         self._commit.check_open()
 
     def add_listener(self, listener: LogListener) -> None:
-        """Tell `listener` of every change from now on; told at once when the log is closed already."""
+        """Call `listener` on every change from now on; at once when the log is already closed."""
         if self._closed is not None:
             listener.log_closed(again(self._closed))
         else:
             self._listeners.append(listener)
 
     def remove_listener(self, listener: LogListener) -> None:
-        """Tell it no more; does nothing for a stranger."""
+        """Stop calling `listener`; does nothing when it was not added."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
     def submit(self, batches: Sequence[NewBatch], timeout_ms: int) -> asyncio.Future[AppendOutcome]:
-        """Append batches as one: all get offsets, or none. Never waits; arrival order is log order.
+        """Append batches as one: all get offsets, or none. Never waits; batches are appended in the order of the calls.
 
-        The future always ends in an AppendOutcome; `outcome.error` is REQUEST_TIMED_OUT after `timeout_ms`, when the
-        batches may still be committed. Raises KafkaError when they are refused at once: not the leader, too much
-        waiting, store not confirming.
+        The future always gets an AppendOutcome. After `timeout_ms` its `error` is REQUEST_TIMED_OUT; the batches may
+        still be committed. Raises KafkaError when they are refused at once: not the leader, too many bytes queued, or
+        the store does not confirm writes.
         """
         size = sum(len(batch.data) for batch in batches)
         deadline_ms = self._clock.now_ms() + timeout_ms
@@ -193,21 +193,21 @@ class TopicLog:
         return operation.future
 
     async def append(self, batches: Sequence[NewBatch], timeout_ms: int) -> AppendOutcome:
-        """As `submit`, and waits. Raises KafkaError."""
+        """As `submit`, and wait for the outcome. Raises KafkaError."""
         return _checked(await self.submit(batches, timeout_ms))
 
     def read_cached(self, offset: int, max_bytes: int, max_offsets: int = 0) -> ReadResult | None:
-        """Batches from `offset` on if memory holds them, without waiting; None: use `read` (PL-006, CM-46).
+        """Batches from `offset` on if they are in memory, without waiting; None: use `read` (PL-006, CM-46).
 
-        The first batch may begin below `offset`. At least one batch is given when there is any, even above `max_bytes`;
-        `max_offsets` > 0 stops once that many offsets are covered. Raises OffsetOutOfRangeError (PL-007),
-        NotLeaderOrFollowerError.
+        The first batch may begin below `offset`. When there is a batch, at least one is returned, even above
+        `max_bytes`; with `max_offsets` > 0 the answer ends when that many offsets are covered. Raises
+        OffsetOutOfRangeError (PL-007), NotLeaderOrFollowerError.
         """
         self._commit.check_open()
         return self._reader.cached(offset, max_bytes, max_offsets)
 
     async def read(self, offset: int, max_bytes: int, max_offsets: int = 0) -> ReadResult:
-        """As `read_cached`, from the store where memory does not reach. Also raises KafkaStorageError."""
+        """As `read_cached`, but reads from the store what is not in memory. Also raises KafkaStorageError."""
         self._commit.check_open()
         with _store_errors():
             result = await self._reader.read(offset, max_bytes, max_offsets)
@@ -219,11 +219,12 @@ class TopicLog:
         return self._state.bytes_available(offset)
 
     def holes_from(self, offset: int) -> int:
-        """How many offsets from `offset` up to the high watermark are known to hold no record (CM-105)."""
+        """How many offsets from `offset` up to the high watermark are known to have no record (CM-105)."""
         return self._state.holes.count(offset, self._state.high_watermark)
 
     async def offset_for(self, timestamp_ms: int) -> FoundOffset | None:
-        """The first offset at or after a time, or −1 latest, −2 earliest, −3 largest timestamp; None: no such record.
+        """The first offset at or after a time; or −1: latest, −2: earliest, −3: largest timestamp. None: no such
+        record.
 
         Never beyond the high watermark (CM-45, PL-605). Raises KafkaError.
         """
@@ -234,10 +235,10 @@ class TopicLog:
         return found
 
     async def raise_log_end(self, min_end: int) -> int:
-        """Make the log end at least at `min_end`; the high watermark after it. Only for values that a leader wrote: a
-        share-partition's start offset, its last stored batch + 1 (CM-47).
+        """Make the log end at least at `min_end`; returns the high watermark then. Only for values that a leader wrote:
+        a share-partition's start offset, or its last stored batch + 1 (CM-47).
 
-        Raises KafkaError; BeyondLogError when no lost tail explains the value (CM-83): nothing is raised then.
+        Raises KafkaError; BeyondLogError when no lost tail explains the value: then the log end stays (CM-83).
         """
         before = self._state.high_watermark
         if min_end <= before:
@@ -258,9 +259,10 @@ class TopicLog:
         return self._state.high_watermark
 
     async def move_log_start(self, offset: int) -> int:
-        """Delete records below `offset` (−1: the high watermark); the log start after it (CM-45).
+        """Delete records below `offset` (−1: the high watermark); returns the log start then (CM-45).
 
-        Durable before it is visible or anything is trimmed. Raises OffsetOutOfRangeError above the high watermark.
+        The new log start is durable before it is visible and before anything is trimmed. Raises OffsetOutOfRangeError
+        for an offset above the high watermark.
         """
         self._commit.check_open()
         wanted = self._state.high_watermark if offset == -1 else offset
@@ -274,28 +276,28 @@ class TopicLog:
         return self._state.log_start
 
     async def retain(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> int:
-        """Trim whole batches by age and size (−1: no limit); the log start after it. Bounded work per call: what is
-        left goes with the next sweep. Raises KafkaError."""
+        """Trim whole batches by age and size (−1: no limit); returns the log start then. The work per call is bounded;
+        the next sweep trims what is left. Raises KafkaError."""
         self._commit.check_open()
         with _store_errors():
             start = await self._trimmer.start_after(now_wall_ms, retention_ms, retention_bytes)
         return await self.move_log_start(start) if start > self._state.log_start else self._state.log_start
 
     def set_cache_bytes(self, limit_bytes: int) -> None:
-        """Bound the tail cache anew, as when the node gains or loses partitions (CM-46); takes effect at once."""
+        """Change the tail cache's limit, when the node gains or loses partitions (CM-46); it takes effect at once."""
         self._state.tail.set_limit(limit_bytes)
 
     def memory(self) -> TailMemory:
-        """What this process knows of the log's end, for the next `load` under a higher epoch (CM-47).
+        """What this process knows of the log's end; pass it to the next `load`, under a higher epoch (CM-47).
 
-        Only what was confirmed: an unconfirmed offset was never readable and never answered, so it may be given again.
+        Only confirmed batches: an unconfirmed offset was never read or answered, so another record may get it.
         """
         return TailMemory(self.epoch, self._state.high_watermark, self._state.tail.batches)
 
     async def close(self, drain_s: float = 0.0, error: KafkaError | None = None) -> None:
-        """Lead no longer. With `drain_s`, what was taken is written and answered first, for so long at most; nothing
-        new is to be submitted meanwhile. Afterwards everybody waiting has been answered and no flush of ours runs; the
-        owner then calls `record_log.drop` or `release`. Safe to repeat."""
+        """Stop leading. With `drain_s`, queued operations are written and answered first, for at most that time; submit
+        nothing meanwhile. When this returns, all callers have been answered and no flush runs: then call
+        `record_log.drop` or `release`. Safe to repeat."""
         if drain_s > 0 and self._closed is None:
             await self._commit.drain(drain_s)
         self._end(error or NotLeaderOrFollowerError(f"this node no longer leads {self.shard.name}; look up the leader"))
@@ -312,7 +314,7 @@ class TopicLog:
         _checked(await operation.future)
 
     def _committed(self, draft: Draft) -> None:
-        """Memory first, then listeners; the callers are answered right after, in the same step of the loop."""
+        """Update memory, then call listeners; callers are answered right after, in the same step of the loop."""
         state = self._state
         log_start, high_watermark = state.log_start, state.high_watermark
         apply_draft(state, draft)
@@ -369,7 +371,7 @@ class TopicLog:
                 log.exception("listener of a topic log failed", shard=self.shard.name, event_name=event)
 
     def _trim_later(self, before: StreamId) -> None:
-        """Trim the control log beside the appends; a trim that is still running makes this one needless."""
+        """Trim the control log in a task of its own, unless such a trim is still running."""
         if self._trimming is None or self._trimming.done():
             self._trimming = asyncio.get_running_loop().create_task(
                 self._trimmer.trim_control(before), name=f"topic-log-trim {self.shard.name}"
@@ -378,7 +380,7 @@ class TopicLog:
 
 @contextmanager
 def _store_errors() -> Iterator[None]:
-    """What goes wrong while reading from the store, in Kafka's words."""
+    """Raise failures of reading from the store as Kafka errors."""
     try:
         yield
     except ShardLostError as error:

@@ -1,7 +1,8 @@
-"""Cuts off the old end of a topic's streams: retention, moved log starts, the control log (CM-18, CM-45).
+"""Trims the old end of a topic's streams: by retention, after moved log starts, in the control log (CM-18, CM-45).
 
-The new log start is durable in the control log before anything is cut, so a takeover in between only finds entries
-below the start. The entry that keeps the log's end always stays (CM-40). A cut that fails is made good by the next.
+The new log start is durable in the control log before anything is trimmed, so a take-over in between only finds entries
+below the start. The entry that keeps the log's end always stays (CM-40). After a failed trim, the next one trims the
+rest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SWEEP_PAGES: Final = 50
 
 
 class LogTrimmer:
-    """Decides with the core where the log should begin, and trims the streams once that is durable."""
+    """Computes, with the core, where the log should begin; trims the streams after that is durable."""
 
     __slots__ = ("_lease", "_log", "_reader", "_state")
 
@@ -33,7 +34,7 @@ class LogTrimmer:
         self._reader = reader
 
     async def start_after(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> int:
-        """Where the log should begin by these settings (−1: no limit). One call looks at a bounded number of pages."""
+        """Where the log should begin by these settings (−1: no limit). One call reads a bounded number of pages."""
         state = self._state
         if state.log_start >= state.data_end:
             return state.log_start
@@ -55,7 +56,7 @@ class LogTrimmer:
         return start
 
     async def trim_main(self) -> None:
-        """Cut the batches below the log start."""
+        """Trim the batches below the log start."""
         state = self._state
         start = min(state.log_start, state.high_watermark)
         at = state.position(start)
@@ -65,7 +66,7 @@ class LogTrimmer:
             state.epochs.trim(start)
 
     async def trim_control(self, before: StreamId) -> None:
-        """Cut the control log below entries that were written again behind it."""
+        """Trim the control log below `before`, from which on its values were written again."""
         await self._compact(self._state.control, before)
 
     async def _compact(self, stream: str, before: StreamId) -> bool:

@@ -1,8 +1,9 @@
-"""Group commit of one topic log: one flush in flight, what arrives meanwhile forms the next, no timer (CM-42, P-9).
+"""Group commit of one topic log: one flush in flight; operations that arrive meanwhile form the next (CM-42, P-9).
 
-Schedules: a flush ends confirmed, definitely refused (undone, its ids free again), or unsure; unsure ends the log, its
-waiting callers get NOT_LEADER_OR_FOLLOWER and the owner claims again (CM-13). A caller past its time-out is answered
-REQUEST_TIMED_OUT; its batches may still be committed (CM-15). Past the lease nobody gets an offset (CM-3).
+There is no timer. A flush ends in one of three ways: confirmed; refused, then it is undone and its ids are free again;
+or unknown, then the log ends, its waiting callers get NOT_LEADER_OR_FOLLOWER, and the owner claims again (CM-13). At
+its time-out a caller gets REQUEST_TIMED_OUT; its batches may still be committed (CM-15). After the lease's deadline no
+caller gets an offset (CM-3).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from shard_runtime.record_log.protocol import Appended, AppendRefusedError, Reco
 
 Committed = Callable[[Draft], None]
 Lost = Callable[[KafkaError, BaseException], None]
-#: Writes of so many records were refused, and what their callers are told.
+#: Called when writes are refused, with their number of records and the error that their callers get.
 Refused = Callable[[int, KafkaError], None]
 
 
@@ -83,11 +84,12 @@ class GroupCommit:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of batches that wait for a flush or are in one."""
+        """The bytes of batches that wait for a flush or are in one."""
         return self._queued_bytes
 
     def check_open(self) -> None:
-        """Raises the error with which the log was closed; NOT_LEADER_OR_FOLLOWER while the lease has lapsed (CM-3)."""
+        """Raise the error with which the log was closed, or NOT_LEADER_OR_FOLLOWER while the lease is not valid
+        (CM-3)."""
         if self._error is not None:
             raise again(self._error)
         if not self._lease.valid():
@@ -96,7 +98,7 @@ class GroupCommit:
             )
 
     def submit(self, operation: LogOperation) -> None:
-        """Queue an operation; it is in the next flush that has room. Raises KafkaError when it is refused here."""
+        """Queue an operation for the next flush with room. Raises KafkaError when it is refused at once."""
         self.check_open()
         name = self._state.shard.name
         if not self._log.available_for(self._state.shard):
@@ -121,7 +123,7 @@ class GroupCommit:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"topic-log-flush {name}")
 
     def close(self, error: KafkaError) -> None:
-        """Take nothing more; who waits gets `error`. A flush in flight keeps its outcome open."""
+        """Refuse new operations; waiting callers get `error`. The outcome of a flush in flight stays unknown."""
         if self._error is not None:
             return
         self._error = error
@@ -137,7 +139,7 @@ class GroupCommit:
         self._queued_bytes = 0
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until nothing is queued or in flight; False after `timeout_s`. The caller has stopped submitting."""
+        """Wait until nothing is queued or in flight; False after `timeout_s`. Stop submitting before."""
         task = self._task
         if task is None:
             return True
@@ -145,7 +147,7 @@ class GroupCommit:
         return bool(done)
 
     async def stop(self) -> None:
-        """After `close`: end the flushing task. The outcome of its append stays unknown."""
+        """End the flushing task; call it after `close`. The outcome of its append stays unknown."""
         task = self._task
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -159,7 +161,7 @@ class GroupCommit:
                     self._queue.popleft()
                     operation.sent = True
                 await self._flush(draft)
-        except Exception as error:  # whatever it is, memory and log may differ now: give the partition up
+        except Exception as error:  # memory and log may differ now, so give the partition up
             self._give_up(error)
         finally:
             self._task = None
@@ -179,7 +181,7 @@ class GroupCommit:
                 self._refused(draft, error)
                 return
             if self._error is not None:
-                return  # closed meanwhile: everybody has been answered
+                return  # closed meanwhile: all callers have been answered
             self.in_flight = None
             self._apply(draft, appended)
         for operation in draft.operations:
@@ -192,8 +194,8 @@ class GroupCommit:
         self._committed(draft)
 
     def _refused(self, draft: Draft, error: AppendRefusedError) -> None:
-        """Nothing landed: memory goes back, and who stands behind in the queue may be tried again by its caller too;
-        otherwise a producer's next batch would be judged before its first is sent again."""
+        """The store refused the flush: undo it, and refuse all queued operations, too. Otherwise a producer's next
+        batch would be checked before its first one is sent again."""
         draft.roll_back()
         waiting = [*draft.operations, *self._queue]
         self._queue.clear()
@@ -202,7 +204,7 @@ class GroupCommit:
             self._settle(operation, AppendOutcome((), -1, -1, answer))
 
     def _told(self, operations: Iterable[LogOperation], error: KafkaError) -> KafkaError:
-        """Report that these were refused; their error."""
+        """Count and log that these operations were refused; returns their error."""
         produced = [operation for operation in operations if isinstance(operation, ProduceOperation)]
         self._refusal(sum(batch.record_count for operation in produced for batch in operation.batches), error)
         return error
@@ -250,11 +252,11 @@ class GroupCommit:
 
 
 def again(error: KafkaError) -> KafkaError:
-    """A copy to raise: one exception raised many times would gather every traceback."""
+    """A copy of an error to raise: one exception that is raised many times would collect all tracebacks."""
     return type(error)(error.message)
 
 
 def refusal(name: str, error: AppendRefusedError) -> KafkaError:
-    """What a producer is told when the store definitely refused: 19 for too few replicas, else a storage error."""
+    """The error for a producer when the store refused: 19 for too few replicas, else a storage error."""
     kind = NotEnoughReplicasError if "NOREPLICAS" in str(error) else KafkaStorageError
     return kind(f"{name}: the store refused the write ({error}); nothing was written, try again")

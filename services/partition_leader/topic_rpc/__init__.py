@@ -1,1 +1,1 @@
-"""Produce, Fetch, ListOffsets and DeleteRecords: between messages and topic logs (CM-42, CM-45)."""
+"""The RPCs Produce, Fetch, ListOffsets and DeleteRecords on topic logs (CM-42, CM-45)."""

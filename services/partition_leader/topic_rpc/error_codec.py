@@ -14,14 +14,14 @@ _LEADER_ELSEWHERE: Final = frozenset({NotLeaderOrFollowerError.code, FencedLeade
 
 
 class LeaderNames:
-    """Fills `current_leader` of results, and gathers the endpoints named for the end of the response (CM-14)."""
+    """Fills `current_leader` of results, and collects the leaders' endpoints for the end of the response (CM-14)."""
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
         self._endpoints: dict[int, common_pb2.NodeEndpoint] = {}
 
     def fill(self, into: common_pb2.LeaderIdAndEpoch, partition: TopicIdPartition, error: KafkaError) -> None:
-        """Name the leader when the error says that it is elsewhere, and somebody is known."""
+        """Name the leader when the error says that it is another node, and a leader is known."""
         if error.code not in _LEADER_ELSEWHERE:
             return
         leader = self._directory.leader(partition)
@@ -34,10 +34,10 @@ class LeaderNames:
 
     @property
     def endpoints(self) -> list[common_pb2.NodeEndpoint]:
-        """Endpoints of all leaders named."""
+        """The endpoints of all leaders named so far."""
         return list(self._endpoints.values())
 
 
 def wire_code(error: KafkaError) -> ErrorCode.ValueType:
-    """The error's number as the field type of responses."""
+    """The error's number, in the type of the response field."""
     return ErrorCode.ValueType(error.code)

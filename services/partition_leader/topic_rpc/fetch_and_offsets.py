@@ -1,6 +1,6 @@
-"""ListOffsets, plain Fetch and DeleteRecords (CM-45): for tools, and for look-ups of producers and consumers.
+"""ListOffsets, plain Fetch and DeleteRecords (CM-45): for tools, and for look-ups by producers and consumers.
 
-Plain Fetch reads by offset and takes no part in share groups. All answer per partition, in the order asked.
+Plain Fetch reads by offset, independently of share groups. All three answer per partition, in the request's order.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from shard_runtime.rpc.bounds import Turns, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, WAIT_S
 
 FETCH_MAX_BYTES: Final = 8 << 20
-#: What a fetch may read though there is little room; it waits for that.
+#: How many bytes a fetch may read even with little room in the budget; it waits for that much room.
 FETCH_MIN_BYTES: Final = 64 << 10
-#: Partitions that are answered without letting go of the event loop.
+#: How many partitions are answered without letting other tasks run.
 SLICE: Final = 250
 FETCH_WAIT_MAX_MS: Final = 30_000
 DELETE_TIMEOUT_MS: Final = 30_000
@@ -38,7 +38,7 @@ DELETE_TIMEOUT_MAX_MS: Final = 300_000
 
 
 class OffsetsService:
-    """The handlers. `directory` knows which logs this node leads; `context` comes from the server."""
+    """The handlers. `directory` gives the logs that this node leads; `context` comes from the server."""
 
     def __init__(self, directory: LogDirectory, fetch_max_bytes: int = FETCH_MAX_BYTES) -> None:
         self._directory = directory
@@ -47,7 +47,10 @@ class OffsetsService:
     async def list_offsets(
         self, request: list_offsets_pb2.ListOffsetsRequest, context: object = None
     ) -> list_offsets_pb2.ListOffsetsResponse:
-        """Offsets by time; −1 and −1 where no record is that late. InvalidRequestError: a bad topic id, or too much."""
+        """Answer offsets by timestamp; offset and timestamp are −1 when no record is that late.
+
+        Raises InvalidRequestError for a bad topic id or too many partitions.
+        """
         check_partitions((request.topics, "partitions"))
         response = list_offsets_pb2.ListOffsetsResponse()
         names, turns = LeaderNames(self._directory), Turns(SLICE)
@@ -86,7 +89,7 @@ class OffsetsService:
             into.holes = topic_log.holes_from(max(asked.holes_from, 0))
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
-        """Read; with too little, wait for `min_bytes` up to `max_wait_ms`. InvalidRequestError as in `list_offsets`."""
+        """Read; wait up to `max_wait_ms` for `min_bytes`. Raises InvalidRequestError as `list_offsets`."""
         check_partitions((request.topics, "partitions"))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(request.max_wait_ms, 0), FETCH_WAIT_MAX_MS) / 1000
@@ -107,7 +110,8 @@ class OffsetsService:
             growth.forget()
 
     async def _attempt(self, request: fetch_pb2.FetchRequest, growth: _Growth, context: object) -> _FetchAttempt:
-        """One look at all partitions, with room for what it may find (CM-92). Raises ThrottlingQuotaExceededError."""
+        """Read all partitions once, with room taken for the answer (CM-92). Raises ThrottlingQuotaExceededError without
+        room."""
         share = context.share if isinstance(context, CallContext) else UNBOUNDED
         max_bytes = max(1, min(request.max_bytes, self._fetch_max_bytes, max(share.room_bytes, FETCH_MIN_BYTES)))
         if not await share.wait(max_bytes, WAIT_S):
@@ -137,7 +141,7 @@ class OffsetsService:
     async def delete_records(
         self, request: delete_records_pb2.DeleteRecordsRequest, context: object = None
     ) -> delete_records_pb2.DeleteRecordsResponse:
-        """Move log starts; answered once they are durable. InvalidRequestError as in `list_offsets`."""
+        """Move log starts; answer when they are durable. Raises InvalidRequestError as `list_offsets`."""
         check_partitions((request.topics, "partitions"))
         response = delete_records_pb2.DeleteRecordsResponse()
         names, turns = LeaderNames(self._directory), Turns(SLICE)
@@ -175,25 +179,25 @@ def _known_epoch(
 
 
 class _Growth:
-    """Hears of anything new in the logs of one fetch, from before the read on, so that nothing is missed."""
+    """Listens to the logs of one fetch, from before the read on, so that it misses no change."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
         self._logs: set[TopicLog] = set()
 
     def watch(self, topic_log: TopicLog) -> None:
-        """Hear of this log too."""
+        """Listen to this log, too."""
         if topic_log not in self._logs:
             self._logs.add(topic_log)
             topic_log.add_listener(self)
 
     def forget(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         for topic_log in self._logs:
             topic_log.remove_listener(self)
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
-        """There is more to read."""
+        """More records can be read."""
         self.changed.set()
 
     def log_start_advanced(self, log_start: int) -> None:
@@ -201,12 +205,12 @@ class _Growth:
         self.changed.set()
 
     def log_closed(self, error: KafkaError) -> None:
-        """The next attempt will say why."""
+        """The next attempt answers the error."""
         self.changed.set()
 
 
 class _FetchAttempt:
-    """One pass over all partitions of a fetch."""
+    """One read of all partitions of a fetch."""
 
     def __init__(self, directory: LogDirectory, max_bytes: int, growth: _Growth) -> None:
         self.response = fetch_pb2.FetchResponse()
@@ -223,7 +227,7 @@ class _FetchAttempt:
         asked: fetch_pb2.FetchRequest.Partition,
         into: fetch_pb2.FetchResponse.PartitionResult,
     ) -> None:
-        """Add what one partition holds; only its watermarks once the fetch is full."""
+        """Add one partition's batches; when the fetch is full, only its offsets."""
         self._growth.watch(topic_log)
         room = min(asked.partition_max_bytes, self._max_bytes - self.size)
         if room > 0 or not self.size:
@@ -237,7 +241,7 @@ class _FetchAttempt:
     def fail(
         self, into: fetch_pb2.FetchResponse.PartitionResult, partition: TopicIdPartition, error: KafkaError
     ) -> None:
-        """Answer an error for one partition; the fetch then waits no longer."""
+        """Answer an error for one partition; the fetch then does not wait."""
         self.failed = True
         into.error_code, into.error_message = wire_code(error), error.message
         into.high_watermark = into.last_stable_offset = into.log_start_offset = -1

@@ -1,4 +1,4 @@
-"""What the handlers of Produce, Fetch and ListOffsets ask of the process: which logs it leads, who leads the others."""
+"""What the handlers of Produce, Fetch and ListOffsets need of the process: its logs, and hints for other leaders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DESCRIBE: Final = "DESCRIBE"
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, as far as hints tell (CM-14)."""
+    """A partition's leader by the hints (CM-14)."""
 
     node_id: int
     epoch: int
@@ -24,15 +24,15 @@ class Leader(NamedTuple):
 
 
 class LogDirectory(Protocol):
-    """The topic logs of this node. Calls never wait."""
+    """The topic logs of this node. No call waits. Handlers answer the errors per partition."""
 
     def log(self, partition: TopicIdPartition) -> TopicLog:
         """The log, if this node leads it now. Raises UnknownTopicIdError, UnknownTopicOrPartitionError (no such
-        partition), NotLeaderOrFollowerError (led elsewhere, or still loading)."""
+        partition), NotLeaderOrFollowerError (another node leads it, or it is still loading: answer with `leader`)."""
         ...
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
-        """The leader by hints, None when nobody is known."""
+        """The leader by the hints; None when none is known: answer without a leader."""
         ...
 
     def max_message_bytes(self, topic_id: bytes) -> int:
@@ -40,13 +40,14 @@ class LogDirectory(Protocol):
         ...
 
     def check_access(self, context: object, operation: str, topic_id: bytes) -> None:
-        """Raises TopicAuthorizationFailedError unless the caller may do `operation` (READ, WRITE, DELETE, DESCRIBE) on
-        the topic (CM-61)."""
+        """Raise TopicAuthorizationFailedError unless the caller may do `operation` (READ, WRITE, DELETE, DESCRIBE) on
+        the topic (CM-61). Call it before using the log."""
         ...
 
 
 def checked_topic_id(topic_id: bytes) -> bytes:
-    """The id, if it is one. Raises InvalidRequestError otherwise, which ends the call: INVALID_ARGUMENT (CM §1)."""
+    """Return a valid topic id. Raises InvalidRequestError for any other, which ends the call: INVALID_ARGUMENT (CM
+    §1)."""
     if len(topic_id) != TOPIC_ID_BYTES:
         raise InvalidRequestError(f"a topic id has {len(topic_id)} bytes; expected {TOPIC_ID_BYTES}")
     return topic_id
@@ -55,7 +56,7 @@ def checked_topic_id(topic_id: bytes) -> bytes:
 def check_leader_epoch(topic_log: TopicLog, partition: TopicIdPartition, known: int | None) -> None:
     """Compare the caller's leader epoch (None or −1: unchecked) with the log's.
 
-    Raises FencedLeaderEpochError when the caller is behind, NotLeaderOrFollowerError when it knows a newer leader.
+    Raises FencedLeaderEpochError when the caller's is older, NotLeaderOrFollowerError when it is newer.
     """
     if known is None or known in {-1, topic_log.epoch}:
         return

@@ -1,9 +1,9 @@
-"""Produce, unary and as a stream (CM-42, CM-43, P-1, P-4): proto ⇄ values around `TopicLog.submit`.
+"""Produce, unary and as a stream (CM-42, CM-43, P-1, P-4): translates messages for `TopicLog.submit` and back.
 
-A request is checked, then put into its partitions' queues; the next one of its stream is looked at after that, so
-requests of one stream are appended in the order of their arrival. Answers go out as partitions are confirmed and may
-overtake each other. A batch is opened once, to see that it is what its header says; where that takes long it is done in
-a thread, and a request of many batches is taken in steps (CM-112, CM-113): no request holds the event loop.
+A request is checked and put into its partitions' queues before the next one of its stream is read. So requests of one
+stream are appended in the order of their arrival. An answer is sent when its partitions are confirmed; answers may
+overtake each other. Each batch is decoded once, to check that it matches its header. When that takes long it is done in
+a thread, and a request of many batches is taken in steps (CM-112, CM-113), so that no request blocks the event loop.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ ACKS_LEADER: Final = 1
 TIMEOUT_MS: Final = 30_000
 TIMEOUT_MAX_MS: Final = 300_000
 IN_FLIGHT_PER_STREAM: Final = 64
-#: Bytes of batches that are opened at once; a request with more to look at has the rest looked at in a thread.
+#: How many bytes of a request's batches are checked on the event loop; the rest is checked in a thread.
 _CHECKED_AT_ONCE: Final = 1 << 20
-#: Partitions and batches that are taken before others have their turn: some 5 ms.
+#: How many partitions and batches are taken before other tasks run: some 5 ms.
 _STEP: Final = 256
-#: Batches of one request that may be on their way to the store; all partitions of a process share one way there.
+#: How many batches of one request may be queued for the store at a time; all partitions share its connection.
 _WAVE: Final = 1024
 
 _Result = tuple[TopicIdPartition, "asyncio.Future[AppendOutcome] | AppendOutcome"]
 
 
 class PendingProduce:
-    """One request between its submission and its answer. `when_done` is called once all partitions are settled."""
+    """One request from its submission to its answer. `when_done` callbacks run when all partitions are settled."""
 
     __slots__ = ("_directory", "_left", "_results", "_when_done", "correlation_id")
 
@@ -56,7 +56,7 @@ class PendingProduce:
         self._left = 0
 
     def when_done(self, callback: Callable[[PendingProduce], None]) -> None:
-        """Call `callback` once: at once if there is nothing to wait for."""
+        """Call `callback` once, when all partitions are settled; at once if they are."""
         waiting = [result for _, result in self._results if isinstance(result, asyncio.Future) and not result.done()]
         self._left = len(waiting)
         self._when_done = callback
@@ -71,14 +71,14 @@ class PendingProduce:
             self._when_done(self)
 
     async def wait(self) -> None:
-        """Until all partitions are settled."""
+        """Wait until all partitions are settled."""
         for _, result in self._results:
             if isinstance(result, asyncio.Future):
                 await result
 
     async def response(self) -> pb.ProduceResponse:
-        """The answer, topics and partitions in the order of the request, written a part at a time (CM-98): all of it is
-        settled, nothing changes it any more."""
+        """The answer, with topics and partitions in the request's order. It is built in steps (CM-98), which is safe
+        because all partitions are settled and nothing changes any more."""
         response, turns = pb.ProduceResponse(), Turns(_STEP)
         names = LeaderNames(self._directory)
         topic: pb.ProduceResponse.TopicResult | None = None
@@ -103,17 +103,17 @@ class PendingProduce:
 
 
 class ProduceService:
-    """The Produce handlers. `directory` knows which logs this node leads; `context` comes from the server."""
+    """The Produce handlers. `directory` gives the logs that this node leads; `context` comes from the server."""
 
     def __init__(self, directory: LogDirectory, in_flight_per_stream: int = IN_FLIGHT_PER_STREAM) -> None:
         self._directory = directory
         self._in_flight = in_flight_per_stream
-        # One thread: a stream waits for its own check, so nobody has more than one request there per stream or call.
+        # One thread: a stream waits for its own check, so each stream or call has at most one request there.
         self._checks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check-batches")
 
     async def produce(self, request: pb.ProduceRequest, context: object = None) -> pb.ProduceResponse:
-        """Append and answer once every partition is confirmed or refused. InvalidRequestError: a bad topic id, or
-        more partitions or batches than a request may hold (CM-62)."""
+        """Append; answer when every partition is confirmed or refused. Raises InvalidRequestError for a bad topic id,
+        or for more partitions or batches than a request may have (CM-62)."""
         pending = await self._take(request, context)
         await pending.wait()
         return await pending.response()
@@ -121,7 +121,7 @@ class ProduceService:
     async def produce_stream(
         self, requests: AsyncIterator[pb.ProduceStreamRequest], write: Write, context: object = None
     ) -> None:
-        """Serve one stream until its requests end and all are answered; when `write` fails, the stream is over.
+        """Serve one stream until its requests end and all are answered, or until `write` fails.
 
         At most `in_flight_per_stream` requests are in flight; further ones are not read until one is answered.
         """
@@ -133,7 +133,7 @@ class ProduceService:
         try:
             await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
             if reader.done():
-                reader.result()  # a broken stream ends here; what is in flight is still appended
+                reader.result()  # a broken stream ends here; requests in flight are still appended
             await writer
         finally:
             reader.cancel()
@@ -151,13 +151,14 @@ class ProduceService:
             except BaseException:
                 answers.gone(size)
                 raise
-            del message  # up to `rpc.request.max.bytes`, not to be kept while the stream waits
+            del message  # up to `rpc.request.max.bytes`: do not keep it while the stream waits
             await answers.expect(pending, size)
             del pending
         answers.close()
 
     async def _take(self, request: pb.ProduceRequest, context: object, correlation_id: int = 0) -> PendingProduce:
-        """Validate, and put everything into its partition's queue. InvalidRequestError as in `produce`."""
+        """Validate a request and put its batches into their partitions' queues. Raises InvalidRequestError as
+        `produce`."""
         check_partitions((request.topic_data, "partition_data"))
         check_batches(sum(len(data.batches) for topic in request.topic_data for data in topic.partition_data))
         ids = [checked_topic_id(topic.topic_id) for topic in request.topic_data]
@@ -184,7 +185,7 @@ class ProduceService:
         refusal: KafkaError | None,
         room_bytes: int,
     ) -> int:
-        """Validate what came for one partition; what is left of the room for looking into batches."""
+        """Validate one partition's batches. Returns how many bytes may still be checked on the event loop."""
         part.error = refusal
         if refusal is None:
             try:
@@ -195,7 +196,8 @@ class ProduceService:
         return room_bytes
 
     async def _submitted(self, parts: Sequence[ProducedPart], timeout_ms: int) -> list[_Result]:
-        """Put all that is good into its partition's queue; what is more than a wave waits for what went before it."""
+        """Put all valid batches into their partitions' queues; at most _WAVE at a time, the rest waits for earlier
+        ones."""
         results: list[_Result] = []
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_ms / 1000
@@ -236,18 +238,18 @@ class ProduceService:
                 return self._directory.log(part.partition).submit(part.batches, timeout_ms)
             except KafkaError as error:
                 part.error = error
-        # An error's trace would keep the request, of any size, until the answer is read.
+        # The error's traceback would keep the request in memory until the answer is read.
         return AppendOutcome((), -1, -1, part.error.with_traceback(None))
 
 
 async def _step() -> int:
-    """Let others have their turn; 0."""
+    """Let other tasks run. Returns 0, the new count."""
     await asyncio.sleep(0)
     return 0
 
 
 class _Answers:
-    """The answers of one stream: written one at a time by one task, in the order in which they become ready."""
+    """The answers of one stream: one task writes them one at a time, in the order in which they become ready."""
 
     def __init__(self, write: Write, limit: int, share: Share = UNBOUNDED) -> None:
         self._write = write
@@ -260,18 +262,19 @@ class _Answers:
         self._closed = False
 
     def came(self, size: int) -> None:
-        """A request of so many bytes was read. They are held from now on, while it is checked too (CM-92)."""
+        """A request of `size` bytes was read: take them from the budget from now on, also during its check (CM-92)."""
         self._next.came()
         self._share.add(size)
 
     def gone(self, size: int) -> None:
-        """That request was refused as a whole, or its stream has ended."""
+        """Give them back: that request was refused as a whole, or its stream has ended."""
         self._share.give(size)
 
     async def expect(self, pending: PendingProduce, size: int = 0) -> None:
-        """One more answer will be due; waits for room, so that the next request is not read before.
+        """Note that one more answer is due; wait until there is room for it, before the next request is read.
 
-        `size`: what `came`. It is held until the request is settled, also when the stream has ended (CM-92).
+        `size`: as passed to `came`. The bytes are given back when the request is settled, also after the stream's end
+        (CM-92).
         """
         self._expected += 1
         pending.when_done(partial(self._done, size))
@@ -280,7 +283,7 @@ class _Answers:
             await self._next.until_room(size)
 
     def close(self) -> None:
-        """Nothing more will be expected."""
+        """No further answer is due."""
         self._closed = True
         self._wake.set()
 
@@ -290,7 +293,7 @@ class _Answers:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write answers until all expected are written and the stream is closed, or `write` fails."""
+        """Write answers until `close` was called and all due ones are written, or until `write` fails."""
         while self._expected or not self._closed:
             await self._wake.wait()
             self._wake.clear()

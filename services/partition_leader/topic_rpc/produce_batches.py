@@ -1,7 +1,7 @@
-"""What a producer sent for one partition, checked before it may be stored (CM-42, CM-110, CM-112, CM-113).
+"""Checks a producer's batches for one partition before they may be stored (CM-42, CM-110, CM-112, CM-113).
 
-The header is checked always, the bytes as far as the caller has room; the rest is left to `check_rest`, which may run
-in a thread. Nothing here waits, and no record becomes an object.
+Headers are always checked at once, bytes only up to a limit that the caller gives. `check_rest` checks the rest and may
+run in a thread. Nothing here waits, and no object is made per record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ALL_THREE: Final = "set all three, zeros too, as InitProducerId gave them, or n
 
 
 class ProducedPart:
-    """The batches of one partition; with `error`, none of them is to be stored."""
+    """The batches of one partition; when `error` is set, store none of them."""
 
     __slots__ = ("batches", "error", "partition", "unchecked")
 
@@ -34,7 +34,8 @@ class ProducedPart:
         self.error: KafkaError | None = None
 
     def read(self, batches: Sequence[ProduceRequest.Batch], max_message_bytes: int, room_bytes: int) -> int:
-        """Validate, and look into batches of `room_bytes` in all; what is left of them. The others are `unchecked`.
+        """Validate all headers, and check batches of up to `room_bytes` in total. Returns how many bytes are left.
+        Batches beyond that become `unchecked`: call `check_rest`.
 
         Raises InvalidRecordError, CorruptMessageError, MessageTooLargeError, InvalidRequestError.
         """
@@ -56,7 +57,8 @@ class ProducedPart:
 
 
 def check_rest(parts: Iterable[ProducedPart]) -> None:
-    """Look into what was left over; a part with a bad batch gets its error. One request is unpacked up to a bound."""
+    """Check the unchecked batches; a part with a bad batch gets its `error`. What one request decompresses is
+    bounded."""
     room_bytes = BATCH_PLAIN_BYTES_MAX
     for part in parts:
         try:
@@ -73,7 +75,7 @@ def check_rest(parts: Iterable[ProducedPart]) -> None:
 
 
 def _breathe() -> None:
-    """Hand the interpreter over: a thread that computes would let the event loop wait 5 ms for each of its steps."""
+    """Release the interpreter lock: a computing thread would make the event loop wait 5 ms for each of its steps."""
     time.sleep(_BREATH_S)
 
 
@@ -105,8 +107,8 @@ def _new_batch(message: ProduceRequest.Batch, max_message_bytes: int) -> NewBatc
 def _numbered(message: ProduceRequest.Batch, data: bytes, producer_id: int) -> NewBatch:
     """A batch of an idempotent producer.
 
-    Clients of before CM-110 leave zeros out, and their epoch is 0: so the epoch may be unset when the sequence is unset
-    or above 0. No other half of an identity is taken.
+    Clients from before CM-110 leave out zeros, and their epoch is 0. So an unset epoch is accepted when the sequence is
+    unset or above 0. Any other incomplete identity is refused.
     """
     has_epoch, has_sequence = message.HasField("producer_epoch"), message.HasField("base_sequence")
     epoch, sequence = message.producer_epoch, message.base_sequence

@@ -1,4 +1,4 @@
-"""One record batch as the leader knows it: its log entry's facts, and its bytes, which nobody here decodes (CM-41)."""
+"""One record batch in the leader: the values of its log entry, and its bytes, which are not decoded here (CM-41)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class LogBatch(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """Number of offsets."""
+        """The number of offsets."""
         return self.last_offset - self.base_offset + 1
 
     @property
     def end_offset(self) -> int:
-        """The offset behind it: the `seq` of its entry id (CM-40)."""
+        """The offset after the batch: the `seq` of its entry id (CM-40)."""
         return self.last_offset + 1
 
     @property
@@ -41,7 +41,7 @@ class LogBatch(NamedTuple):
 
 
 class NewBatch(NamedTuple):
-    """A validated batch on its way into the log; it has no offset yet."""
+    """A validated batch that is to be appended; it has no offset yet."""
 
     data: bytes
     record_count: int
@@ -51,15 +51,15 @@ class NewBatch(NamedTuple):
     base_sequence: int = -1
     is_transactional: bool = False
     sequence_given: bool = True
-    """False: `base_sequence` is 0 because the producer sent none, so it may not mean a repetition (CM-110)."""
+    """False: `base_sequence` is 0 because the producer sent none, so it must not count as a repetition (CM-110)."""
 
     @property
     def idempotent(self) -> bool:
-        """Whether the batch carries a producer id and so a place in that producer's sequence (CM-43)."""
+        """Whether the batch has a producer id, and so a sequence number of that producer (CM-43)."""
         return self.producer_id != NO_PRODUCER
 
     def at(self, base_offset: int, append_time_ms: int) -> LogBatch:
-        """The batch at its place in the log."""
+        """The batch with its offset and append time."""
         return LogBatch(
             base_offset,
             base_offset + self.record_count - 1,

@@ -1,6 +1,6 @@
-"""A run of batches in memory without a batch missing: the tail cache (P-8, CM-46) and the last page of cold reads.
+"""Consecutive batches in memory: the tail cache (P-8, CM-46), and the last page of cold reads.
 
-`read` finds its place by bisection and hands out the very objects it holds, so that all groups share the same bytes.
+`read` finds the first batch by bisection and returns the same objects to all groups, so that they share the bytes.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final
 from partition_leader.topic_log.core.batch import LogBatch
 
 _COMPACT_AT = 256
-#: What a batch in memory takes besides its bytes: measured with tracemalloc, 439 bytes with a producer and 371 without
-#: (the tuple, its numbers, the head of the bytes, and its place in the lists).
+#: The memory of a batch besides its bytes: measured with tracemalloc, 439 bytes with a producer and 371 without (the
+#: tuple, its numbers, the head of the bytes object, and its places in the lists).
 BATCH_BYTES: Final = 440
 
 
 class BatchRun:
-    """Every batch of a log that holds an offset in [`start`, `end`), within a limit of memory; the oldest go first.
+    """Every batch of a log that has an offset in [`start`, `end`), up to a memory limit; the oldest are evicted first.
 
-    The limit bounds what the batches take, BATCH_BYTES each besides their own bytes: by those alone, batches of one
-    small record took two hundred times the limit.
+    The limit counts BATCH_BYTES for each batch in addition to its bytes. By their bytes alone, batches of one small
+    record took two hundred times the limit.
     """
 
     __slots__ = ("_batches", "_before", "_ends", "_head", "_limit", "_total", "end", "start")
@@ -31,14 +31,14 @@ class BatchRun:
         self.end = start
         self._limit = limit_bytes
         self._batches: list[LogBatch] = []
-        self._ends: list[int] = []  # last offset of each batch
+        self._ends: list[int] = []  # the last offset of each batch
         self._before: list[int] = []  # bytes ever added before each batch
         self._total = 0
         self._head = 0
 
     @classmethod
     def of(cls, start: int, end: int, batches: Sequence[LogBatch], limit_bytes: int) -> BatchRun:
-        """A run made of batches just read; the limit is not applied, they are in memory already."""
+        """A run of batches just read. The limit is not applied, since they are in memory already."""
         run = cls(start, limit_bytes)
         for batch in batches:
             run._push(batch)
@@ -47,28 +47,28 @@ class BatchRun:
 
     @property
     def size(self) -> int:
-        """Bytes held."""
+        """The bytes of all batches."""
         return self._total - self._before[self._head] if self._head < len(self._batches) else 0
 
     @property
     def memory(self) -> int:
-        """Bytes that all that is held takes, which the limit bounds."""
+        """The memory that the batches take, in bytes; the limit bounds this."""
         return self.size + (len(self._batches) - self._head) * BATCH_BYTES
 
     @property
     def batches(self) -> tuple[LogBatch, ...]:
-        """All that is held, in offset order."""
+        """All batches, in offset order."""
         return tuple(self._batches[self._head :])
 
     def append(self, batches: Sequence[LogBatch], end: int) -> None:
-        """Add what was just committed; the run now reaches `end`. Evicts from the front down to the limit."""
+        """Add batches just committed; the run then ends at `end`. Evict the oldest down to the limit."""
         for batch in batches:
             self._push(batch)
         self.end = end
         self._evict()
 
     def set_limit(self, limit_bytes: int) -> None:
-        """Change the bound; takes effect at once."""
+        """Change the limit; it takes effect at once."""
         self._limit = limit_bytes
         self._evict()
 
@@ -81,9 +81,9 @@ class BatchRun:
         self.start = min(max(self.start, log_start), self.end)
 
     def read(self, offset: int, max_bytes: int, max_offsets: int) -> tuple[LogBatch, ...]:
-        """Batches from the one holding `offset` (or the first after it) on: at least one, then while they fit.
+        """Batches from the one that has `offset` (or the first after it) on: at least one, then as many as fit.
 
-        `max_offsets` (0: no bound) ends the answer once that many offsets from `offset` on are covered.
+        With `max_offsets` > 0 the answer ends when that many offsets from `offset` on are covered.
         """
         batches = self._batches
         first = bisect_left(self._ends, offset, self._head)

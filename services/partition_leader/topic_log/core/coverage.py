@@ -1,13 +1,13 @@
-"""Which offsets of a stretch of the log nobody can read, though records had them: their entry is damaged or missing.
+"""Which offsets of a part of the log are lost: they had records, but their entry is damaged or missing.
 
-Entries are noted in the order of the stream. What a marker left out on purpose (CM-47) is no loss.
+Entries are noted in the order of the stream. Offsets that a marker left out on purpose (CM-47) are not lost.
 """
 
 from __future__ import annotations
 
 
 class Coverage:
-    """A walk over the entries of a log from `start` on. `lost`: stretches (first, last) that no entry accounts for."""
+    """A walk over a log's entries from `start` on. `lost`: ranges (first, last) that no entry accounts for."""
 
     __slots__ = ("lost", "next")
 
@@ -16,11 +16,11 @@ class Coverage:
         self.lost: list[tuple[int, int]] = []
 
     def holds(self, start: int, end: int) -> None:
-        """An entry accounts for the offsets `start`…`end` − 1; those between the entry before and it are lost."""
+        """An entry accounts for the offsets `start`…`end` − 1; those between the previous entry and it are lost."""
         if start > self.next:
             self.lost.append((self.next, start - 1))
         self.next = max(self.next, end)
 
     def above(self, log_start: int) -> list[tuple[int, int]]:
-        """What is lost at or above `log_start`: what lies below may have been cut off during the walk."""
+        """The lost ranges at or above `log_start`; entries below it may have been trimmed during the walk."""
         return [(max(first, log_start), last) for first, last in self.lost if last >= log_start]

@@ -1,7 +1,7 @@
-"""Which epoch wrote an offset: the epoch→start list of a topic log, rebuilt by hopping from claim to claim (CM-40).
+"""Which epoch wrote an offset: the epoch→start list of a topic log, rebuilt by reading from claim to claim (CM-40).
 
-The batch holding offset X, written in epoch e, is the first entry at or after id `<e>-<X+1>`. Starts may be equal (an
-epoch that wrote nothing); then the last of them owns the offset, and a hole belongs to the epoch that skipped it.
+The batch with offset X, written in epoch e, is the first entry at or after id `<e>-<X+1>`. Starts may be equal, when an
+epoch wrote nothing; then the last of these epochs has the offset. A hole belongs to the epoch that skipped it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class EpochStarts:
-    """Epochs of one log with the end the log had when each began; both ascend."""
+    """The epochs of one log, each with the log's end when it began; both ascend."""
 
     __slots__ = ("_epochs", "_starts")
 
@@ -26,11 +26,11 @@ class EpochStarts:
 
     @property
     def newest(self) -> int:
-        """The newest epoch known, 0 when there is none."""
+        """The newest known epoch; 0 when there is none."""
         return self._epochs[-1] if self._epochs else 0
 
     def begin(self, epoch: int, start: int) -> None:
-        """A new epoch begins at `start`. Raises ValueError when either would go back."""
+        """A new epoch begins at `start`. Raises ValueError when epoch or start would decrease."""
         if self._epochs and (epoch <= self._epochs[-1] or start < self._starts[-1]):
             raise ValueError(
                 f"epoch {epoch} at offset {start} cannot follow epoch {self._epochs[-1]} at offset {self._starts[-1]}"
@@ -39,17 +39,17 @@ class EpochStarts:
         self._starts.append(start)
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch whose entries hold `offset`, or would hold it; 0 when no epoch is known."""
+        """The epoch whose entries have `offset`, or would have it; 0 when no epoch is known."""
         if not self._epochs:
             return 0
         return self._epochs[max(bisect_right(self._starts, offset) - 1, 0)]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """(epoch, seq) such that the batch holding `offset` is the first entry with a higher id."""
+        """(epoch, seq) such that the batch with `offset` is the first entry with a higher id."""
         return self.epoch_at(offset), offset
 
     def trim(self, log_start: int) -> None:
-        """Forget epochs that hold nothing at or above `log_start`; the newest always stays."""
+        """Forget epochs without offsets at or above `log_start`; the newest epoch always stays."""
         drop = max(bisect_right(self._starts, log_start) - 1, 0)
         if drop:
             del self._epochs[:drop]
@@ -61,7 +61,7 @@ class EpochStarts:
 
 
 def rebuild(ends: dict[int, int]) -> tuple[EpochStarts, int]:
-    """The list, and the log's end, from each epoch's last sequence (0: the epoch left nothing but its claim)."""
+    """The list and the log's end, computed from each epoch's last sequence (0: the epoch has only its claim)."""
     starts = EpochStarts()
     end = 0
     for epoch in sorted(ends):

@@ -1,6 +1,6 @@
-"""Offsets of a log that are known to hold no record: what markers left out, and what cannot be read (CM-47, CM-102).
+"""Offsets known to have no record: those that markers left out, and those that cannot be read (CM-47, CM-102).
 
-A lag leaves them out. What is not known here counts as records, so that no work is ever hidden.
+A lag does not count them. Offsets not known here count as records, so that a lag never hides work.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ HOLES_MAX: Final = 64
 
 
 class Holes:
-    """Stretches [start, end), apart from each other and ascending; beyond HOLES_MAX the smallest is forgotten."""
+    """Ranges [start, end), disjoint and ascending; above HOLES_MAX the smallest is forgotten."""
 
     __slots__ = ("_stretches",)
 
@@ -20,7 +20,7 @@ class Holes:
         self._stretches: list[tuple[int, int]] = []
 
     def add(self, start: int, end: int) -> None:
-        """No record lies in [start, end); does nothing when that is empty."""
+        """Note that [start, end) has no record; an empty range changes nothing."""
         if start >= end:
             return
         apart = []
@@ -35,5 +35,5 @@ class Holes:
         self._stretches = apart
 
     def count(self, start: int, end: int) -> int:
-        """How many offsets of [start, end) are known to hold no record."""
+        """How many offsets of [start, end) are known to have no record."""
         return sum(max(0, min(last, end) - max(first, start)) for first, last in self._stretches)

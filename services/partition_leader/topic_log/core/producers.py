@@ -1,7 +1,7 @@
-"""Idempotent producers of one partition: the last five batches of each, and the verdict on the next one (CM-43).
+"""Idempotent producers of one partition: the last five batches of each, and the check of the next one (CM-43).
 
-`accept` is the only writer on the live path; it returns a token with which `undo` takes it back when the append was
-definitely refused. Producers are bounded in number and in age; the longest silent go first.
+Only `accept` adds batches; it returns a token with which `undo` takes the batch back when the store refused the append.
+Producers are bounded in number and age; those without an append for longest are forgotten first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SequencedBatch(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What is remembered of one producer; batches oldest first."""
+    """One producer's state; its batches are oldest first."""
 
     epoch: int
     batches: tuple[SequencedBatch, ...]
@@ -36,7 +36,7 @@ class ProducerState(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """Restores one producer to what it was; `state` None: it was unknown."""
+    """Restores one producer's earlier state; `state` None: it was unknown."""
 
     producer_id: int
     state: ProducerState | None
@@ -51,16 +51,17 @@ class ProducerTable:
         self._limit = limit
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
         self.forgot = False
-        """Some producers may have been forgotten, or lost with a tail: an unknown one may begin in mid-sequence."""
+        """Some producers may have been forgotten, or lost with a tail: so an unknown one may begin with any
+        sequence."""
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def check(self, batch: NewBatch) -> SequencedBatch | None:
-        """None: the batch may be appended; else the remembered batch that it repeats.
+        """Check the next batch. None: append it; else it repeats the returned batch: answer that one's offset.
 
-        Raises OutOfOrderSequenceNumberError for a gap, InvalidProducerEpochError for an epoch older than the known,
-        DuplicateSequenceNumberError where a batch without a sequence would count as a repetition.
+        Raises OutOfOrderSequenceNumberError for a gap, InvalidProducerEpochError for an epoch older than the known one,
+        DuplicateSequenceNumberError when a batch without a sequence would count as a repetition.
         """
         known = self._producers.get(batch.producer_id)
         if known is None:
@@ -95,7 +96,7 @@ class ProducerTable:
         return None
 
     def accept(self, batch: LogBatch) -> Undo:
-        """Remember an appended batch (also used for replay, where nothing is refused)."""
+        """Remember an appended batch; replay uses it too, without `check`."""
         known = self._producers.get(batch.producer_id)
         new = SequencedBatch(batch.base_sequence, batch.record_count, batch.base_offset, batch.append_time_ms)
         kept = known.batches if known is not None and known.epoch == batch.producer_epoch else ()
@@ -105,14 +106,14 @@ class ProducerTable:
         return Undo(batch.producer_id, known)
 
     def undo(self, token: Undo) -> None:
-        """Take one `accept` back; in reverse order of acceptance."""
+        """Take one `accept` back. Call it in reverse order of acceptance."""
         if token.state is None:
             self._producers.pop(token.producer_id, None)
         else:
             self._producers[token.producer_id] = token.state
 
     def restore(self, producer_id: int, state: ProducerState, below: int) -> None:
-        """Take a producer from a snapshot, without batches that reach past `below`, the log's surviving end (CM-47)."""
+        """Add a producer from a snapshot, without batches that reach past `below`, the surviving log end (CM-47)."""
         kept = tuple(one for one in state.batches if one.base_offset + one.record_count <= below)
         if len(kept) < len(state.batches):
             self.forgot = True
@@ -120,8 +121,8 @@ class ProducerTable:
             self._producers[producer_id] = state._replace(batches=kept[-KEPT_BATCHES:])
 
     def expire(self, appended_before_ms: int) -> int:
-        """Forget producers silent since before then, and the longest silent above the limit; how many. Not to be called
-        between `accept` and the outcome of its append: `undo` must find the producers it speaks of."""
+        """Forget producers without an append since then, and the oldest ones above the limit. Returns how many. Do not
+        call it between `accept` and the outcome of the append: `undo` must find its producers."""
         gone = 0
         while self._producers:
             producer_id, state = next(iter(self._producers.items()))
@@ -133,5 +134,5 @@ class ProducerTable:
         return gone
 
     def items(self) -> Iterable[tuple[int, ProducerState]]:
-        """All producers, longest silent first."""
+        """All producers, those without an append for longest first."""
         return self._producers.items()

@@ -1,6 +1,6 @@
-"""What a new owner does about the end of the log it found (CM-40, CM-47): go on, re-append what is lost, or jump.
+"""Decides how a new owner goes on at the log's end (CM-40, CM-47): as found, with lost batches appended, or by a jump.
 
-No offset is used twice: re-used offsets would count as already acknowledged and never be delivered.
+No offset is given to two records: the second would count as already acknowledged, and never be delivered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ JUMP_OFFSETS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TailMemory:
-    """What this process knew of the log before it claimed again: its epoch, the confirmed end, the newest batches."""
+    """What this process knew of the log when it owned it before: its epoch, the confirmed end, the newest batches."""
 
     epoch: int
     log_end: int
@@ -25,7 +25,8 @@ class TailMemory:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the streams say. `newest_epoch`: of the last claim below our own; `previous_epoch`: of the owner record."""
+    """What the streams show. `newest_epoch`: the epoch of the last claim before this owner's. `previous_epoch`: the
+    owner record's."""
 
     log_end: int
     newest_epoch: int
@@ -35,7 +36,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The decision: append `again` behind `log_end`; or, with `jump`, continue at `log_end` and leave a hole."""
+    """The decision: append `again` from `log_end` on; or, with `jump`, continue at `log_end` and leave a hole before
+    it."""
 
     log_end: int
     again: tuple[LogBatch, ...] = ()
@@ -43,7 +45,7 @@ class Recovery:
 
 
 def recover(found: Found, memory: TailMemory | None, jump_offsets: int = JUMP_OFFSETS) -> Recovery:
-    """Decide. `found.suspect` is the claim's `lossy`, or a topic older than the store's history without an owner."""
+    """Decide. `found.suspect`: the claim was lossy, or the topic is older than the store's history and had no owner."""
     lost = memory is not None and memory.log_end > found.log_end
     if not found.suspect and not lost:
         return Recovery(found.log_end)
@@ -56,12 +58,12 @@ def recover(found: Found, memory: TailMemory | None, jump_offsets: int = JUMP_OF
 
 
 def _nobody_else(found: Found, memory: TailMemory) -> bool:
-    """No claim that this memory has not applied (CM-19)."""
+    """Whether no other process has claimed the log since this memory was taken (CM-19)."""
     return max(found.newest_epoch, found.previous_epoch) <= memory.epoch
 
 
 def _joins(log_end: int, again: tuple[LogBatch, ...], memory_end: int) -> bool:
-    """The batches continue the surviving log up to the end in memory, without a hole."""
+    """Whether the batches continue the surviving log up to the end in memory, without a hole."""
     if not again:
         return memory_end == log_end
     dense = all(one.end_offset == two.base_offset for one, two in pairwise(again))

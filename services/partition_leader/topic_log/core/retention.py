@@ -1,4 +1,4 @@
-"""Where a log should begin, by the age and the size of what it holds (CM-45). Whole batches only, oldest first."""
+"""Where a log should begin, by the age and size of its batches (CM-45). Whole batches only, oldest first."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from partition_leader.topic_log.core.batch import LogBatch
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What may go: batches appended before `appended_before_ms` (None: by age nothing), and `excess_bytes` by size.
+    """What may be deleted: batches appended before `appended_before_ms` (None: none by age), and `excess_bytes` by
+    size.
 
-    Age is counted from the append, not from the producer's timestamps, so that a producer with a wrong clock can
-    neither keep a log for ever nor empty it at once.
+    Age counts from the append, not from the producer's timestamps, so that a producer with a wrong clock can neither
+    keep a log for ever nor empty it at once.
     """
 
     appended_before_ms: int | None
@@ -22,7 +23,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How far a look at some batches got: the new start, the excess that is left, and whether to look on."""
+    """What a check of some batches found: the new log start, the excess bytes left, and whether to check more."""
 
     log_start: int
     excess_bytes: int
@@ -30,7 +31,7 @@ class Cut:
 
 
 def cut(log_start: int, batches: Iterable[LogBatch], retention: Retention) -> Cut:
-    """The new log start after a look at `batches`, the oldest ones from `log_start` on."""
+    """The new log start, by `batches`: the oldest ones from `log_start` on."""
     excess = retention.excess_bytes
     for batch in batches:
         old = retention.appended_before_ms is not None and batch.append_time_ms < retention.appended_before_ms
