@@ -25,13 +25,13 @@ Made from the docstrings by `make docs`; do not edit. Everything here is importe
 clients from `sharegroups.aio`. Settings have [a page of their own](client-settings.md); ids such as CL-21 are rules of
 [the specification](../spec/client.md).
 
-Every method of a client raises `IllegalStateError` after `close`. What needs the cluster raises a `KafkaError` when it
-fails as a whole; where several things are asked for at once, the answer holds an error, or None, for each of them.
+Every method of a client raises `IllegalStateError` after `close`. A call to the cluster raises a `KafkaError` when it
+fails as a whole. A call about several things returns each one's result or error.
 """
 _ASYNCIO = """## sharegroups.aio
 
-The same clients for asyncio: made inside the event loop, used with `async with`, the same settings. What is not told
-here is told at the blocking client of the same name.
+The same clients for asyncio, with the same settings. Create them inside the event loop, and use them with `async with`.
+Methods without a text here are described at the blocking client of the same name.
 """
 _ANSWERS = """## What Admin returns
 
@@ -41,8 +41,8 @@ _SHORT = """## Short names of types
 """
 _ERRORS = """## Errors
 
-What is raised, returned for a part of a request, or given to a callback. *Retriable*: the same request may succeed
-later, and the clients have tried until their time was over. *Fenced*: somebody newer has taken over.
+Methods raise these errors, return them for parts of a request, or pass them to callbacks. *Retriable*: the same request
+may succeed later; the clients have retried it until their time-out. *Fenced*: a newer instance has taken over.
 
 | Error | Number | Kind | Meaning |
 |---|---|---|---|

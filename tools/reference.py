@@ -54,7 +54,7 @@ def client_settings_page() -> str:
     parts += _client_section("All clients; the admin client has no others", client.COMMON)
     parts += _client_section("Share consumer", [one for one in client.CONSUMER if one.name not in common])
     refused = ", ".join(f"`{name}`" for name in sorted(client.REFUSED))
-    parts += [f"Refused, for they belong to ordinary consumer groups: {refused}.", ""]
+    parts += [f"Refused, because they belong to ordinary consumer groups: {refused}.", ""]
     parts += _client_section("Producer", [one for one in client.PRODUCER if one.name not in common])
     return "\n".join(parts)
 

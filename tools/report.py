@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     whence = parser.add_mutually_exclusive_group()
     whence.add_argument("--demo", type=Path, help="the directory that a demo was told to --keep")
     whence.add_argument("--store", help="URL of a store")
-    parser.add_argument("--data", type=Path, default=Path("metrics-data"), help="directory of what is taken in")
+    parser.add_argument("--data", type=Path, default=Path("metrics-data"), help="directory of what was ingested")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
     return parser
 

@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 
 class Admin:
-    """Administration. Settings as a dict, or as keywords with `_` for `.`; a context manager. Raises ConfigError.
+    """Administration. Settings as a dict, or as keywords with `_` for `.`; use it as `with`, or call `close`.
+
+    Raises ConfigError.
 
     A call that changes several things returns each one's result or error. It raises KafkaError if it fails as a whole.
     """

@@ -133,7 +133,7 @@ COMMON: Final = (
     Setting("ssl.certificate.location", "", "File with this client's certificate."),
     Setting("ssl.key.location", "", "File with this client's private key."),
     Setting("sasl.oauthbearer.token", "", "Bearer token sent with every call."),
-    Setting("metadata.max.age.ms", 300_000, "Age at which metadata are fetched again, in ms.", int, 1),
+    Setting("metadata.max.age.ms", 300_000, "Metadata older than this are fetched again, in ms.", int, 1),
 )
 
 CONSUMER: Final = (
@@ -148,15 +148,15 @@ CONSUMER: Final = (
     Setting(
         "share.acquire.mode",
         "adaptive",
-        "adaptive: as many records as the application works through in 2 s, from 1 up to max.poll.records (CL-85); "
-        "record_limit: up to max.poll.records, nothing ahead; batch_optimized, Kafka's default: whole batches, more "
-        "than max.poll.records at times, ahead from several leaders.",
+        "adaptive: as many records as the application processes in 2 s, from 1 up to max.poll.records (CL-85); "
+        "record_limit: up to max.poll.records, and none are fetched ahead; batch_optimized, Kafka's default: whole "
+        "batches, at times more than max.poll.records, fetched ahead from several leaders.",
         choices=("adaptive", "record_limit", "batch_optimized"),
     ),
     Setting("max.poll.records", 500, "Records that one poll aims at; 1 is right for jobs of a second or more.", int, 1),
-    Setting("max.poll.interval.ms", 300_000, "Without a poll for so long the member leaves (CL-7), in ms.", int, 1),
-    Setting("fetch.min.bytes", 1, "Bytes a leader waits for.", int),
-    Setting("fetch.max.bytes", 52_428_800, "Bytes of one answer.", int),
+    Setting("max.poll.interval.ms", 300_000, "The member leaves after so long without a poll, in ms (CL-7).", int, 1),
+    Setting("fetch.min.bytes", 1, "Bytes that a leader waits for before it answers.", int),
+    Setting("fetch.max.bytes", 52_428_800, "Bytes wanted in one answer.", int),
     Setting("fetch.max.wait.ms", 500, "How long a leader waits for fetch.min.bytes, in ms.", int),
     Setting("max.partition.fetch.bytes", 1_048_576, "Accepted for compatibility; not sent.", int),
     Setting("check.crcs", True, "Accepted for compatibility; the transport checks integrity.", bool),
@@ -176,7 +176,7 @@ PRODUCER: Final = (
     Setting("enable.idempotence", True, "Number batches so that a retry is stored once (CM-43).", bool),
     Setting("buffer.memory", 33_554_432, "Bytes of records that may wait for delivery.", int, 1),
     Setting("max.block.ms", 60_000, "How long produce() waits for metadata, and for room in the buffer, in ms.", int),
-    Setting("batch.size", 65_536, "Bytes of records in one batch, about; a larger record travels alone.", int, 1),
+    Setting("batch.size", 65_536, "Bytes of records in one batch, about; a larger record is a batch alone.", int, 1),
     Setting("batch.num.records", 1000, "Records in one batch at most.", int, 1, BATCH_RECORDS_MAX),
     Setting("max.request.size", 1_048_576, "Largest record, in bytes.", int, 1),
     Setting("delivery.timeout.ms", 120_000, "How long a record may wait for its delivery, in ms.", int, 1),
@@ -192,9 +192,9 @@ PRODUCER: Final = (
         "",
         "Name under which transactions are fenced (CM-44); empty for none. No service has transactions yet.",
     ),
-    Setting("transaction.timeout.ms", 60_000, "After so long an idle transaction is aborted, in ms.", int, 1),
-    Setting("key.serializer", None, "Function from the key given to bytes.", Callable),  # type: ignore[arg-type]
-    Setting("value.serializer", None, "Function from the value given to bytes.", Callable),  # type: ignore[arg-type]
+    Setting("transaction.timeout.ms", 60_000, "An idle transaction is aborted after so long, in ms.", int, 1),
+    Setting("key.serializer", None, "Function from a key to bytes.", Callable),  # type: ignore[arg-type]
+    Setting("value.serializer", None, "Function from a value to bytes.", Callable),  # type: ignore[arg-type]
 )
 
 ADMIN: Final = COMMON

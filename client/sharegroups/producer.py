@@ -30,7 +30,10 @@ _CALLBACKS_MAX: Final = 10_000
 
 
 class Producer:
-    """Sends records. Settings as a dict, or as keywords with `_` for `.`; a context manager. Raises ConfigError."""
+    """Sends records. Settings as a dict, or as keywords with `_` for `.`; use it as `with`, or call `close`.
+
+    Raises ConfigError.
+    """
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any

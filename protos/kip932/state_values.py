@@ -1,4 +1,4 @@
-"""What is written and told of a share-partition's state, the same at its leader, persister and coordinator.
+"""The write and the summary of a share-partition's state, as leader, persister and share coordinator exchange them.
 
 Values without behaviour. How batches combine is in `state_batches`.
 """
@@ -13,7 +13,7 @@ from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 class StateWrite(NamedTuple):
     """One write of one share-partition, by its leader (PL-702). `batches` are the changed ranges, in any order.
 
-    −1 skips the check of an epoch, and means unchanged for `start_offset`.
+    An epoch of −1 is not checked. A `start_offset` of −1 leaves the stored one unchanged.
     """
 
     state_epoch: int
@@ -26,7 +26,7 @@ class StateWrite(NamedTuple):
 
 
 class StateSummary(NamedTuple):
-    """Start offset, epochs and counts of a share-partition; these are the values of one without state (SC-50)."""
+    """Start offset, epochs and counts of a share-partition; the defaults are those of one without state (SC-50)."""
 
     state_epoch: int = 0
     leader_epoch: int = 0

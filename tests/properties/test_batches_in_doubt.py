@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip932.ids import TopicPartition
-from sharegroups.core.produce_buffer import NOBODY, Batch, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.produce_buffer import NO_IDENTITY, Batch, Group, ProduceBuffer, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning
 
 T0 = TopicPartition("t", 0)
@@ -107,8 +107,8 @@ class Story:
         """As a leader does: a repetition is answered, a gap is refused. That must not be necessary, but for a batch in
         doubt: it keeps its number though the one before it was given up."""
         for batch in batches:
-            identity = batch.identity or NOBODY
-            if identity != NOBODY:
+            identity = batch.identity or NO_IDENTITY
+            if identity != NO_IDENTITY:
                 key = topic_id, identity, batch.base_sequence
                 if key in self.stored:
                     assert self.stored[key] == batch.records
@@ -121,7 +121,7 @@ class Story:
                 self.stored[key] = list(batch.records)
                 self.expected[topic_id, identity] = batch.base_sequence + len(batch.records)
             # Without numbers it may lie in one topic twice.
-            if identity != NOBODY or batch.records[0] not in self.logs[topic_id]:
+            if identity != NO_IDENTITY or batch.records[0] not in self.logs[topic_id]:
                 self.logs[topic_id] += batch.records
         return True
 

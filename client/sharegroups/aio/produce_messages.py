@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kip932.api.v1.produce_pb2 import ProduceRequest
-from sharegroups.core.produce_buffer import NOBODY, Batch, Group
+from sharegroups.core.produce_buffer import NO_IDENTITY, Batch, Group
 from sharegroups.core.unconfirmed_batches import Meaning
 from sharegroups.produced import ProducedRecord, encode
 
@@ -33,7 +33,7 @@ def _add_batch(
     part: ProduceRequest.PartitionData, batch: Batch[ProducedRecord, Any], compression: str, transactional: bool
 ) -> None:
     data, latest_ms = encode(batch.records, compression)
-    identity = batch.identity or NOBODY
+    identity = batch.identity or NO_IDENTITY
     part.batches.add(
         record_batch=data,
         record_count=len(batch.records),

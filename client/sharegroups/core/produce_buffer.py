@@ -43,7 +43,7 @@ class ProducerIdentity(NamedTuple):
 
 
 #: The identity of a batch that was sent without one.
-NOBODY: Final = ProducerIdentity(-1, -1)
+NO_IDENTITY: Final = ProducerIdentity(-1, -1)
 
 
 @dataclass(slots=True, eq=False)
@@ -243,11 +243,11 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             lane.go_to(meaning.topic_id)
             if identity is not None:  # a refused batch may have been in flight when the former identity was forgotten
                 lane.forget_numbers(but_of=identity)
-            owner = lane.waiting[0].identity or identity or NOBODY
+            owner = lane.waiting[0].identity or identity or NO_IDENTITY
             batches: list[Batch[RecordT, WatcherT]] = []
             while lane.waiting and len(batches) < BATCHES_IN_FLIGHT and (not batches or budget_bytes > 0):
                 head = lane.waiting[0]
-                if (head.identity or identity or NOBODY) != owner:
+                if (head.identity or identity or NO_IDENTITY) != owner:
                     break  # what follows belongs to a newer identity
                 lane.number(head, identity)
                 batches.append(lane.waiting.popleft())
@@ -278,7 +278,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             self._unconfirmed[group.partition] = lane
             for batch in group.batches:
                 batch.unconfirmed = batch.unconfirmed or unconfirmed
-                batch.identity = batch.identity or NOBODY
+                batch.identity = batch.identity or NO_IDENTITY
         lane.in_flight = None
         lane.not_before_ms = not_before_ms
         lane.waiting.extendleft(reversed(group.batches))

@@ -7,7 +7,7 @@ import pytest
 from kip932 import errors
 from kip932.errors import KafkaError, error_class
 from kip932.ids import TopicPartition
-from sharegroups.core.produce_buffer import NOBODY, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.produce_buffer import NO_IDENTITY, Group, ProduceBuffer, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Course, Meaning, course, created_again, nothing_written
 
 pytestmark = pytest.mark.rule("CM-43")
@@ -112,7 +112,7 @@ def test_a_batch_in_doubt_takes_no_more_records_though_it_has_no_identity() -> N
     buffer.append(T0, 1, 10, 0)
     (group,) = take(buffer, FORMER, None)
     assert [(batch.records, batch.identity, batch.base_sequence) for batch in group.batches] == [
-        ([0], NOBODY, -1),
+        ([0], NO_IDENTITY, -1),
         ([1], None, -1),
     ]
     buffer.retry(group, 0, None)
