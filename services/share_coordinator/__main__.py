@@ -1,9 +1,10 @@
-"""The role share_coordinator as a process of its own: `python -m share_coordinator store.url=redis://… data.dir=…`.
+"""`python -m share_coordinator`: the same as `python -m share_node serve share_coordinator`, for scripts that say so.
 
-The composition root is found by its name at run time: it may import every service, and no service imports it.
+Nobody imports this module, so it alone may import the composition root; the import contract names it as an exception.
 """
 
 import sys
-from importlib import import_module
 
-sys.exit(import_module("share_node.serve").main("share_coordinator", sys.argv[1:]))
+from share_node.serve import serve_role
+
+sys.exit(serve_role("share_coordinator", sys.argv[1:]))

@@ -24,13 +24,17 @@ from share_node.serve import FAILED_WORD, READY_WORD, WITH_PARENT
 
 log = structlog.get_logger(__name__)
 
+PROGRAM: Final = ("share_node", "serve")
 RESTARTS_MAX: Final = 20
 RESTART_WINDOW_S: Final = 60.0
 STOP_WAIT_S: Final = 20.0
 
 
 class RoleProcess:
-    """One role in a process of its own. `environment` is added to this process's: nobody else can list it."""
+    """One role in a process of its own. `environment` is added to this process's: nobody else can list it.
+
+    `program` is what `python -m` runs with the role and its arguments.
+    """
 
     def __init__(
         self,
@@ -38,10 +42,11 @@ class RoleProcess:
         arguments: Sequence[str],
         on_failed: Callable[[str], None],
         environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         self.role = role
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._command = [sys.executable, "-m", role, WITH_PARENT, *arguments]
+        self._command = [sys.executable, "-m", *program, role, WITH_PARENT, *arguments]
         self._on_failed = on_failed
         self._environment = {**os.environ, **(environment or {})}
         self._process: asyncio.subprocess.Process | None = None

@@ -1,4 +1,5 @@
-"""Commands that need the services, reached through entry points: `up`, `init`, `demo`, `scaler` and `state`."""
+"""Commands that need the services: `up`, `init`, `demo`, `scaler` and `state` reached through entry points, and all of
+them with `serve` as `python -m share_node`."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
 from share_node.scaler.command import scaler
 from share_node.serve import START_ERRORS, WITH_PARENT, StopSignal, run
+from share_node.serve import main as run_serve
 from share_node.state_check import check, skip
 from share_node.state_dump import state
 from share_node.store_option import password_option, url_with_password
 from share_node.up import Ready, UpOptions
 from share_node.up import up as run_up
+from sharegroups.cli.group import ToolGroup
 
 DEFAULT_PORT = 7932
 
@@ -135,5 +138,14 @@ def _assignment(text: str) -> tuple[str, str]:
         raise click.BadParameter(f"{masked(text)!r} is not NAME=VALUE, as in group.share.delivery.count.limit=3")
     return name, value
 
+
+@click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("words", metavar="ROLE NAME=VALUE ...", nargs=-1, type=click.UNPROCESSED)
+def serve(words: tuple[str, ...]) -> None:
+    """Run one role as a process of its own, on a store that has a cluster."""
+    sys.exit(run_serve(words))
+
+
+main = ToolGroup("share_node", commands=[demo, init, scaler, serve, state, up])
 
 __all__ = ["demo", "init", "scaler", "state", "up"]

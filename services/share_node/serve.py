@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -30,6 +31,7 @@ from shard_runtime.config.process_settings import (
     load_settings,
 )
 from shard_runtime.logs import configure_logs
+from shard_runtime.ownership.placement import ROLES
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError
 from shard_runtime.record_log.store_url import has_password, masked
@@ -53,6 +55,12 @@ START_ERRORS: Final = (
     DataDirectoryError,
     LogError,
     ValueError,
+)
+#: Words that ask what to say.
+HELP: Final = frozenset({"--help", "-h"})
+USAGE: Final = (
+    "python -m share_node serve {role} NAME=VALUE …, at least store.url=redis://HOST:PORT; "
+    "see docs/reference/settings.md"
 )
 #: Argument of a role process whose standard input is a pipe from its parent: it leaves when that closes.
 WITH_PARENT: Final = "--with-parent"
@@ -249,7 +257,7 @@ def run(main: Callable[[], object]) -> None:
 
 
 def flag_settings(arguments: Sequence[str], environ: Mapping[str, str], roles: str) -> Settings:
-    """Settings of `python -m <role> name=value …`. Raises SettingsError."""
+    """Settings of `python -m share_node serve ROLE name=value …`. Raises SettingsError."""
     flags = {NODE_ROLES.name: roles}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -268,10 +276,24 @@ def warn_of_shown_password(url: str, instead: str) -> None:
         )
 
 
-def main(role: str, arguments: Sequence[str]) -> int:
-    """`python -m group_coordinator` and its like: one role, on a store that has a cluster."""
-    if {"--help", "-h"} & set(arguments):
-        print(f"python -m {role} NAME=VALUE …, at least store.url=redis://HOST:PORT; see docs/reference/settings.md")
+def main(arguments: Sequence[str]) -> int:
+    """`python -m share_node serve ROLE name=value …`: its exit status."""
+    roles = ", ".join(sorted(ROLES))
+    if not arguments or arguments[0] in HELP:
+        print(f"{USAGE.format(role='ROLE')}\nROLE is one of {roles}.", file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 1
+    role, *rest = arguments
+    if role not in ROLES:
+        close = get_close_matches(role, ROLES, n=1)
+        _tell_person(f"no role {role!r}. " + (f"Did you mean {close[0]}?" if close else f"There are {roles}."))
+        return 1
+    return serve_role(role, rest)
+
+
+def serve_role(role: str, arguments: Sequence[str]) -> int:
+    """Run one role, on a store that has a cluster, until it is told to end; the exit status."""
+    if HELP & set(arguments):
+        print(USAGE.format(role=role))
         return 0
     with_parent = WITH_PARENT in arguments
     shown = [word for word in arguments if word.startswith(f"{STORE_URL.name}=")]

@@ -105,7 +105,8 @@ class ClusterProcesses:
             "node.name": f"second_{role}",
             "listen.port": "0",
         }
-        self._own[role] = self._run([role, *(f"{name}={value}" for name, value in flags.items())], "second.log")
+        words = [f"{name}={value}" for name, value in flags.items()]
+        self._own[role] = self._run(["share_node", "serve", role, *words], "second.log")
         _first_line(self._own[role])
 
     def _run(self, arguments: list[str], log: str) -> subprocess.Popen[str]:
@@ -204,7 +205,7 @@ def _hold(pid: int) -> Handle | None:
 def _plays(command: list[str], target: str) -> bool:
     if target == STORE:
         return Path(command[0].partition(" ")[0]).name in {"valkey-server", "redis-server"}  # they write their titles
-    return command[1:3] == ["-m", target]
+    return command[1:5] == ["-m", "share_node", "serve", target]
 
 
 def _end(process: subprocess.Popen[str]) -> bool:

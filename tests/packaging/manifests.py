@@ -178,11 +178,8 @@ def settings_faults(docs: list[Doc]) -> list[str]:
 
 def _role_faults(doc: Doc, container: Doc, settings: Settings) -> Iterator[str]:
     words = container["command"]
-    if (
-        words[:2] != ["python", "-m"]
-        or words[2:] != [doc["metadata"]["name"].replace("-", "_")]
-        or words[2] not in ROLES
-    ):
+    role = doc["metadata"]["name"].replace("-", "_")
+    if words != ["python", "-m", "share_node", "serve", role] or role not in ROLES:
         yield f"command {words} does not start the role"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     if ports.get("metrics") != settings[METRICS_PORT]:

@@ -40,7 +40,7 @@ def published() -> set[int]:
 
 def test_a_process_per_role() -> None:
     for service in ROLE_SERVICES:
-        assert SERVICES[service]["command"] == ["python", "-m", service.replace("-", "_")]
+        assert SERVICES[service]["command"] == ["python", "-m", "share_node", "serve", service.replace("-", "_")]
 
 
 def test_every_port_is_published_and_belongs_to_one_role() -> None:

@@ -94,13 +94,14 @@ def test_what_the_api_server_refuses_or_ignores(do: Break, expected: str) -> Non
         (lambda docs: settings(docs).update(SHAREGROUPS_DRAIN_GRACE_MS="60000"), "terminationGracePeriodSeconds is 45"),
         (lambda docs: role(docs)["env"].reverse(), "POD_N"),
         (lambda docs: leader(docs)["spec"].update(serviceName="leaders"), "and the pod's name is pod-0.leaders."),
-        (lambda docs: role(docs).update(command=["python", "-m", "share_coordinator"]), "does not start the role"),
+        (lambda docs: role(docs)["command"].__setitem__(-1, "share_coordinator"), "does not start the role"),
+        (lambda docs: role(docs).update(command=["python", "-m", "partition_leader"]), "does not start the role"),
         (lambda docs: role(docs)["volumeMounts"].clear(), "where nothing is mounted"),
         (lambda docs: role(docs)["env"].pop(2), "node.name is ''"),
     ],
     ids=[
         "unknown-setting", "not-a-number", "wrong-port", "no-metrics-port", "loopback", "grace", "order-of-variables",
-        "advertised", "command", "read-only-data", "node-name",
+        "advertised", "other-role", "old-command", "read-only-data", "node-name",
     ],
 )  # fmt: skip
 def test_settings_that_the_services_refuse_or_that_differ_from_the_pod(do: Break, expected: str) -> None:

@@ -163,7 +163,7 @@ class Cluster:
             "store.fsync.always": "true",
         }
         words = [f"{key}={value}" for key, value in settings.items()]
-        process = StartedProcess(["partition_leader", *words], self.folder)
+        process = StartedProcess(["share_node", "serve", "partition_leader", *words], self.folder)
         word, _, address = process.first_line().strip().partition(" ")
         self._others.append(process)
         assert word == "ready"

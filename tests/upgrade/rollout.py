@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from tests.chaos.deployment import Topology
 from tests.chaos.drivers.children import ROOT, Child
-from tests.chaos.drivers.local import MASTER
+from tests.chaos.drivers.local import MASTER, role_of
 from tests.chaos.drivers.processes import ProcessesDeployment
 
 #: The last commit whose group log knew no `state_epochs`, and whose metadata log was appended to by version alone.
@@ -75,6 +75,10 @@ class RolloutDeployment(ProcessesDeployment):
     def _internal_flags(self, name: str) -> dict[str, str]:
         """The old code has no such setting."""
         return super()._internal_flags(name) if name in self.renewed else {}
+
+    def _role_words(self, name: str) -> list[str]:
+        """The words that both versions know: a manifest of the old one goes on working."""
+        return [role_of(name)]
 
     def _service_child(self, name: str) -> Child:
         child = super()._service_child(name)

@@ -188,7 +188,8 @@ class Containers:
             "allow.plaintext": "true",
             **self._settings,
         }
-        return ["python", "-m", name.rpartition("-")[0], *(f"{key}={value}" for key, value in flags.items())]
+        words = [f"{key}={value}" for key, value in flags.items()]
+        return ["python", "-m", "share_node", "serve", name.rpartition("-")[0], *words]
 
     # ---- waits
 

@@ -264,8 +264,12 @@ class LocalDeployment:
             **self._internal_flags(name),
         }
         words = [f"{setting}={value}" for setting, value in flags.items()]
-        command = [*place.enter, sys.executable, "-m", role_of(name), WITH_PARENT, *words]
+        command = [*place.enter, sys.executable, "-m", *self._role_words(name), WITH_PARENT, *words]
         return Child(name, command, self.home / f"{name}.log", self.run.environment)
+
+    def _role_words(self, name: str) -> list[str]:
+        """What `python -m` runs for a node."""
+        return ["share_node", "serve", role_of(name)]
 
     def _url(self, name: str) -> str:
         """`store.url` of a node; of the store itself that of this process."""

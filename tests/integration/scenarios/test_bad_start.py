@@ -178,8 +178,8 @@ def test_an_address_or_a_store_that_cannot_be(tmp_path: Path) -> None:
         tmp_path,
         up_words(tmp_path / "a", None, "--host", "0.0.0.0"),
         up_words(tmp_path / "b", None, "--store", "http://127.0.0.1:1"),
-        ["partition_leader", "lisen.port=1"],
-        ["partition_leader", "listen.port"],
+        ["share_node", "serve", "partition_leader", "lisen.port=1"],
+        ["share_node", "serve", "partition_leader", "listen.port"],
     )
     assert "listening on 0.0.0.0 without TLS" in reachable
     assert "allow.plaintext=true" in reachable
@@ -195,9 +195,9 @@ def test_an_address_that_stands_for_all_of_a_machine_is_not_told_to_others(tmp_p
     up, four, six, told = _refusals(
         tmp_path,
         up_words(tmp_path / "a", {"allow.plaintext": "true"}, "--host", "0.0.0.0"),
-        ["group_coordinator", "listen.host=0.0.0.0", *plain],
-        ["share_coordinator", "listen.host=::", *plain],
-        ["partition_leader", "listen.host=127.0.0.1", "advertised.host=0.0.0.0", *plain],
+        ["share_node", "serve", "group_coordinator", "listen.host=0.0.0.0", *plain],
+        ["share_node", "serve", "share_coordinator", "listen.host=::", *plain],
+        ["share_node", "serve", "partition_leader", "listen.host=127.0.0.1", "advertised.host=0.0.0.0", *plain],
     )
     for message in (up, four):
         assert "listen.host is 0.0.0.0, and clients and other nodes would be told to call this node there" in message

@@ -12,6 +12,11 @@ from share_node.children import RoleProcess
 FAKE_ROLE = "tests.integration.share_node.fake_role"
 
 
+def fake_role(folder: Path, failures: list[str]) -> RoleProcess:
+    words = [f"data.dir={folder}", "listen.port=0"]
+    return RoleProcess("fake", words, failures.append, program=[FAKE_ROLE])
+
+
 async def ports_when(folder: Path, starts: int, name: str = "ports") -> list[str]:
     """The ports given to every start so far, once there have been so many."""
     async with asyncio.timeout(20):
@@ -26,10 +31,10 @@ async def ports_when(folder: Path, starts: int, name: str = "ports") -> list[str
 @pytest.mark.asyncio
 async def test_a_role_started_again_keeps_its_port_though_it_was_killed_before_it_was_ready(tmp_path: Path) -> None:
     failures: list[str] = []
-    role = RoleProcess(FAKE_ROLE, [f"data.dir={tmp_path}", "listen.port=0"], failures.append)
+    role = fake_role(tmp_path, failures)
     await role.start()
     try:
-        assert await role.address == "127.0.0.1:4242"
+        assert await asyncio.wait_for(role.address, 20) == "127.0.0.1:4242"
         (tmp_path / "hold").touch()  # from now on it is never ready
         for starts in (2, 3):
             os.kill(role.pid, signal.SIGKILL)
@@ -44,10 +49,10 @@ async def test_a_role_started_again_keeps_its_port_though_it_was_killed_before_i
 @pytest.mark.asyncio
 async def test_a_role_that_gives_up_on_its_port_is_offered_any(tmp_path: Path) -> None:
     failures: list[str] = []
-    role = RoleProcess(FAKE_ROLE, [f"data.dir={tmp_path}", "listen.port=0"], failures.append)
+    role = fake_role(tmp_path, failures)
     await role.start()
     try:
-        await role.address
+        await asyncio.wait_for(role.address, 20)
         (tmp_path / "refuse").touch()
         os.kill(role.pid, signal.SIGKILL)
         assert (await ports_when(tmp_path, 3))[:3] == ["0", "4242", "0"]

@@ -79,7 +79,9 @@ def test_a_password_in_the_argument_goes_no_further_and_is_warned_of(tmp_path: P
 def test_a_role_that_finds_no_cluster_tells_no_password(tmp_path: Path, store: Server) -> None:
     """The first start on Kubernetes, before the job that makes the cluster has run."""
     url = f"redis://:{PASSWORD}@127.0.0.1:{store.port}"
-    role = StartedProcess(["partition_leader", "listen.port=0"], tmp_path, {"SHAREGROUPS_STORE_URL": url})
+    role = StartedProcess(
+        ["share_node", "serve", "partition_leader", "listen.port=0"], tmp_path, {"SHAREGROUPS_STORE_URL": url}
+    )
     try:
         for _ in range(600):
             if "cluster" in role.errors:

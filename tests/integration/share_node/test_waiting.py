@@ -51,7 +51,7 @@ class Role:
             **settings,
         }
         environment = {f"SHAREGROUPS_{name}": text for name, text in given.items()}
-        self.process = StartedProcess([role], folder, environment)
+        self.process = StartedProcess(["share_node", "serve", role], folder, environment)
 
     @property
     def alive(self) -> bool:

@@ -1,0 +1,50 @@
+"""`python -m share_node serve ROLE`: what it says of itself, and the older words that do the same."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shard_runtime.ownership.placement import ROLES
+
+ALL = "group_coordinator, partition_leader, share_coordinator"
+
+
+def said(*words: str) -> tuple[int, str, str]:
+    """Status, standard output and standard error of a program that ends by itself."""
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_help_names_the_roles() -> None:
+    status, told, wrong = said("share_node", "serve", "--help")
+    assert (status, wrong) == (0, "")
+    assert "python -m share_node serve ROLE NAME=VALUE" in told
+    assert f"ROLE is one of {ALL}." in told
+    assert "  serve " in said("share_node", "--help")[1]
+
+
+def test_no_role_or_a_wrong_one_is_answered_with_the_roles() -> None:
+    status, told, wrong = said("share_node", "serve")
+    assert (status, told) == (1, "")
+    assert f"ROLE is one of {ALL}." in wrong
+    assert said("share_node", "serve", "leader", "a=b") == (1, "", f"Error: no role 'leader'. There are {ALL}.\n")
+    hyphened = said("share_node", "serve", "partition-leader")
+    assert hyphened == (1, "", "Error: no role 'partition-leader'. Did you mean partition_leader?\n")
+    assert "Did you mean 'serve'?" in said("share_node", "sevre")[2]
+
+
+@pytest.mark.parametrize("role", sorted(ROLES))
+def test_a_role_by_its_own_name_is_the_same_program(role: str) -> None:
+    """With old words the upgrade tests start whole clusters."""
+    assert said(role, "lisen.port=1") == said("share_node", "serve", role, "lisen.port=1")
+
+
+def test_a_role_starts_without_the_packages_of_the_command_line() -> None:
+    """The extra `server` alone runs a role."""
+    program = (
+        "import runpy, sys; sys.modules['click'] = sys.modules['rich'] = None; "
+        "sys.argv[1:] = ['serve', 'group_coordinator', '--help']; runpy.run_module('share_node', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
