@@ -25,7 +25,7 @@ from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.budget import Budget, Share
 from tests.unit.partition_leader.topic_log.harness import Cluster, batch, record_bytes
 
-from .test_handlers import Directory, only, request, wire_batch
+from .requests import Directory, only, request, wire_batch
 
 pytestmark = pytest.mark.asyncio
 

@@ -15,7 +15,7 @@ from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.cluster import topic_admin
 from tests.unit.partition_leader.topic_log.harness import Cluster, record_bytes
 
-from .test_handlers import Directory, only, request
+from .requests import Directory, only, request
 
 pytestmark = pytest.mark.asyncio
 

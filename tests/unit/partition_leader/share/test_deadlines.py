@@ -1,4 +1,4 @@
-"""The small parts around the hosts: deadlines, shares of the tail cache, cached group settings."""
+"""Deadlines of share-partitions: each comes once, and none keeps another waiting."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import asyncio
 
 import pytest
 
-from partition_leader.led_partitions import TailCaches
 from partition_leader.share.deadlines import Deadlines
-from partition_leader.share.group_view import EffectiveGroup, GroupViews
 from tests.support.clocks import LoopClock
 from tests.support.virtual_time import run as run_virtual
-
-from .worlds import World, run
-
-KIB = 1024
 
 
 @pytest.mark.rule("P-13")
@@ -80,44 +74,3 @@ def test_superseded_deadlines_do_not_pile_up_and_many_are_served_in_turns() -> N
         deadlines.close()
 
     run_virtual(main())
-
-
-@pytest.mark.rule("CM-46", "P-8")
-def test_led_partitions_share_the_memory_of_the_tail_caches() -> None:
-    async def scenario(world: World) -> None:
-        sizes = {number: world.log(number)._state.tail._limit for number in range(4)}
-        assert sizes == dict.fromkeys(range(4), 25 * KIB)
-        world.lose(3)
-        world.lose(2)
-        assert world.log(0)._state.tail._limit == 40 * KIB, "never more than one log's own limit"
-        await world.lead(2)
-        assert world.log(0)._state.tail._limit == world.log(2)._state.tail._limit == 25 * KIB
-
-    caches = TailCaches(total_bytes=100 * KIB, least_bytes=KIB)
-    run(scenario, caches=caches, tail_cache_bytes=40 * KIB)
-
-
-@pytest.mark.rule("CM-46")
-def test_every_led_partition_gets_the_least_of_a_tail_cache() -> None:
-    async def scenario(world: World) -> None:
-        assert world.log(0)._state.tail._limit == 64 * KIB
-
-    run(scenario, caches=TailCaches(total_bytes=100 * KIB, least_bytes=64 * KIB))
-
-
-@pytest.mark.rule("PL-1003")
-def test_group_settings_are_computed_once_for_each_version_of_the_metadata() -> None:
-    version = 1
-    computed: list[str] = []
-
-    def effective(group_id: str) -> EffectiveGroup:
-        computed.append(group_id)
-        return EffectiveGroup(1_000 * version, 5, 200, True, "latest", False)
-
-    views = GroupViews(effective, lambda: version)
-    view = views.view("g")
-    assert (view.settings.lock_ms, view.auto_offset_reset, view.read_committed) == (1_000, "latest", False)
-    assert computed == ["g"]
-    version = 2
-    assert view.settings.lock_ms == 2_000
-    assert computed == ["g", "g"]

@@ -1,103 +1,17 @@
-"""The small pure parts of the client: delays, the fetch session, selected records, the produce buffer."""
+"""The produce buffer: sequences, retries, topics created again, bounds."""
 
 from __future__ import annotations
 
 import pytest
 
-from kip932.ids import TopicIdPartition, TopicPartition
-from sharegroups.core.backoff import Backoff
-from sharegroups.core.fetch_session import CHANGES_MAX, FetchSession
+from kip932.ids import TopicPartition
 from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer, ProducerIdentity
-from sharegroups.core.record_batch import Acquired, Extent, Slice, restrict, select
 from sharegroups.core.unconfirmed_batches import Meaning
 
-A, B = TopicIdPartition(b"a" * 16, 0), TopicIdPartition(b"b" * 16, 0)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ME, NEXT = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
 IDS = {"t": Meaning(b"first", 1)}
 AGAIN = {"t": Meaning(b"again", 2)}
-
-
-@pytest.mark.rule("CL-14")
-def test_delays_double_up_to_the_cap_and_start_over_after_a_success() -> None:
-    backoff = Backoff(100, 1000, lambda: 0.5)
-    assert [backoff.next_ms() for _ in range(6)] == [100, 200, 400, 800, 1000, 1000]
-    backoff.reset()
-    assert backoff.next_ms() == 100
-    assert Backoff(100, 1000, lambda: 0.0).next_ms() == 80
-
-
-@pytest.mark.rule("PL-250", "CL-22")
-def test_only_acquired_parts_of_batches_are_selected() -> None:
-    extents = [Extent(0, 10), Extent(10, 10), Extent(20, 10)]
-    selection = select([Acquired(5, 12, 1), Acquired(25, 26, 3)], extents)
-    assert selection.slices == [Slice(0, 5, 10, 1), Slice(1, 0, 3, 1), Slice(2, 5, 7, 3)]
-    assert (selection.gaps, selection.records) == ([], 10)
-
-
-@pytest.mark.rule("CL-23", "PL-232", "PL-804")
-def test_acquired_offsets_without_a_record_are_gaps() -> None:
-    extents = [Extent(0, 3), Extent(3, 1, is_control=True), Extent(8, 2)]
-    selection = select([Acquired(1, 11, 1)], extents)
-    assert selection.slices == [Slice(0, 1, 3, 1), Slice(2, 0, 2, 1)]
-    assert selection.gaps == [(3, 7), (10, 11)]
-    assert select([Acquired(0, 4, 1)], []).gaps == [(0, 4)]
-
-
-def test_touching_ranges_with_different_counts_become_one_range() -> None:
-    selection = select([Acquired(0, 1, 2), Acquired(2, 3, 1)], [Extent(0, 4)])
-    assert selection.ranges == [(0, 3)]
-    assert selection.slices == [Slice(0, 0, 2, 2), Slice(0, 2, 4, 1)]
-
-
-@pytest.mark.rule("CL-27")
-def test_slices_are_restricted_to_what_was_renewed() -> None:
-    assert restrict([Slice(0, 0, 10, 1)], [Extent(100, 10)], [(102, 103), (109, 120)]) == [
-        Slice(0, 2, 4, 1),
-        Slice(0, 9, 10, 1),
-    ]
-
-
-@pytest.mark.rule("CL-30", "PL-503")
-def test_the_first_step_opens_with_everything_and_later_ones_tell_what_changed() -> None:
-    session = FetchSession()
-    first = session.fetch_step({A: "a"})
-    assert (first.epoch, first.added, first.forgotten) == (0, [A], [])
-    assert not session.is_established
-    session.opened(first.generation, 55)
-    second = session.fetch_step({B: "b"})
-    assert (second.epoch, second.session_id, second.added, second.forgotten) == (1, 55, [B], [A])
-    assert session.acknowledge_step().epoch == 2
-    session._epoch = 2**31 - 1
-    assert session.acknowledge_step().epoch == 2**31 - 1
-    assert session.acknowledge_step().epoch == 1
-
-
-@pytest.mark.rule("CL-30", "CM-62")
-def test_very_many_partitions_are_added_and_forgotten_by_several_requests() -> None:
-    session = FetchSession()
-    many = {TopicIdPartition(b"a" * 16, number): "a" for number in range(CHANGES_MAX + 5)}
-    first, second = session.fetch_step(many), session.fetch_step(many)
-    assert (len(first.added), len(second.added)) == (CHANGES_MAX, 5)
-    assert session.known == tuple(many)
-    assert session.fetch_step(many).added == []
-    moves = [session.fetch_step({B: "b"}) for _ in range(3)]
-    assert [(len(step.forgotten), step.added) for step in moves] == [(CHANGES_MAX, []), (5, [B]), (0, [])]
-    assert session.known == (B,)
-
-
-@pytest.mark.rule("CL-31", "PL-502a")
-def test_a_lost_session_starts_over_and_old_news_does_not_disturb_it() -> None:
-    session = FetchSession()
-    old = session.fetch_step({A: "a"})
-    assert session.lost(old.generation)
-    new = session.fetch_step({A: "a"})
-    assert (new.epoch, new.added) == (0, [A])
-    session.opened(old.generation, 1)
-    assert not session.is_established
-    session.opened(new.generation, 2)
-    assert not session.lost(old.generation)
-    assert session.close_step()[:2] == (-1, 2)
 
 
 @pytest.mark.rule("CM-43")

@@ -1,0 +1,25 @@
+"""Group settings are computed once for each version of the metadata."""
+
+from __future__ import annotations
+
+import pytest
+
+from partition_leader.share.group_view import EffectiveGroup, GroupViews
+
+
+@pytest.mark.rule("PL-1003")
+def test_group_settings_are_computed_once_for_each_version_of_the_metadata() -> None:
+    version = 1
+    computed: list[str] = []
+
+    def effective(group_id: str) -> EffectiveGroup:
+        computed.append(group_id)
+        return EffectiveGroup(1_000 * version, 5, 200, True, "latest", False)
+
+    views = GroupViews(effective, lambda: version)
+    view = views.view("g")
+    assert (view.settings.lock_ms, view.auto_offset_reset, view.read_committed) == (1_000, "latest", False)
+    assert computed == ["g"]
+    version = 2
+    assert view.settings.lock_ms == 2_000
+    assert computed == ["g", "g"]

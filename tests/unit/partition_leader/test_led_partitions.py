@@ -1,0 +1,33 @@
+"""Led partitions share the memory of the tail caches."""
+
+from __future__ import annotations
+
+import pytest
+
+from partition_leader.led_partitions import TailCaches
+from tests.unit.partition_leader.share.worlds import World, run
+
+KIB = 1024
+
+
+@pytest.mark.rule("CM-46", "P-8")
+def test_led_partitions_share_the_memory_of_the_tail_caches() -> None:
+    async def scenario(world: World) -> None:
+        sizes = {number: world.log(number)._state.tail._limit for number in range(4)}
+        assert sizes == dict.fromkeys(range(4), 25 * KIB)
+        world.lose(3)
+        world.lose(2)
+        assert world.log(0)._state.tail._limit == 40 * KIB, "never more than one log's own limit"
+        await world.lead(2)
+        assert world.log(0)._state.tail._limit == world.log(2)._state.tail._limit == 25 * KIB
+
+    caches = TailCaches(total_bytes=100 * KIB, least_bytes=KIB)
+    run(scenario, caches=caches, tail_cache_bytes=40 * KIB)
+
+
+@pytest.mark.rule("CM-46")
+def test_every_led_partition_gets_the_least_of_a_tail_cache() -> None:
+    async def scenario(world: World) -> None:
+        assert world.log(0)._state.tail._limit == 64 * KIB
+
+    run(scenario, caches=TailCaches(total_bytes=100 * KIB, least_bytes=64 * KIB))

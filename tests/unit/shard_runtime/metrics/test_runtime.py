@@ -1,0 +1,47 @@
+"""Metrics of hosts: counted per batch, and by state when they are scraped."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from shard_runtime.hosting.host_options import HostState
+from shard_runtime.metrics.runtime import RuntimeMetrics
+
+
+def test_hosts_are_counted_per_batch_and_by_state_at_scrape_time() -> None:
+    registry = CollectorRegistry()
+    metrics = RuntimeMetrics(registry)
+    states = [HostState.ACTIVE, HostState.ACTIVE, HostState.LOADING, HostState.IDLE]
+    metrics.watch_hosts("group_coordinator", lambda: states, lambda: 3)
+    meter = metrics.meter("group_coordinator")
+    meter.flushed(5, 12)
+    meter.refused(2)
+    meter.loaded(100, 1, 40)
+    meter.trimmed(7)
+    service = {"service": "group_coordinator"}
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {**service, **labels})
+
+    assert value("num_partitions", state="active") == 2
+    assert value("num_partitions", state="loading") == 1
+    assert value("event_queue_size") == 3
+    assert value("batch_flush_records_sum") == 5
+    assert value("batch_flush_time_seconds_sum") == 0.012
+    assert value("batch_refused_records_total") == 2
+    assert value("unknown_entries_total") == 1
+    assert value("stream_trims_total") == 1
+    states.clear()
+    assert value("num_partitions", state="active") == 0
+
+
+def test_services_share_a_family() -> None:
+    registry = CollectorRegistry()
+    metrics = RuntimeMetrics(registry)
+    metrics.watch_hosts("group_coordinator", lambda: [HostState.FAILED], lambda: 3)
+    metrics.watch_hosts("partition_leader", lambda: [])
+    text = generate_latest(registry).decode()
+    assert text.count("# TYPE num_partitions") == 1
+    assert 'num_partitions{service="group_coordinator",state="failed"} 1.0' in text
+    assert 'num_partitions{service="partition_leader",state="failed"} 0.0' in text
+    assert text.count("\nevent_queue_size{") == 1

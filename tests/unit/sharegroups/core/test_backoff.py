@@ -1,0 +1,16 @@
+"""Delays double, up to a bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroups.core.backoff import Backoff
+
+
+@pytest.mark.rule("CL-14")
+def test_delays_double_up_to_the_cap_and_start_over_after_a_success() -> None:
+    backoff = Backoff(100, 1000, lambda: 0.5)
+    assert [backoff.next_ms() for _ in range(6)] == [100, 200, 400, 800, 1000, 1000]
+    backoff.reset()
+    assert backoff.next_ms() == 100
+    assert Backoff(100, 1000, lambda: 0.0).next_ms() == 80
