@@ -1,0 +1,122 @@
+"""A module's test has its name and place: `partition_leader/share/fetch.py` has `tests/unit/partition_leader/share/
+test_fetch.py`. Longer modules that have none are listed in covered_elsewhere.txt, each with the test that covers it.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.source_imports import ROOT, SOURCE_ROOTS, imports, modules
+
+LINES_MAX = 60
+LIST = Path(__file__).with_name("covered_elsewhere.txt")
+UNIT = ROOT / "tests" / "unit"
+MODULES = dict(modules())
+#: What a helper starts as a process of its own, which its imports do not tell.
+STARTED = {ROOT / "tests" / "support" / "node.py": MODULES["share_node.__main__"]}
+
+
+def within(path: Path) -> Path:
+    """A module's path below its source root."""
+    return path.relative_to(next(ROOT / source for source in SOURCE_ROOTS if path.is_relative_to(ROOT / source)))
+
+
+def test_of(module: Path) -> Path:
+    """The place of a module's own test."""
+    return UNIT / module.parent / f"test_{module.stem}.py"
+
+
+test_of.__test__ = False  # type: ignore[attr-defined]  # it is no test
+
+
+def listed(text: str) -> dict[str, str]:
+    """Module → test, of the lines `module  test`; a line of another shape, or a module named twice, is refused."""
+    rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    assert all(len(row) == 2 for row in rows), [row for row in rows if len(row) != 2]
+    assert len({row[0] for row in rows}) == len(rows), "a module is listed twice"
+    return {row[0]: row[1] for row in rows}
+
+
+COVERED = listed(LIST.read_text(encoding="utf-8"))
+
+
+@cache
+def arrows(path: Path) -> frozenset[Path]:
+    """The files, of tests and of source, that a file imports; a package's own `__init__` is one of them."""
+    if path.is_relative_to(ROOT / "tests"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    else:
+        module = ".".join(within(path).with_suffix("").parts).removesuffix(".__init__")
+    return frozenset(file for _, name in imports(module, path) for file in files_of(name)) | _started(path)
+
+
+def _started(path: Path) -> set[Path]:
+    return {STARTED[path]} if path in STARTED else set()
+
+
+def files_of(name: str) -> Iterator[Path]:
+    """The files that a dotted name may come from: the module itself, or the one that it is a name of."""
+    for module in (name, name.rpartition(".")[0]):
+        if module in MODULES:
+            yield MODULES[module]
+        elif module.startswith("tests."):
+            path = ROOT / Path(*module.split("."))
+            yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists())
+
+
+def reached(start: Path) -> set[Path]:
+    """All files that a test imports, or that these import."""
+    seen, todo = {start}, [start]
+    while todo:
+        new = arrows(todo.pop()) - seen
+        seen |= new
+        todo += new
+    return seen
+
+
+def has_tests(path: Path) -> bool:
+    """Whether a file holds a test."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return any(getattr(node, "name", "").lower().startswith("test") for node in tree.body)
+
+
+def without_test(known: Mapping[str, Path]) -> set[str]:
+    """Longer modules without a test of their name."""
+    return {
+        within(path).as_posix()
+        for path in known.values()
+        if path.read_text(encoding="utf-8").count("\n") > LINES_MAX and not test_of(within(path)).exists()
+    }
+
+
+def test_every_longer_module_has_a_test_of_its_name_or_is_listed() -> None:
+    missing = without_test(MODULES) - COVERED.keys()
+    assert missing == set(), f"write {[str(test_of(Path(name))) for name in missing]}, or list the test in {LIST.name}"
+
+
+def test_no_line_of_the_list_is_stale() -> None:
+    stale = COVERED.keys() - without_test(MODULES)
+    assert stale == set(), f"gone, short enough, or with a test of its name by now: take them out of {LIST.name}"
+
+
+@pytest.mark.parametrize("test", sorted(set(COVERED.values())))
+def test_a_listed_test_exists_and_imports_what_it_covers(test: str) -> None:
+    path = ROOT / "tests" / test
+    assert path.exists(), f"{test} is listed in {LIST.name}, and there is no such file"
+    assert has_tests(path)
+    known = {within(module).as_posix(): module for module in MODULES.values()}
+    found = reached(path)
+    far = [module for module, by in COVERED.items() if by == test and known[module] not in found]
+    assert far == [], f"{test} imports none of these, not even by way of others"
+
+
+def test_the_list_is_sorted() -> None:
+    assert list(COVERED) == sorted(COVERED)
+
+
+def test_a_test_that_imports_nothing_reaches_nothing() -> None:
+    assert reached(Path(__file__).with_name("__init__.py")) == {Path(__file__).with_name("__init__.py")}
+    assert MODULES["shard_runtime.record_log.redis.resp"] in reached(ROOT / "tests" / "contracts" / "test_append.py")

@@ -1,0 +1,50 @@
+"""Kafka's error numbers and the exceptions that carry them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip932 import errors
+from kip932.api.v1.error_code_pb2 import ErrorCode
+from kip932.errors import (
+    FencedError,
+    KafkaError,
+    NotCoordinatorError,
+    RetriableError,
+    UnknownServerError,
+    error_class,
+    error_for,
+    error_name,
+)
+
+#: The branches of the tree, which stand for no number of their own.
+BRANCHES = {KafkaError, RetriableError, errors.CoordinatorError, FencedError}
+LEAVES = sorted(
+    (found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, KafkaError)),
+    key=lambda found: found.__name__,
+)
+
+
+@pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf not in BRANCHES])
+def test_a_number_leads_to_its_class_and_has_kafkas_name(leaf: type[KafkaError]) -> None:
+    assert error_class(leaf.code) is leaf
+    assert error_name(leaf.code) == leaf.name
+    assert ErrorCode.DESCRIPTOR.values_by_number[leaf.code].name == f"ERROR_CODE_{leaf.name}"
+    assert leaf().message == leaf.__doc__, "the docstring is the message"
+
+
+def test_none_is_no_error_and_an_unknown_number_is_the_servers() -> None:
+    assert error_for(0) is None
+    assert error_name(0) == "NONE"
+    assert type(error_for(12_345)) is UnknownServerError
+
+
+def test_a_message_that_came_with_a_number_is_kept_and_an_empty_one_is_not() -> None:
+    told, untold = error_for(NotCoordinatorError.code, "ask node 3"), error_for(NotCoordinatorError.code, "")
+    assert (str(told), str(untold)) == ("ask node 3", NotCoordinatorError.__doc__)
+
+
+def test_who_may_try_again_is_seen_by_the_branch() -> None:
+    assert issubclass(NotCoordinatorError, RetriableError)
+    assert issubclass(errors.FencedMemberEpochError, FencedError)
+    assert not issubclass(FencedError, RetriableError)

@@ -1,0 +1,60 @@
+"""What the demo tells at its end, to people and to programs."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+from rich.console import Console
+
+from share_node.demo.ledger import Ledger, Place, Report
+from share_node.demo.report import as_json, print_outcome
+from share_node.demo.run import Outcome
+
+
+def outcome(accepted_directly: int = 1) -> Outcome:
+    """Two records, one of them delivered twice and one broken; worker 2 was killed."""
+    ledger = Ledger(produced={Place("t", 0, 0), Place("t", 0, 1)})
+    ledger.add(Report(Place("t", 0, 0), 2, 1, "released", Counter()))
+    ledger.add(Report(Place("t", 0, 0), 1, 2, "accepted", Counter(lines=3)))
+    ledger.add(Report(Place("t", 0, 1), 1, 1, "rejected", Counter()))
+    direct = Counter(lines=3)
+    found = ledger.discrepancies(direct, accepted_directly, 1)
+    return Outcome(ledger, direct, accepted_directly, 1, 0.5, 2, found)
+
+
+def printed(told: Outcome) -> str:
+    out = io.StringIO()
+    print_outcome(Console(file=out, width=100), "lines of a file", told)
+    return out.getvalue()
+
+
+def test_programs_are_told_every_figure() -> None:
+    assert as_json(outcome()) == {
+        "produced": 2,
+        "accepted": 1,
+        "rejected": 1,
+        "redelivered": 1,
+        "delivery_counts": {1: 1, 2: 1},
+        "by_worker": {1: 2, 2: 1},
+        "killed_worker": 2,
+        "seconds": 0.5,
+        "totals": {"lines": 3},
+        "direct": {"accepted": 1, "rejected": 1, "lines": 3},
+        "discrepancies": [],
+    }
+
+
+def test_people_see_both_counts_side_by_side() -> None:
+    text = printed(outcome())
+    assert "Every record is accounted for; the totals are equal." in text
+    assert "1×: 1, 2×: 1" in text
+    assert "worker 2" in text
+    assert "DIFFERENT" not in text
+
+
+def test_a_discrepancy_is_told_and_nothing_is_called_equal_in_the_end() -> None:
+    text = printed(outcome(accepted_directly=2))
+    assert "DIFFERENT" in text
+    assert "Error: accepted: 1 through the queue, 2 directly" in text
+    assert "Every record is accounted for" not in text
