@@ -40,7 +40,7 @@ with ShareConsumer(settings) as consumer, ThreadPoolExecutor(1) as pool:
                 consumer.acknowledge(message, AcknowledgeType.RENEW)
                 refused = [error for error in consumer.commit_sync().values() if error]
                 if refused:
-                    print(message.value().decode(), "came too late, somebody else gets it:", refused[0])
+                    print(message.value().decode(), "came too late, another worker gets it:", refused[0])
                     job.cancel()
                     break
                 (message,) = consumer.poll(timeout=1)  # poll returns the renewed record; acknowledge this message

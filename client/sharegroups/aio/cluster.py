@@ -80,7 +80,7 @@ class Cluster:
         return Backoff(self._config["retry.backoff.ms"], self._config["retry.backoff.max.ms"], random.random)
 
     def start(self) -> None:
-        """Start the refresher in the running loop; again is a no-op."""
+        """Start the refresher in the running loop. A second call does nothing."""
         if self._task is None:
             self._task = asyncio.create_task(self._refresh_forever(), name="metadata")
 

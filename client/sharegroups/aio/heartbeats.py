@@ -91,7 +91,7 @@ class Heartbeats:
         cluster.on_recovery(self._recovered)
 
     def start(self) -> None:
-        """Start the loop; again is a no-op."""
+        """Start the loop. A second call does nothing."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="heartbeats")
 
@@ -218,7 +218,7 @@ class Heartbeats:
         address, cluster = self._coordinator, self._cluster
         if heartbeat.member_epoch == EPOCH_LEAVE and (left_s := cluster.transport.left_s(address)) > _LEAVE_WAIT_S:
             text = f"the node wants no call for {left_s:.1f} s; the coordinator ends the membership by itself"
-            log.info("group %r is left without a word: %s: %s", self._group_id, address, text)
+            log.info("group %r: the leave is not sent: %s: %s", self._group_id, address, text)
             raise TransportError(TransportStatus.RESOURCE_EXHAUSTED, address, text)
         call = cluster.transport.call(address, wire.HEARTBEAT, request, cluster.timeout_s)
         return await while_in_charge(call, address, self._find, f"group {self._group_id!r}")
@@ -234,8 +234,8 @@ class Heartbeats:
         self._told_unheard = True
         log.warning(
             "group %r: its coordinator at %s has no room for calls, and will not have heard of this consumer for "
-            "%.0f s. Past the group's session timeout (45 s by default) it takes the consumer for dead, which then "
-            "joins anew. Give the node more memory (rpc.memory.bytes), or fewer clients.",
+            "%.0f s. After the group's session timeout (45 s by default) it removes the consumer, which then joins "
+            "again. Give the node more memory (rpc.memory.bytes), or fewer clients.",
             self._group_id,
             address,
             silent_s,

@@ -316,7 +316,7 @@ class Sender:
             self.buffer.delivered(group)
 
     def _failed(self, group: _Group, error: KafkaError, delay_ms: int | None, unconfirmed: Meaning | None) -> None:
-        """Retry after `delay_ms`, or fail: when the time is over, or at once with None, when a retry cannot help.
+        """Retry after `delay_ms` if delivery.timeout.ms allows it, otherwise fail. None: a retry cannot help, so fail.
 
         `unconfirmed`: see `ProduceBuffer.retry`.
         """

@@ -193,7 +193,7 @@ class ShareSession:
             self._owner.wake()
 
     def failed(self, error: Exception) -> None:
-        """The ShareFetch will have no answer (streams.Exchange). Raises an error that is no TransportError again."""
+        """The ShareFetch will have no answer (streams.Exchange). Re-raises an error that is no TransportError."""
         sent = self._end_fetch()
         try:
             if self._closed:

@@ -93,10 +93,11 @@ def consume(
 
     While the cluster or the topic is not there, it says so on standard error and waits. Exit codes: 0 done, 1 an error,
     also when --timeout-ms is over and the cluster or the topic is still not there, 130 after Ctrl-C, 143 after SIGTERM.
-    At either it acknowledges what it has written, gives the rest back and leaves the group; a second one ends it.
+    After such a signal it acknowledges the records that it has written, releases the rest and leaves the group; a
+    second signal ends it at once.
 
-    Values are written as they are; to a terminal without control characters, which are shown as \\x1b and the like.
-    A formatter, deserializer or function of yours is named as module:name, in a module on PYTHONPATH.
+    Values are written unchanged; for a terminal, control characters are escaped as \\x1b and the like. Name a
+    formatter, deserializer or function of yours as module:name, in a module on PYTHONPATH.
     """
     topic = _topic(name, topic)
     if command_config is not None and old_config is not None:
@@ -170,8 +171,8 @@ def _with_group(given: dict[str, Any], group: str | None) -> dict[str, Any]:
         raise UsageFailure(f"--group is {group!r} but the settings say group.id={named}; give one of them")
     if group is None and not named:
         tell(
-            f"No --group is given: consuming as a member of share group {_DEFAULT_GROUP!r}, from where that group has "
-            "come to. A --group of your own has its own place."
+            f"No --group is given: consuming as a member of share group {_DEFAULT_GROUP!r}, from the offsets that it "
+            "has reached. A --group of your own has its own offsets."
         )
     return (
         {"client.id": _DEFAULT_GROUP}

@@ -139,8 +139,8 @@ def produce(
     """Send every line of standard input as a record to TOPIC.
 
     When the cluster or the topic is not there, it says so and waits for it, for max.block.ms (60 s). Exit codes: 0 all
-    records were delivered, 1 an error, 130 after Ctrl-C, 143 after SIGTERM. At either it reads no more, waits a few
-    seconds for the records that it has read, and says how many are not confirmed; a second one ends it at once.
+    records were delivered, 1 an error, 130 after Ctrl-C, 143 after SIGTERM. After such a signal it stops reading, waits
+    a few seconds for the records that it has read, and says how many are not confirmed; a second signal ends it.
     """
     pairs = [_header(text) for text in headers]
     outcome = _Outcome(output)

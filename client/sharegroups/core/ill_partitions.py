@@ -73,7 +73,7 @@ class IllPartitions:
             told.append(
                 f"{topic}-{number} takes no records: {illness.cause}. "
                 + (f"Records without a key go to the {others} other partitions. " if others else "")
-                + "What waits for it is tried until delivery.timeout.ms is over; sharegroups topics describe "
+                + "Records that wait for it are retried until delivery.timeout.ms is over; sharegroups topics describe "
                 f"{topic} shows its leader."
             )
         return told

@@ -54,7 +54,8 @@ class LockWarnings:
             _count(ranges),
             now_ms,
             f"the acknowledgement of {hold.place} {_offsets(ranges)} was refused: held for {_s(hold.held_ms)}, locked "
-            f"for {_s(hold.lock_ms)}. Whoever gets {_them(ranges)} next may do the same work again. {self._advice}",
+            f"for {_s(hold.lock_ms)}. The consumer that gets {_them(ranges)} next may do the same work again. "
+            f"{self._advice}",
         )
 
     def failed(self, place: str, ranges: Ranges, error: KafkaError, now_ms: int) -> str | None:
@@ -76,7 +77,7 @@ class LockWarnings:
             _count(ranges),
             now_ms,
             f"{hold.place} {_offsets(ranges)} not handed out: fetched {_s(hold.held_ms)} ago and locked for "
-            f"{_s(hold.lock_ms)}; given back. Poll sooner after a poll that returned nothing; "
+            f"{_s(hold.lock_ms)}; released. Poll sooner after a poll that returned nothing; "
             "share.acquire.mode=record_limit fetches nothing ahead.",
         )
 

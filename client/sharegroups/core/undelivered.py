@@ -62,5 +62,5 @@ class Undelivered:
             text = text[: _TEXT_MAX - 1] + "…"
         line = f"{what} not delivered to {key.partition.topic}-{key.partition.partition}: {key.cause}: {text}. "
         if isinstance(count.error, _UNREACHABLE):
-            line += "Is the cluster up, and is bootstrap.servers right? delivery.timeout.ms says how long is tried. "
+            line += "Is the cluster up, and is bootstrap.servers right? Retries end after delivery.timeout.ms. "
         return line + "Pass on_delivery to produce() to handle each record."
