@@ -1,8 +1,8 @@
-"""The role processes of `up --processes`: one per role, started again when they die, ended with their parent.
+"""The role processes of `up --processes`: one per role, started again after they die, ended with their parent.
 
-A child's standard input is a pipe from the parent; when the parent is gone, even by SIGKILL, the pipe closes and the
-child leaves (`serve.WITH_PARENT`). A child that is started again gets the ports it had, for people, clients and other
-nodes were told those addresses; only when it cannot start there, any others.
+A child's standard input is a pipe from the parent. When the parent is gone, even by SIGKILL, the pipe closes and the
+child leaves (`serve.WITH_PARENT`). A restarted child gets its former ports, because people, clients and other nodes
+know those addresses. Only when it cannot start there, it takes other ports.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RoleProcess:
 
     @property
     def pid(self) -> int:
-        """The process id, 0 before the start."""
+        """The process id; 0 before the start."""
         return self._process.pid if self._process is not None else 0
 
     async def start(self) -> None:
@@ -64,7 +64,7 @@ class RoleProcess:
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     async def stop(self) -> None:
-        """End it in good order; after a bounded wait it is killed."""
+        """End the process in good order; kill it after a bounded wait."""
         self._stopping = True
         process = self._process
         if process is not None and process.returncode is None:
@@ -120,7 +120,7 @@ class RoleProcess:
             restarts.append(loop.time())
             log.warning("role process ended; starting it again", role=self.role, status=status, reason=reason)
             if status >= 0 and not ready:
-                ports = []  # it gave up by itself, perhaps because somebody has one of them
+                ports = []  # it ended by itself, perhaps because another process has one of these ports
             names = (LISTEN_PORT.name, INTERNAL_LISTEN_PORT.name)
             again = [f"{name}={port}" for name, port in zip(names, ports, strict=False)]
             await self._launch([*self._command, *again])  # later arguments win

@@ -1,6 +1,6 @@
-"""`sharegroups init`: says, once, that a store is meant to be new, and makes the cluster in it (CM-20).
+"""`sharegroups init`: a person declares a store to be new, once, and this makes the cluster in it (CM-20).
 
-The role processes never do that themselves: to them a store without a cluster is one that was wiped.
+Role processes never do that by themselves: they take a store without a cluster for one that was wiped.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from shard_runtime.record_log.store_url import masked
 from share_node.serve import START_ERRORS, run
 from share_node.store_option import password_option, url_with_password
 
-#: How long a person at a terminal waits for a store unless told otherwise.
+#: How long the command waits for a store by default, s.
 WAIT_S: Final = 10
 
 
 async def init_cluster(
     settings: Settings, allow: frozenset[str] = frozenset(), wait_s: float = WAIT_S
 ) -> tuple[str, bool]:
-    """Make a cluster in the store unless there is one: its id, and whether it was made now.
+    """Make a cluster in the store unless there is one. Returns its id, and whether it was made now.
 
-    Two that do this at once agree on one id. `wait_s`: how long the store may take to come.
-    Raises StoreCheckError, LogError; ValueError for a senseless URL.
+    Two processes that do this at the same time get the same id. `wait_s`: how long to wait for the store.
+    Raises StoreCheckError, LogError; ValueError for an invalid URL.
     """
     store = open_store(settings[STORE_URL])
     replicas, in_sync = settings[STORE_REPLICAS], settings[kafka_configs.MIN_INSYNC_REPLICAS]

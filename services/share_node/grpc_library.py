@@ -1,15 +1,15 @@
-"""Imports grpcio for the processes of the services, with the choices that suit them. They import this module first.
+"""Imports grpcio for service processes, with options that suit them. They must import this module first.
 
-- By default gRPC 1.85 reads and writes sockets on threads of its EventEngine: what arrives crosses three threads before
-  the event loop hears of it. When the thread that waits for completions looks at the sockets itself, as it did before,
+- By default gRPC 1.85 reads and writes sockets on threads of its EventEngine: a message crosses three threads before
+  the event loop gets it. When the thread that waits for completions polls the sockets itself, as earlier releases did,
   it crosses one. At one record per fetch that halves a node's context switches (docs/speed.md).
 - By default every fork stops gRPC's threads and starts them again, for children that go on using gRPC. grpc.aio cannot
-  be used in such a child; ours only start other programs, and there the handlers are a danger without a use.
+  be used in such a child. Our children only start other programs, so the handlers are a risk without a use.
 
-gRPC reads them once, from the environment, while it is imported. So they stand there for that moment only: child
-processes do not inherit them. Who sets one of the variables, or has imported grpc before, keeps what he has. Releases
-that nobody has tried them with are left alone: gRPC complains on the error output of names that it does not know.
-The client never chooses: it is a guest in a program that may use gRPC for other things.
+gRPC reads these options once, from the environment, while it is imported. So the variables are set only for that
+moment, and child processes do not inherit them. A variable that is already set, or a grpc that is already imported, is
+left as it is. So are grpcio releases that were not tried with these options: gRPC prints a complaint about variables
+that it does not know. The client library never sets them: its program may use gRPC for other things.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _chosen() -> dict[str, str]:
 _ours = _chosen()
 os.environ.update(_ours)
 try:
-    import grpc  # noqa: F401 - that is what all this is for
+    import grpc  # noqa: F401 - this import, with the variables set, is the purpose of the module
 finally:
     for _name in _ours:
         del os.environ[_name]

@@ -1,7 +1,7 @@
-"""`python -m share_node.health`: asks the process of this container whether it is ready, for images' health checks.
+"""`python -m share_node.health`: asks this container's process whether it is ready, for health checks of images.
 
-It reads the settings that the process reads from environment and file, so both mean the same port; a port given as a
-flag it cannot know. Kubernetes asks the gRPC health services itself and does not need this.
+It reads the same settings from environment and file as the process, and so the same port; it cannot know a port given
+as a flag. Kubernetes asks the gRPC health services itself and does not need this.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from shard_runtime.config.process_settings import LISTEN_HOST, LISTEN_PORT, Settings, SettingsError, load_settings
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
 
-#: A process that is alive answers in a few milliseconds; the caller's own patience is a few seconds.
+#: A living process answers within a few milliseconds; the caller's own time-out is a few seconds.
 ANSWER_WAIT_S: Final = 2.0
 SERVICES: Final = (STARTUP, LIVENESS, READINESS)
 
 
 def address_of(settings: Settings) -> str:
-    """Where the process of these settings is asked from the same machine. Raises SettingsError without a fixed port."""
+    """The address of the process with these settings, from the same machine. Raises SettingsError without a fixed
+    port."""
     host, port = settings[LISTEN_HOST], settings[LISTEN_PORT]
     if port == 0:
         raise SettingsError(
@@ -42,8 +43,8 @@ def address_of(settings: Settings) -> str:
 
 
 async def status_of(address: str, service: str, wait_s: float = ANSWER_WAIT_S) -> str:
-    """`SERVING`, `NOT_SERVING`, or the gRPC status that came instead, such as `UNAVAILABLE`."""
-    # A proxy of the environment is not asked for what lies on this machine.
+    """`SERVING`, `NOT_SERVING`, or the gRPC status of the failed call, such as `UNAVAILABLE`."""
+    # No proxy from the environment: the process is on this machine.
     async with grpc.aio.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
         try:
             answer = await health_pb2_grpc.HealthStub(channel).Check(
@@ -55,7 +56,7 @@ async def status_of(address: str, service: str, wait_s: float = ANSWER_WAIT_S) -
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """0 when the service asked for (`readiness` unless named) is serving, else 1; a line says what was found."""
+    """Print one line with what was found. Returns 0 when the service (`readiness` unless named) is serving, else 1."""
     service = arguments[0] if arguments else READINESS
     if service not in SERVICES:
         print(f"Error: {service!r} is no health service; expected one of {', '.join(SERVICES)}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""The services between nodes and where they listen (CM-80): at an address of their own, which no client is told.
+"""The services between nodes, and where they listen (CM-80): at an address of their own, which clients do not get.
 
-A build from before there was one dials peers at their client addresses. As long as one of those is in the node list,
-the share coordinator answers there too, so that a rolling upgrade goes on working; not a moment longer.
+Builds older than CM-80 call other nodes at their client addresses. While the node list has such a node, the share
+coordinator also answers there, so that a rolling upgrade works; after that it does not.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ log = structlog.get_logger(__name__)
 
 
 class LogEnds:
-    """What nodes ask of a partition leader: where its logs end (GC-115)."""
+    """The RPC of a partition leader that nodes call: its logs' ends (GC-115)."""
 
     def __init__(self, leader: Any) -> None:
         self.list_offsets: Final[Callable[..., Awaitable[Any]]] = leader.list_offsets
 
 
 class OlderNodes:
-    """Whether a node of an older build is in the node list, one that has no address for nodes; says when it changes."""
+    """Whether the node list has a node of an older build, without an internal address; logs each change of that."""
 
     def __init__(self, nodes: Callable[[], Sequence[NodeRecord]]) -> None:
         self._nodes = nodes
         self._open = False
 
     def __call__(self) -> bool:
-        """Asked at each call of a service between nodes that came to the client port."""
+        """Called at each call of a service between nodes that comes to the client port."""
         older = [node.name for node in self._nodes() if not node.internal_address]
         if bool(older) != self._open:
             self._open = bool(older)
@@ -66,18 +66,18 @@ def internal_host(settings: Settings) -> str:
 
 
 def client_address(settings: Settings, port: int) -> str:
-    """`host:port` that clients reach this process by, which listens on `port`."""
+    """The `host:port` at which clients reach this process, which listens on `port`."""
     return f"{settings[ADVERTISED_HOST] or settings[LISTEN_HOST]}:{settings[ADVERTISED_PORT] or port}"
 
 
 def internal_address(settings: Settings, port: int) -> str:
-    """`host:port` that other nodes reach this process by, whose internal listener has `port`."""
+    """The `host:port` at which other nodes reach this process, whose internal listener has `port`."""
     host = settings[_internal_host_setting(settings)]
     return f"{host}:{settings[INTERNAL_ADVERTISED_PORT] or port}"
 
 
 def _internal_host_setting(settings: Settings) -> Setting[str]:
-    """The setting whose host other nodes are told."""
+    """The setting whose host other nodes use for this process."""
     if settings[INTERNAL_ADVERTISED_HOST]:
         return INTERNAL_ADVERTISED_HOST
     if settings[INTERNAL_LISTEN_HOST] and not is_unspecified(settings[INTERNAL_LISTEN_HOST]):
@@ -86,7 +86,7 @@ def _internal_host_setting(settings: Settings) -> Setting[str]:
 
 
 def is_unspecified(host: str) -> bool:
-    """Whether this is 0.0.0.0 or ::, which stand for all addresses of a machine."""
+    """Whether this is 0.0.0.0 or ::, which mean all addresses of a machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -94,8 +94,8 @@ def is_unspecified(host: str) -> bool:
 
 
 def refuse_uncallable(settings: Settings) -> None:
-    """Clients and nodes that are sent to 0.0.0.0 would call themselves (CM-1), and one port cannot be listened on
-    twice. Raises ListenError, which names the setting."""
+    """Raise ListenError, which names the setting, for an advertised address such as 0.0.0.0, at which clients and nodes
+    would call themselves (CM-1), and for one port that is to be listened on twice."""
     told = ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
     if is_unspecified(settings[told]):
         raise ListenError(

@@ -1,7 +1,7 @@
-"""One process of the cluster: the roles it was given, on one store, behind one RPC server.
+"""One process of the cluster: its roles, on one store, with one RPC server for clients and one for nodes.
 
-Start: check the store, take the port, join the cluster, take shards, accept calls, be ready. Stop (CM-4): be `leaving`,
-readiness off, answer parked requests, flush, release the shards, leave the list.
+Start: check the store, bind the ports, join the cluster, claim shards, accept calls, become ready. Stop (CM-4): become
+`leaving`, turn readiness off, answer waiting requests, flush, release the shards, leave the node list.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from share_node.roles import Roles
 log = structlog.get_logger(__name__)
 
 READY_POLL_S: Final = 0.02
-#: Streams stay open as long as their clients like: they get so long for the last answers, and drain.grace.ms at most.
+#: How long streams get for their last answers, s, and at most drain.grace.ms: clients would keep them open.
 STREAMS_WAIT_S: Final = 1.0
 
 
@@ -65,7 +65,7 @@ class NodeProcess:
         )
         self.registry.register(CallMemory(self.server))
         host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
-        #: For other nodes only (CM-80), with a budget of its own: no client takes what nodes need of each other.
+        #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
         self.internal: Final = RpcServer(host, port, options, failed=self._end, budget=Budget(memory))
         self._settings = settings
         self._identity = identity
@@ -78,14 +78,15 @@ class NodeProcess:
 
     @property
     def node(self) -> ClusterNode:
-        """This process in the cluster; only once started."""
+        """This process in the cluster; only after `start`."""
         assert self._node is not None, "start first"
         return self._node
 
     async def start(self) -> str:
-        """Take the ports, join, take shards, accept calls; the advertised address. Raises ListenError, LogError.
+        """Bind the ports, join, claim shards, accept calls. Returns the advertised address. Raises ListenError,
+        LogError.
 
-        Calls may come before every shard is served; `wait_ready` tells when that is so.
+        Calls may come before every shard is served; `wait_ready` waits for that.
         """
         settings = self._settings
         address = client_address(settings, self.server.listen())
@@ -121,16 +122,16 @@ class NodeProcess:
         return address
 
     async def wait_ready(self) -> None:
-        """Until every shard that targets this node is served."""
+        """Wait until every shard that targets this node is served."""
         assert self._ready is not None, "start first"
         await asyncio.shield(self._ready)
 
     async def stop(self) -> None:
         """Leave in good order (CM-4). Safe to call after a failed start.
 
-        Shards are released before the server stops: clients hold long-lived streams, and waiting for these to end would
-        keep the successors waiting. From the release on every call is answered NOT_COORDINATOR or
-        NOT_LEADER_OR_FOLLOWER, which sends the clients to them.
+        Shards are released before the server stops: if they were released only after the clients' long-lived streams
+        end, the new owners would wait for that long. After the release every call is answered NOT_COORDINATOR or
+        NOT_LEADER_OR_FOLLOWER, which sends the clients to the new owners.
         """
         if self._ready is not None:
             self._ready.cancel()
@@ -175,8 +176,8 @@ class NodeProcess:
         )
 
     async def _become_ready(self, node: ClusterNode) -> None:
-        """Readiness follows the shards: on once all that target this node are served, but for ill ones (CM-86)."""
-        while node.ownership is None or not node.ownership.settled(but_for_ill=True):  # noqa: ASYNC110 - no one event tells it
+        """Turn readiness on when all shards that target this node are served, except those that cannot be (CM-86)."""
+        while node.ownership is None or not node.ownership.settled(but_for_ill=True):  # noqa: ASYNC110 - no single event says so
             await asyncio.sleep(READY_POLL_S)
         await self._tell_ready(True)
 

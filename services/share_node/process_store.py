@@ -1,4 +1,4 @@
-"""Opens a process's clients of the store, after the checks that keep it from losing or mixing up data (CM-20)."""
+"""Opens a process's clients of the store, after checks against losing or mixing up data (CM-20)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shard_runtime.rpc.server import refuse_plaintext
 from share_node.data_directory import DataDirectory
 from share_node.internal import internal_host, refuse_uncallable
 
-#: The file of a data directory that holds the id of its cluster.
+#: The file in a data directory with the id of its cluster.
 CLUSTER_MEMO: Final = "cluster-id"
 
 
@@ -39,18 +39,18 @@ class StartError(Exception):
 
 
 class NoClusterError(StartError):
-    """The store is fit for use and holds no cluster; only a person may say that it is meant to be new (CM-20)."""
+    """The store can be used but has no cluster. Only a person may declare it new, with `sharegroups init` (CM-20)."""
 
 
-#: Findings that no wait mends: only another setting of this process does, and to read that it must start again.
+#: Findings for which waiting does not help: this process needs other settings, and so a restart.
 _OWN_FINDINGS: Final = frozenset({"credentials", "other-cluster"})
 
 
 def awaited(error: Exception) -> str:
-    """What a process that could not start may wait for, in a word or a few (CM-130); "" when waiting cannot mend it.
+    """What a process that could not start may wait for, in a few words (CM-130); "" when waiting does not help.
 
-    What others bring is waited for: the store, what it holds and how it is set, a cluster in it. What this process's
-    own settings say wrongly is not: password, URL, data directory, port, number of shards.
+    It waits for what others provide: the store, its contents and its settings, a cluster in it. It does not wait when
+    its own settings are wrong: password, URL, data directory, port, number of shards.
     """
     if isinstance(error, NoClusterError):
         return "a cluster in the store"
@@ -66,7 +66,7 @@ def awaited(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoreClient:
-    """This process's clients of the store, and the cluster the store belongs to."""
+    """This process's clients of the store, and the id of the store's cluster."""
 
     record_log: StoreRecordLog
     cluster: ClusterStore
@@ -80,10 +80,10 @@ class StoreClient:
 
 
 def refuse_unusable(settings: Settings) -> None:
-    """What the settings alone show to be impossible, for telling it before anything is locked, asked or made.
+    """Refuse settings that are impossible by themselves, before anything is locked, called or made.
 
-    Raises ValueError for a store URL that makes no sense, ListenError for an address that needs TLS, or that nobody
-    could call.
+    Raises ValueError for an invalid store URL, ListenError for an address that needs TLS, or at which no caller would
+    reach this process.
     """
     if settings[STORE_URL]:
         open_store(settings[STORE_URL])
@@ -102,9 +102,9 @@ async def open_clients(
 ) -> StoreClient:
     """Check the store and open the clients.
 
-    `make_cluster`: a store without a cluster is given a new one. A data directory remembers its cluster, and no other
-    is accepted with it, nor none, unless `initialise` says that the store is meant to be new (CM-20).
-    Raises StoreCheckError, StartError, LogError, DataDirectoryError; ValueError for a URL that makes no sense.
+    `make_cluster`: make a new cluster in a store without one. A data directory remembers its cluster: a store with
+    another cluster, or none, is refused with it, unless `initialise` declares the store new (CM-20).
+    Raises StoreCheckError, StartError, LogError, DataDirectoryError; ValueError for an invalid URL.
     """
     directory = DataDirectory(Path(settings[DATA_DIR])) if settings[DATA_DIR] else None
     known = directory.remembered(CLUSTER_MEMO) if directory is not None else None
@@ -112,7 +112,7 @@ async def open_clients(
     store = open_store(settings[STORE_URL])
     replicas, in_sync = settings[STORE_REPLICAS], settings[kafka_configs.MIN_INSYNC_REPLICAS]
     copies = StoreSettings(replicas=replicas, min_insync_replicas=in_sync)
-    await check_store(store, expected, copies.claim_replicas, allow=allow)  # behind a fail-over one may be missing
+    await check_store(store, expected, copies.claim_replicas, allow=allow)  # after a fail-over one may be missing
     damage = DamageNotes()
     cluster = StoreClusterStore(store, copies, damage)
     record_log: StoreRecordLog | None = None
@@ -131,7 +131,7 @@ async def open_clients(
         await record_log.open()
         if directory is not None and found != known:
             directory.remember(CLUSTER_MEMO, found)
-    except BaseException:  # whoever waits tries again: nothing of this attempt may stay open
+    except BaseException:  # the caller may try again, so nothing of this attempt may stay open
         if record_log is not None:
             await record_log.close()
         await cluster.close()

@@ -1,7 +1,7 @@
 """The roles of one process, built on its ClusterNode: the only place where all services meet.
 
-Each role gets shard owners into ownership and its service into the RPC server; the persister takes the short cut to the
-share coordinator of the same process (P-12).
+For each role it passes shard owners to ownership and services to the RPC servers. The persister calls a share
+coordinator in the same process directly (P-12).
 """
 
 from __future__ import annotations
@@ -72,12 +72,13 @@ _GROUPS: Final = group_coordinator_service_pb2.DESCRIPTOR.services_by_name["Grou
 _LEADER: Final = partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 _STATE: Final = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 
-#: Memory that the tail caches of all led partitions share, and the least that each gets (CM-46).
+#: The memory that the tail caches of all led partitions share, and the minimum for each (CM-46).
 TAIL_CACHES: Final = TailCaches(total_bytes=256 * 1024 * 1024, least_bytes=8 * 1024)
 
 
 class Roles:
-    """The roles named in `node.roles`. Build after the node joined, `serve`, `start`; at the end `drain`, `stop`."""
+    """The roles in `node.roles`. Build it after the node joined, then call `serve`, `start`; at the end `drain`,
+    `stop`."""
 
     def __init__(
         self, node: ClusterNode, settings: Settings, store: StoreClient, clock: Clock, registry: CollectorRegistry
@@ -100,8 +101,8 @@ class Roles:
         self._leader = self._partition_leader() if ROLE_PARTITION_LEADER in wanted else None
 
     def serve(self, server: RpcServer, internal: RpcServer) -> None:
-        """Register services with the servers for clients and for nodes (CM-80), and shard owners with the node; before
-        any of them starts."""
+        """Register services with the servers for clients and for nodes (CM-80), and shard owners with the node. Call it
+        before any of them starts."""
         node = self._node
         server.add(_CLUSTER, node.service())
         internal.add(_CLUSTER, node.lookups_for_nodes())
@@ -123,7 +124,7 @@ class Roles:
             node.serve(ShardKind.TOPIC, self._leader.owner)
 
     def start(self) -> None:
-        """Begin background work and take requests."""
+        """Begin background work, and accept requests."""
         if self._state is not None:
             self._state.start()
         if self._groups is not None:
@@ -132,12 +133,12 @@ class Roles:
             self._leader.start()
 
     def drain(self) -> None:
-        """Answer parked requests; shards are still owned."""
+        """Answer waiting requests; this node still owns its shards."""
         if self._leader is not None:
             self._leader.drain()
 
     async def stop(self) -> None:
-        """End background work and outgoing calls; the shards were released before."""
+        """End background work and outgoing calls. Call it after the shards were released."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -151,7 +152,7 @@ class Roles:
         await self._transport.close()
 
     def metadata_changed(self, image: MetadataImage, previous: MetadataImage) -> None:
-        """A new version of the metadata: pass it on to those who act on it."""
+        """Pass a new version of the metadata to the roles that act on it."""
         deleted = frozenset(image.deleted.keys() - previous.deleted.keys())
         if self._groups is not None:
             self._groups.topics_changed()
@@ -163,7 +164,7 @@ class Roles:
             self._spawn(self._state.topics_deleted(deleted))
 
     def _watch(self, kind: ShardKind, service: str, hosts: Sequence[ShardHost[Any, Any]] | None = None) -> None:
-        """Show a role's shards by state, and what waits in their hosts."""
+        """Export a role's shards by state, and the operations that wait in their hosts."""
 
         def states() -> Sequence[HostState]:
             ownership = self._node.ownership
@@ -254,7 +255,7 @@ class Roles:
             ),
         )
 
-    # ---- what roles ask
+    # ---- what roles look up
 
     def _addresses(self) -> list[str]:
         return [node.peer_address for node in self._node.registry.nodes()]
@@ -268,7 +269,7 @@ class Roles:
         return None if owner is None else owner.node.peer_address
 
     def _idle_ms(self, group_id: str) -> int:
-        """After how long a silent session without a stream ends (PL-524)."""
+        """After how long a share session without a stream and without requests ends, ms (PL-524)."""
         effective = self._node.configs
         session = effective.group(group_id, kafka_configs.GROUP_SESSION_TIMEOUT_MS)
         return max(session, effective.group(group_id, kafka_configs.GROUP_LOCK_DURATION_MS))

@@ -1,4 +1,4 @@
-"""Runs one NodeProcess from its settings until a signal, the end of its store or the loss of its name ends it."""
+"""Runs one NodeProcess from its settings, until a signal, the end of its store, or the loss of its name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-#: What keeps a process from starting; each message says what was found and what to do.
+#: Errors that keep a process from starting; each message says what was found and what to do.
 START_ERRORS: Final = (
     SettingsError,
     StartError,
@@ -62,17 +62,17 @@ USAGE: Final = (
     "python -m share_node serve {role} NAME=VALUE …, at least store.url=redis://HOST:PORT; "
     "see docs/reference/settings.md"
 )
-#: Argument of a role process whose standard input is a pipe from its parent: it leaves when that closes.
+#: Argument of a role process whose standard input is a pipe from its parent: it leaves when the pipe closes.
 WITH_PARENT: Final = "--with-parent"
-#: First words of the lines that a parent reads on a role's standard output: the addresses for clients and for nodes
-#: follow, or a reason as JSON.
+#: First words of the lines that a parent reads from a role's standard output. After the first come the addresses for
+#: clients and for nodes; after the second a reason as JSON.
 READY_WORD: Final = "ready"
 FAILED_WORD: Final = "failed"
-#: How long it may take to leave then: the parent's store goes away too, and a new parent waits for the name.
+#: How long it may then take to leave, s: the parent's store ends, too, and a new parent waits for the name.
 PARENT_GONE_GRACE_S: Final = 0.5
-#: Exit status of a command that SIGTERM has ended; of a role process, which a supervisor starts and ends, it is 0.
+#: Exit status of a command that SIGTERM ended; for a role process, which a supervisor starts and ends, it is 0.
 TERMINATED: Final = 128 + signal.SIGTERM
-#: The lock of a killed predecessor is free within this time; a living one's is not.
+#: A killed predecessor's lock becomes free within this time, s; a living process's does not.
 NAME_WAIT_S: Final = 1.0
 
 
@@ -85,8 +85,9 @@ def node_name(settings: Settings) -> str:
 
 
 def identity(settings: Settings) -> NodeIdentity:
-    """This process's name and incarnation: locked in `data.dir` when there is one, so that it takes its shards back at
-    once after a kill; without a lock a restart waits for its leases (CM-12). Raises DataDirectoryError."""
+    """This process's name and incarnation. With a `data.dir` the name is locked there, so that a restart after a kill
+    takes its shards back at once; without it, a restart waits until its leases end (CM-12). Raises
+    DataDirectoryError."""
     name = node_name(settings)
     if settings[DATA_DIR]:
         return DataDirectory(Path(settings[DATA_DIR])).identity(name, NAME_WAIT_S)
@@ -94,7 +95,8 @@ def identity(settings: Settings) -> NodeIdentity:
 
 
 class StopSignal:
-    """Set by SIGTERM and SIGINT; a second one ends the process at once. `number`: the first one's, 0 before."""
+    """Set by SIGTERM and SIGINT; a second signal ends the process at once. `number`: the first signal's, 0 before
+    it."""
 
     def __init__(self) -> None:
         self.received = asyncio.Event()
@@ -105,11 +107,11 @@ class StopSignal:
 
     @property
     def status(self) -> int:
-        """Exit status of a command that serves until it is told to end: 143 after SIGTERM, 0 after Ctrl-C (CT-80)."""
+        """The exit status of a command that serves until a signal: 143 after SIGTERM, 0 after Ctrl-C (CT-80)."""
         return TERMINATED if self.number == signal.SIGTERM else 0
 
     def with_parent(self) -> None:
-        """Be set too when the pipe that is standard input closes: the parent is gone, even by SIGKILL."""
+        """Also be set when standard input, a pipe, closes: the parent has ended, perhaps by SIGKILL."""
         loop = asyncio.get_running_loop()
 
         def readable() -> None:
@@ -128,7 +130,7 @@ class StopSignal:
 
 
 async def unless_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """The result of `work`, or None when the process was told to end before: then the work is cancelled."""
+    """The result of `work`; None when `stop` is set first: then the work is cancelled."""
     task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -152,10 +154,10 @@ async def serve(
     on_ready: Callable[[str, str], None] = lambda address, internal: None,
     waits: bool = False,
 ) -> str:
-    """Run one process; returns when it has stopped: "" after `stop`, else why. Raises one of START_ERRORS.
+    """Run one process until it has stopped. Returns "" after `stop`, else the reason. Raises one of START_ERRORS.
 
-    `waits`: what others may still bring, a store or a cluster in it, is waited for instead of raised (CM-130).
-    `on_ready` is told the addresses for clients and for nodes.
+    `waits`: wait, instead of raising, for what others may still provide: a store, or a cluster in it (CM-130).
+    `on_ready` is called with the addresses for clients and for nodes.
     """
     refuse_unusable(settings)
     clock = SystemClock()
@@ -188,9 +190,9 @@ Opened = Callable[[], Awaitable[StoreClient]]
 
 
 async def _start(settings: Settings, stop: asyncio.Event, clock: Clock, opened: Opened) -> Started | None:
-    """The process and its address; None when told to stop before its store was open.
+    """The process and its address; None when `stop` was set before its store was open.
 
-    Raises one of START_ERRORS at the first thing that is missing.
+    Raises one of START_ERRORS for the first thing that is missing.
     """
     me = identity(settings)
     try:
@@ -205,7 +207,7 @@ async def _start(settings: Settings, stop: asyncio.Event, clock: Clock, opened: 
 
 
 async def _start_waiting(settings: Settings, stop: asyncio.Event, clock: Clock, opened: Opened) -> Started | None:
-    """As `_start`, but what may come is waited for; None when told to stop meanwhile."""
+    """As `_start`, but wait for what may still come; None when `stop` was set meanwhile."""
     waiting = Waiting(settings, stop)
     me: NodeIdentity | None = None
     try:
@@ -216,7 +218,7 @@ async def _start_waiting(settings: Settings, stop: asyncio.Event, clock: Clock, 
                 if store is None:
                     break
                 await waiting.port.close()
-                mine, me = me, None  # from here on it is the process's to give up, with the store
+                mine, me = me, None  # from here on the process releases it, with the store
                 started = await _join(settings, mine, store, clock)
             except START_ERRORS as error:
                 await waiting.after(error)
@@ -240,7 +242,7 @@ async def _join(settings: Settings, me: NodeIdentity, store: StoreClient, clock:
 
 
 async def _first(stop: asyncio.Event, ended: asyncio.Future[str]) -> None:
-    """Until told to stop, or the process cannot go on."""
+    """Wait until `stop` is set, or the process cannot go on."""
     ended.add_done_callback(lambda _: stop.set())
     await stop.wait()
 
@@ -249,7 +251,7 @@ def run(main: Callable[[], object]) -> None:
     """Run a coroutine function on the fastest event loop that is installed."""
     loop_factory = None
     with contextlib.suppress(ImportError):
-        import uvloop  # noqa: PLC0415 - an extra: used when it is there, needed by nothing
+        import uvloop  # noqa: PLC0415 - an extra: used when installed, not required
 
         loop_factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner, bounded_searches(runner.get_loop()):
@@ -268,7 +270,7 @@ def flag_settings(arguments: Sequence[str], environ: Mapping[str, str], roles: s
 
 
 def warn_of_shown_password(url: str, instead: str) -> None:
-    """Say so when a store's URL was given as an argument and holds a password."""
+    """Log a warning when a store URL with a password was given as an argument."""
     if has_password(url):
         log.warning(
             "the store's password stands in this process's arguments, which everybody on this machine can read",
@@ -313,7 +315,7 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
         if with_parent:
             stop.with_parent()
         try:
-            # A parent tells a person what is missing; a role by itself waits for it (CM-130).
+            # With a parent, the parent reports what is missing; a role on its own waits for it (CM-130).
             announce = _announce_both if with_parent else _announce
             reason = await serve(settings, stop.received, on_ready=announce, waits=not with_parent)
         except START_ERRORS as error:
@@ -340,10 +342,10 @@ def _tell_person(reason: str) -> None:
 
 
 def _tell_log(reason: str) -> None:
-    """Whoever asked for JSON reads it with a program: every line is JSON, the last one too."""
+    """Log the reason: with JSON logs, a program reads them, so every line must be JSON, the last one too."""
     log.error("this process cannot start, or go on", why=masked(reason))
 
 
 def _tell_parent(reason: str) -> None:
-    """The parent says it, once, after whatever else its children write."""
+    """Pass the reason to the parent, which prints it once, after all other output of its children."""
     print(f"{FAILED_WORD} {json.dumps(masked(reason))}", flush=True)

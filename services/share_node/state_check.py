@@ -1,8 +1,8 @@
-"""`sharegroups state check` and `state skip`: find stored entries that are not what was written, let replays go on
-without one (CM-101…CM-103).
+"""`sharegroups state check` and `state skip`: find stored entries that are not what was written, and let replays skip
+one (CM-101…CM-103).
 
-The check only reads. It looks at the metadata log, at the shards of both coordinators, and at the partitions that the
-metadata or the owners' hints name; what is damaged stays where it is, for whoever wants to look at it or restore it.
+The check only reads: the metadata log, the shards of both coordinators, and the partitions that the metadata or the
+owner hints name. Damaged entries stay in the store, so that a person can examine or restore them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Finding = dict[str, object]
 
 
 class StateCheck:
-    """One look at everything a store holds."""
+    """One check of everything in a store."""
 
     def __init__(self, url: str) -> None:
         self.entries = 0
@@ -57,7 +57,7 @@ class StateCheck:
         await self._cluster.close()
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """What is wrong, one by one. Raises LogError when the store cannot be read."""
+        """Yield the findings one by one. Raises LogError when the store cannot be read."""
         image = MetadataImage()
         skipped = await self._cluster.skipped_metadata()
         after = 0
@@ -90,7 +90,7 @@ class StateCheck:
         return [ShardId(kind, name) for kind in ShardKind for name in sorted(names[kind])]
 
     async def _stream(self, shard: ShardId, stream: str) -> AsyncIterator[Finding]:
-        """Damaged entries, and, where sequences or offsets tell, places from which entries are gone."""
+        """Damaged entries, and places where entries are missing, as sequences or offsets show."""
         topic = shard.kind is ShardKind.TOPIC
         main = stream == shard.streams[0]
         skipped = await self._log.skipped(shard)
@@ -113,7 +113,7 @@ class StateCheck:
 
 
 def _covered(coverage: Coverage | None, entry: Entry) -> Coverage | None:
-    """The coverage behind an entry of a topic log; it begins with the first intact one."""
+    """The coverage after an entry of a topic log; it begins with the first intact entry."""
     batch, hole = read_batch(entry), read_marker(entry)
     start, end = (batch.base_offset, batch.end_offset) if batch is not None else hole or (-1, -1)
     if start < 0:
@@ -133,8 +133,8 @@ def _finding(stream: str, entry: str, why: str, skipped: bool) -> Finding:
 
 @contextlib.asynccontextmanager
 async def opened(store: str | None, password_env: str, data: Path | None) -> AsyncIterator[str]:
-    """The URL of the store that is meant. A data directory's own is started when it does not run, for it may be damage
-    that keeps `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError."""
+    """The URL of the chosen store. A data directory's own store is started when it does not run, since damage may be
+    what keeps `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError."""
     if (store is None) == (data is None):
         raise click.UsageError("give either --store URL or --data DIR")
     if data is None:
@@ -235,7 +235,7 @@ def _require_there(stream: str, entry: StreamId, found: Iterable[StreamId]) -> N
 
 
 def _run(body: Callable[[], Awaitable[None]]) -> None:
-    """Run a command's work; what goes wrong is one line."""
+    """Run a command's work; print an error as one line."""
     failed: list[str] = []
 
     async def guarded() -> None:

@@ -1,6 +1,6 @@
-"""`sharegroups state dump`: what lies in the store's streams, printed for people; reads only (CM-16).
+"""`sharegroups state dump`: prints the entries of the store's streams for people; it only reads (CM-16).
 
-Entries of types or fields that this build does not know are shown as what they are, never skipped silently.
+Entries with types or fields that this build does not know are shown as such, never skipped silently.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SHARD_NAMES: Final = {
 
 
 def embedded_url(data: Path) -> str:
-    """The URL of the embedded store that runs on a data directory. Raises click.ClickException when none does."""
+    """The URL of the embedded store that runs on a data directory. Raises click.ClickException when none runs."""
     memo = data / "store.socket-dir"
     path = Path(memo.read_text().strip()) / "store.sock" if memo.exists() else None
     if path is None or not path.exists():
@@ -81,7 +81,7 @@ def describe(stream: str, entry: Entry, kind: ShardKind) -> dict[str, object]:
 
 
 def _with_topic_ids(value: object) -> object:
-    """Topic ids as everything else prints them; protobuf's JSON has another base64 for bytes."""
+    """Show topic ids as everywhere else; protobuf's JSON uses another base64 for bytes."""
     if isinstance(value, list):
         return [_with_topic_ids(each) for each in value]
     if not isinstance(value, dict):
@@ -112,7 +112,7 @@ def state() -> None:
 
 
 def which_store(command: Command) -> Command:
-    """The options that say which store is meant."""
+    """The options that choose the store."""
     data = click.option(
         "--data",
         type=click.Path(path_type=Path),
@@ -123,14 +123,14 @@ def which_store(command: Command) -> Command:
 
 
 def url_of(store: str | None, password_env: str, data: Path | None) -> str:
-    """The store that these options mean. Raises UsageError, ClickException."""
+    """The URL of the store that these options choose. Raises UsageError, ClickException."""
     if (store is None) == (data is None):
         raise click.UsageError("give either --store URL or --data DIR")
     return embedded_url(data) if data is not None else url_with_password(store, password_env)
 
 
 def named_shard(kind: str, name: str) -> ShardId:
-    """The shard that is named. Raises UsageError."""
+    """The shard with this kind and name. Raises UsageError."""
     form, words = _SHARD_NAMES[kind]
     if not form.fullmatch(name):
         raise click.UsageError(f"--shard is {name!r}; expected {words} for the kind {kind}")

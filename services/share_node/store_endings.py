@@ -1,8 +1,8 @@
-"""Which histories of the embedded store ended with everything on disk, from one start to the next (CM-104).
+"""Remembers which histories of the embedded store ended with everything on disk, from start to start (CM-104).
 
-A store that ends in good order has written all it confirmed, also with `appendfsync everysec`; then no tail is lost and
-no log has to jump. What is noted holds for an unbroken row of good endings only: behind one that is not known to be
-good, a claim may be missing without a trace.
+A store that ends in good order has everything on disk that it confirmed, also with `appendfsync everysec`. Then no tail
+is lost and no log has to jump. The notes cover only an unbroken row of such endings: after any other ending, a claim
+may be missing without a trace.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class StoreEndings:
         self._before: list[str] = []
 
     def begin(self) -> None:
-        """Before the store starts: from now on it counts as ended badly, until it is known to have ended well."""
+        """Call this before the store starts. Until `ended` is called, the store counts as not ended in good order."""
         known = (self._directory.remembered(_HISTORIES_MEMO) or "").split()
         clean = self._directory.remembered(_CLEAN_MEMO)
         self._before = known if known and clean == known[-1] else []
         self._directory.remember(_CLEAN_MEMO, "")
 
     def broken(self) -> None:
-        """The store died meanwhile."""
+        """The store died: forget the earlier histories."""
         self._before = []
 
     async def began(self, url: str) -> tuple[str, ...]:
-        """Once it serves: its history, then those before it that ended well, the newest first."""
+        """Call this when the store serves. Returns its history, then the earlier ones that ended well, newest first."""
         history = await self._ask(url, flush=False)
         if not history:
             return ()
@@ -53,11 +53,12 @@ class StoreEndings:
         return (history, *reversed(self._before))
 
     async def flushed(self, url: str) -> str:
-        """Before it is ended, when nobody writes any more: its history once all is on disk; "" when that is not so."""
+        """Call this before ending the store, when no process writes any more. Returns its history when everything is on
+        disk, else ""."""
         return await self._ask(url, flush=True)
 
     def ended(self, history: str) -> None:
-        """It ended with status 0 after `flushed` answered this."""
+        """The store ended with status 0; `history` is what `flushed` returned before."""
         if history:
             self._directory.remember(_CLEAN_MEMO, history)
 
@@ -68,7 +69,7 @@ class StoreEndings:
             await store.refresh()
             connection = await store.connect(store.node_of(META_TOUCH) or "")
             try:
-                # WAITAOF tells of the writes of its own connection, and so of all before them.
+                # WAITAOF covers writes of its own connection, and so everything written before them.
                 flushing = [("SET", META_TOUCH, "0"), ("WAITAOF", 1, 0, _FLUSH_MS)] if flush else []
                 *replies, replication = await connection.run([*flushing, INFO_REPLICATION], _REPLY_MS)
             finally:

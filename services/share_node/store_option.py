@@ -1,4 +1,4 @@
-"""`--password-env`: the store's password from a variable, for a URL in the arguments is shown in process lists."""
+"""`--password-env`: takes the store's password from a variable, since process lists show a URL in the arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ password_option: Final[Callable[[Any], Any]] = click.option(
 
 
 def url_with_password(url: str | None, variable: str) -> str:
-    """The URL with the password that the variable holds, as it is without a variable. Raises click.UsageError."""
+    """The URL with the variable's password; without a variable, the URL as it is. Raises click.UsageError."""
     if url is None:
         raise click.UsageError("--password-env is for the store given by --store, and none is given")
     if not variable:

@@ -1,9 +1,9 @@
 """Keeps the embedded store from outliving its parent: starts it, and ends it when the parent's pipe closes.
 
 Run as `python -I -S store_watcher.py GRACE_SECONDS COMMAND…`, with a pipe from the parent as standard input. A SIGKILL
-of the parent closes the pipe, so no orphan remains; a signal on the parent's death would fire when the starting
-*thread* ends, and atexit does not run on SIGKILL. The first line on standard output is the process id of the store.
-Imports nothing but the standard library and never forks after the store has started.
+of the parent closes the pipe, so no orphan remains. A signal on the parent's death would come when the starting
+*thread* ends, and atexit does not run on SIGKILL. The first line on standard output is the process id of the store. It
+imports only the standard library and never forks after the store has started.
 """
 
 import os
@@ -14,9 +14,9 @@ import sys
 
 
 def main() -> int:
-    """Run the store until it ends by itself or the parent is gone. Returns the store's exit status."""
+    """Run the store until it ends by itself or the parent has ended. Returns the store's exit status."""
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
-    # A session of its own: Ctrl-C at the terminal must reach the roles, which flush, and not the store under them.
+    # A session of its own: Ctrl-C at the terminal must reach the roles, which then flush, and not the store.
     store = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, close_fds=False)
     pidfd = os.pidfd_open(store.pid)
     sys.stdout.write(f"{store.pid}\n")

@@ -44,17 +44,17 @@ from share_node.serve import serve, unless_stopped, warn_of_shown_password
 
 log = structlog.get_logger(__name__)
 
-#: The group coordinator has the port that people are told; any node would do.
+#: The group coordinator comes first and gets the port that people are given; any node would do.
 ROLE_ORDER = (ROLE_GROUP_COORDINATOR, ROLE_SHARE_COORDINATOR, ROLE_PARTITION_LEADER)
 
 
-#: All its processes run on this machine, whoever may call them from elsewhere (CM-80).
+#: Where the services between nodes listen: all processes run on this machine, even if clients do not (CM-80).
 LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What `sharegroups up` was told."""
+    """The options of `sharegroups up`."""
 
     data: Path
     host: str
@@ -67,12 +67,13 @@ class UpOptions:
     config: Path | None = None
     settings: dict[str, str] = field(default_factory=dict)
     shown: str = ""
-    """The store's URL as it stands in this process's arguments."""
+    """The store's URL as given in this process's arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What is said once everything is served. `store_pid` is 0 for a store of the user's; `store` has no password."""
+    """What is printed when everything is served. `store_pid` is 0 for a store of the user's; `store` has no
+    password."""
 
     bootstrap: str
     data: str
@@ -82,14 +83,14 @@ class Ready:
     started_in_ms: int
 
     def as_json(self) -> str:
-        """One line for programs."""
+        """One line of JSON, for programs."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
 
 async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
-    """Run until `stop` is set; "" then, else why it ended. Raises one of START_ERRORS or EmbeddedStoreError."""
+    """Run until `stop` is set. Returns "" then, else why it ended. Raises one of START_ERRORS or EmbeddedStoreError."""
     began = time.monotonic()
-    # Before anything is made: a wrong setting must not leave a data directory, or a store that was started for nothing.
+    # First of all: a wrong setting must not leave a data directory, or a store that was started in vain.
     settings = load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config)
     refuse_unusable(settings)
     configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
@@ -105,7 +106,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
             await unless_stopped(stop, store.start())
             if stop.is_set():
                 return ""
-            # The settings that a user gives win over what is found out here, as over all that `up` sets.
+            # Settings that the user gives win over what is found here, and over all that `up` sets.
             whole = {STORE_WHOLE_HISTORIES.name: ",".join(store.whole)}
             options = replace(options, settings=whole | options.settings)
             store.failed.add_done_callback(lambda future: None if future.cancelled() else stop.set())
@@ -185,7 +186,7 @@ async def _in_processes(
         served.cancel()
     finally:
         stopping.cancel()
-        # The leader first: it still writes state through the others while it drains.
+        # The leader first: while it drains it still writes state through the others.
         for child in reversed(children):
             await child.stop()
     return failures[0] if failures else ""
@@ -201,7 +202,7 @@ async def _wait(stop: asyncio.Event) -> list[str]:
 
 
 def _metrics_flag(settings: Settings, place: int) -> dict[str, str]:
-    """A port of its own for the role at this place in ROLE_ORDER, where one is given for all."""
+    """The metrics port of the role at this place in ROLE_ORDER, when one port is given for all."""
     port = settings[METRICS_PORT]
     return {METRICS_PORT.name: str(port + place)} if port > 0 else {}
 
@@ -214,7 +215,7 @@ def _child_arguments(flags: dict[str, str], role: str, keeps_port: bool) -> list
 
 
 def _child_environment(flags: dict[str, str], config: Path | None) -> dict[str, str]:
-    """What does not stand in a process list, and where the settings file is."""
+    """A child's environment: settings that must not be in a process list, and the settings file."""
     hidden = {NODE_SETTINGS[name].environment: value for name, value in flags.items() if _is_hidden(name)}
     return hidden | ({FILE_VARIABLE: str(config)} if config is not None else {})
 
@@ -224,7 +225,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
-    """Settings that `up` makes itself; what the user set by name wins."""
+    """The settings that `up` makes; those that the user gives by name win."""
     always = options.store is None and options.fsync == "always"
     return {
         NODE_NAME.name: "up",
@@ -240,7 +241,8 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
 
 
 def _may_make(options: UpOptions) -> bool:
-    """An embedded store is new when it is empty; of a store of the user's only the user can say so."""
+    """Whether a cluster may be made: an embedded store is new when it is empty, but a user's store only if the user
+    says so."""
     return options.store is None or options.initialise
 
 

@@ -1,4 +1,4 @@
-"""What each role is shown of the cluster: the metadata image, hints and configs of the runtime, in the role's words."""
+"""What each role sees of the cluster: the runtime's metadata image, hints and configs, as that role's protocols."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _NO_TOPIC = ""
 
 
 class StateMetadata:
-    """What the share coordinator asks of the metadata (`MetadataView`, SC-82)."""
+    """The metadata for the share coordinator (`MetadataView`, SC-82)."""
 
     def __init__(self, metadata: MetadataLog) -> None:
         self._metadata = metadata
 
     def partition_count(self, topic_id: bytes) -> int | None:
-        """Partitions of a topic; None when there is no image yet, or no such topic."""
+        """The topic's number of partitions; None when there is no image yet, or no such topic."""
         found = self._metadata.image.by_id.get(topic_id)
         return None if found is None else found.partitions
 
     def settled_since(self, now_ms: int) -> bool:
-        """Whether the image was read up to the log's end as it stood at `now_ms` or later."""
+        """Whether the image has everything that was in the metadata log at `now_ms`."""
         return self._metadata.complete_since_ms >= now_ms
 
 
 class LeaderFacts:
-    """What the partition leader asks about topics and other leaders (`TopicFacts`)."""
+    """Topics and other leaders, for the partition leader (`TopicFacts`)."""
 
     def __init__(self, node: ClusterNode) -> None:
         self._node = node
 
     def partitions(self, topic_id: bytes) -> int | None:
-        """Number of partitions."""
+        """The topic's number of partitions."""
         found = self._node.metadata.image.by_id.get(topic_id)
         return None if found is None else found.partitions
 
@@ -49,16 +49,16 @@ class LeaderFacts:
         return "" if found is None else found.name
 
     def max_message_bytes(self, topic_id: bytes) -> int:
-        """`max.message.bytes`."""
+        """The topic's `max.message.bytes`."""
         return self._node.configs.topic(self._name(topic_id), kafka_configs.MAX_MESSAGE_BYTES)
 
     def retention(self, topic_id: bytes) -> tuple[int, int]:
-        """`retention.ms` and `retention.bytes`."""
+        """The topic's `retention.ms` and `retention.bytes`."""
         name, effective = self._name(topic_id), self._node.configs
         return effective.topic(name, kafka_configs.RETENTION_MS), effective.topic(name, kafka_configs.RETENTION_BYTES)
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
-        """The live node that last claimed the partition."""
+        """The live node that owns the partition by the hints; None when none is known."""
         owner = self._node.owners.look(topic_shard(partition))
         if owner is None:
             return None
@@ -76,12 +76,12 @@ class LeaderFacts:
 
 
 def client_address_of(owner: Owner | None) -> OwnerAddress | None:
-    """Where clients reach an owner."""
+    """The address at which clients reach an owner."""
     return None if owner is None else _address(owner.node.node_id, owner.node.address)
 
 
 def peer_address_of(owner: Owner | None) -> OwnerAddress | None:
-    """Where other nodes reach an owner; no client is told (CM-80)."""
+    """The address at which other nodes reach an owner; clients do not get it (CM-80)."""
     return None if owner is None else _address(owner.node.node_id, owner.node.peer_address)
 
 
@@ -91,7 +91,7 @@ def _address(node_id: int, text: str) -> OwnerAddress:
 
 
 def shard_owner(node: ClusterNode, kind: ShardKind, index: int) -> Owner | None:
-    """The owner of a numbered shard by the hints at hand."""
+    """The owner of a numbered shard, by the hints read last."""
     return node.owners.look(ShardId(kind, str(index)))
 
 

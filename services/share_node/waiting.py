@@ -1,8 +1,8 @@
-"""A role that waits for what it needs: alive, not ready, and it says for what (CM-130).
+"""Lets a role wait for what it needs: it is alive, not ready, and logs what it waits for (CM-130).
 
-While it waits its port answers the health services, so that whoever started it sees a living process and leaves it
-alone; any other call is answered UNAVAILABLE, which sends its caller to another node. A port of 0 is not opened, for
-nobody knows it.
+Meanwhile its port answers the health services, so that its supervisor sees a living process and does not restart it.
+Any other call is answered UNAVAILABLE, which sends the caller to another node. A port of 0 is not opened, since no
+caller knows it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: An attempt that takes longer than this is a wait: the port is opened, for probes begin with the container.
+#: An attempt that takes longer than this, s, counts as a wait: the port is opened, since probes begin with the
+#: container.
 AT_ONCE_S: Final = 1.0
-#: Between two attempts: at first, doubled up to the second. An attempt has waits of its own (`check_store`).
+#: The pause between two attempts, s: it doubles from the first value to the second. Attempts also wait themselves
+#: (`check_store`).
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 5.0
-#: The same cause is said again after so long: a wait may last hours.
+#: The same cause is logged again after this time, s: a wait may last hours.
 SAY_AGAIN_S: Final = 600.0
-#: Callers that hold open calls are let go at once: there is nothing to finish for them.
+#: How long open calls may take when the port closes, s: there is nothing to finish for them.
 _CLOSE_S: Final = 0.0
 
 
@@ -53,7 +55,7 @@ class WaitingPort:
         self._server: GuardedServer | None = None
 
     async def open(self) -> None:
-        """Answer from now on; safe to repeat. Raises ListenError."""
+        """Open the port; safe to repeat. Raises ListenError."""
         if self._server is not None or not self._known:
             return
         options = RpcOptions()
@@ -78,14 +80,14 @@ class WaitingPort:
         self._server = server
 
     async def close(self) -> None:
-        """Free the port for the process's own server; safe to repeat."""
+        """Close the port, so that the process's own server can bind it; safe to repeat."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(_CLOSE_S)
 
 
 class Waiting:
-    """Tries again for as long as what is missing may come by itself; one object for one start of a process."""
+    """Repeats attempts while what is missing may still come; one object for one start of a process."""
 
     def __init__(self, settings: Settings, stop: asyncio.Event, now: Callable[[], float] = time.monotonic) -> None:
         self.port: Final = WaitingPort(settings)
@@ -98,9 +100,9 @@ class Waiting:
         self._pause_s = PAUSE_S
 
     async def attempt(self, work: Awaitable[T]) -> T | None:
-        """What `work` gives; None when the process is told to stop first: then `work` is cancelled and has ended.
+        """The result of `work`; None when the process is told to stop first: then `work` is cancelled and has ended.
 
-        Raises what `work` raises, and ListenError when the port cannot be had.
+        Raises what `work` raises, and ListenError when the port cannot be opened.
         """
         doing = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._stop.wait())
@@ -116,8 +118,8 @@ class Waiting:
             await asyncio.gather(doing, stopped, return_exceptions=True)
 
     async def after(self, error: Exception) -> None:
-        """Say what is missing, and pause before the next attempt, or until told to stop. Raises `error` when waiting
-        cannot mend it, ListenError when the port cannot be had."""
+        """Log what is missing, then pause before the next attempt, or until told to stop. Raises `error` when waiting
+        does not help, ListenError when the port cannot be opened."""
         cause, now = awaited(error), self._now()
         if not cause or (isinstance(error, NameTakenError) and self._is_living(now)):
             raise error
@@ -136,13 +138,13 @@ class Waiting:
             self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
     def _is_living(self, now: float) -> bool:
-        """Whether the name's holder renews it: the entry of a dead one would have lapsed after a lease."""
+        """Whether the name's holder renews its entry: a dead process's entry would have lapsed after one lease."""
         if self._name_taken_since is None:
             self._name_taken_since = now
         return now - self._name_taken_since > 2 * self._lease_s
 
     def over(self) -> None:
-        """Say that it goes on, if it had said that it waits."""
+        """Log that the process goes on, if a wait was logged."""
         if self._said:
             log.info("what this process waited for is there; it goes on", waited_s=int(self._now() - self._began))
             self._said.clear()

@@ -1,6 +1,6 @@
-"""The demo's own cluster: `sharegroups up` as a child process on a temporary directory, gone afterwards.
+"""The demo's own cluster: `sharegroups up` as a child process, on a temporary directory that is removed afterwards.
 
-Or on a directory that is kept, so that what was persisted can be looked at when the demo has ended.
+Or on a directory that is kept, so that a person can look at what was persisted.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from share_node.serve import WITH_PARENT
 _STOP_WAIT_S: Final = 30.0
 
 
-#: What a demo leaves in the directory it was told to keep, beside its log; removed by the next demo there.
+#: The data that a demo leaves in a kept directory, next to its log; the next demo there removes it.
 DATA: Final = "cluster"
 
 
 @contextlib.contextmanager
 def own_cluster(keep: Path | None = None) -> Iterator[tuple[str, int]]:
-    """(bootstrap address, milliseconds until it was ready), its data in `keep`/cluster if `keep` is given.
+    """Start a cluster; yield (bootstrap address, milliseconds until it was ready). Its data is in `keep`/cluster if
+    given.
 
     Raises DemoError when it does not start, or another demo runs in `keep`.
     """
     with _folder(keep) as data, (Path(data) / "up.log").open("w+") as log:
         command = [sys.executable, "-m", "share_node", "up", "--data", f"{data}/{DATA}", "--port", "0"]
         command += ["--output", "json", "--log-level", "warning", WITH_PARENT]
-        # A session of its own: Ctrl-C at the terminal reaches the demo, which dismisses its workers first. When the
-        # demo is gone without a word, the cluster's standard input closes.
+        # A session of its own: so Ctrl-C at the terminal only reaches the demo, which first dismisses its workers. When
+        # the demo is killed, the cluster's standard input closes.
         node = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
         )

@@ -18,7 +18,7 @@ from share_node.demo.report import ProgressBar, as_json, print_outcome
 from share_node.demo.run import Demo, DemoError, Outcome
 from sharegroups import KafkaError
 
-#: How long deleting the topic may take when a signal has ended the demo.
+#: How long deleting the topic may take after a signal ended the demo, ms.
 _CLEAR_MS: Final = 5_000
 
 

@@ -1,4 +1,4 @@
-"""The demo's workers as the parent sees them: started, listened to, killed, dismissed."""
+"""The demo's workers in the parent process: it starts them, reads their reports, kills and dismisses them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DISMISS_WAIT_S: Final = 20.0
 
 
 class Worker:
-    """One worker process; every result line it prints becomes a Report."""
+    """One worker process; each result line that it prints becomes a Report."""
 
     def __init__(self, number: int, topic: str, command: list[str], on_report: Callable[[Report], None]) -> None:
         self.number = number
         self._topic = topic
         self._on_report = on_report
-        # A session of its own: Ctrl-C at the terminal reaches the demo, which dismisses its workers. When the demo is
-        # gone without a word, their standard input closes.
+        # A session of its own: so Ctrl-C at the terminal only reaches the demo, which dismisses its workers. When the
+        # demo is killed, their standard input closes.
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -42,11 +42,11 @@ class Worker:
             self._on_report(Report(place, self.number, fields["count"], fields["outcome"], Tally(fields["tally"])))
 
     def kill(self) -> None:
-        """SIGKILL: the worker says goodbye to nobody."""
+        """Send SIGKILL: the worker does not leave its group."""
         self.process.kill()
 
     def dismiss(self) -> None:
-        """Ask the worker to leave in good order; after a bounded wait it is killed."""
+        """Ask the worker to leave in good order; kill it after a bounded wait."""
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()

@@ -1,7 +1,7 @@
-"""What the demo's records are and what is done with each: pure work, the same with the queue and without it.
+"""The demo's records and the work done for each: pure functions, the same with the queue and without it.
 
-A job yields (key, value) records and turns one value into a tally of counters. A record that cannot be processed raises
-BrokenRecordError; it is rejected, not retried.
+A job yields (key, value) records, and computes a tally of counters for one value. For a record that cannot be processed
+it raises BrokenRecordError; the worker rejects that record.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PLANTED: Final = (
     ("planted/null_byte.py", b"x = 1\0\n"),
     ("planted/not_utf8.py", b"name = '\xff\xfe'\n"),
 )
-#: One record in this many meets an injected failure at its first delivery, and is released.
+#: For one record in this many, a failure is injected at its first delivery, and the record is released.
 FAILURE_EVERY: Final = 9
 
 Tally = Counter[str]
 
 
 class BrokenRecordError(Exception):
-    """The record cannot be processed, now or ever."""
+    """The record can never be processed."""
 
 
 class InputError(Exception):
@@ -40,26 +40,26 @@ class InputError(Exception):
 
 
 class Job(Protocol):
-    """Records, and the work done for each."""
+    """Records, and the work for each."""
 
     name: str
 
     def records(self) -> Iterable[tuple[str, bytes]]:
-        """Every record once, as (key, value)."""
+        """Yield every record once, as (key, value)."""
         ...
 
     def process(self, value: bytes) -> Tally:
-        """The record's counters. Raises BrokenRecordError."""
+        """Return the record's counters. Raises BrokenRecordError: reject the record."""
         ...
 
 
 class StandardLibrary:
-    """Every source file of the running Python's standard library, parsed; and a few planted files that cannot be."""
+    """Every source file of the running Python's standard library, parsed; and a few added files that cannot be."""
 
     name = "standard library"
 
     def records(self) -> Iterator[tuple[str, bytes]]:
-        """(path below the library, bytes of the file), in order of path; packages that users installed are left out."""
+        """(path in the library, bytes of the file), ordered by path, without packages that users installed."""
         root = Path(sysconfig.get_paths()["stdlib"])
         for path in sorted(root.rglob("*.py")):
             relative = path.relative_to(root)
@@ -68,7 +68,7 @@ class StandardLibrary:
         yield from PLANTED
 
     def process(self, value: bytes) -> Tally:
-        """Functions and lines of one source file."""
+        """Count functions and lines of one source file."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -80,9 +80,9 @@ class StandardLibrary:
 
 
 class FileInput:
-    """A file of the user's: one record per line, JSONL document or CSV row; gzip by its `.gz` ending.
+    """A file of the user's: one record per line, JSONL document or CSV row; a name ending in `.gz` means gzip.
 
-    A CSV row may go over several lines, inside quotes.
+    A CSV row may have several lines, inside quotes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,7 +107,7 @@ class FileInput:
             ) from error
 
     def process(self, value: bytes) -> Tally:
-        """Bytes and a checksum, and fields where the format has them."""
+        """Count bytes and a checksum, and fields if the format has them."""
         tally: Tally = Counter(bytes=len(value), checksum=zlib.crc32(value))
         try:
             if self.format == "jsonl":
@@ -125,7 +125,8 @@ class FileInput:
 
 
 def _csv_rows(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes of each row as the csv module parts them; a row it cannot read comes too, for `process` to refuse."""
+    """The bytes of each row, as the csv module splits them; also those of a row it cannot read: `process` refuses
+    it."""
     row: list[bytes] = []
 
     def texts() -> Iterator[str]:
@@ -140,13 +141,13 @@ def _csv_rows(lines: Iterable[bytes]) -> Iterator[bytes]:
         except StopIteration:
             return
         except csv.Error:
-            pass  # the reader goes on behind it
+            pass  # the reader goes on after it
         yield b"".join(row)
         row.clear()
 
 
 def _csv_fields(text: str) -> list[str]:
-    """The fields of one row. Raises csv.Error, also for text that is more than one row."""
+    """The fields of one row. Raises csv.Error, also for text with more than one row."""
     rows = list(csv.reader(io.StringIO(text, newline="\n")))
     if len(rows) > 1:
         raise csv.Error(f"{len(rows)} rows in one record")
@@ -154,7 +155,7 @@ def _csv_fields(text: str) -> list[str]:
 
 
 def job_for(path: str | None) -> Job:
-    """The job for `--input`, or for the standard library. Raises InputError for a path that is not a file."""
+    """The job for `--input`, else the standard library's. Raises InputError for a path that is not a file."""
     if path is None:
         return StandardLibrary()
     if not Path(path).is_file():
@@ -163,12 +164,12 @@ def job_for(path: str | None) -> Job:
 
 
 def has_more_records(job: Job, count: int) -> bool:
-    """Whether the job has more than `count` records; reads no further. Raises InputError."""
+    """Whether the job has more than `count` records; reads no more than that. Raises InputError."""
     return next(itertools.islice(job.records(), count, None), None) is not None
 
 
 def fails_first_attempt(key: str) -> bool:
-    """Whether the demo injects a failure into this record's first delivery."""
+    """Whether the demo injects a failure at this record's first delivery."""
     return zlib.crc32(key.encode()) % FAILURE_EVERY == 0
 
 

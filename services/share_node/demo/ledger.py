@@ -1,7 +1,7 @@
-"""The demo's account of every record: what was produced, what workers reported, and whether it all adds up. Pure.
+"""The demo's account of every record: what was produced, what workers reported, and whether both agree. Pure.
 
-Workers report a result keyed by (topic, partition, offset) *before* they acknowledge, so a redelivered record
-overwrites its earlier result and the totals are exact although delivery is at least once.
+Workers report a result, keyed by (topic, partition, offset), *before* they acknowledge. A redelivered record overwrites
+its earlier result, so the totals are exact although delivery is at least once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from share_node.demo.jobs import Tally
 
 
 class Place(NamedTuple):
-    """Where a record lies."""
+    """A record's topic, partition and offset."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 class Report(NamedTuple):
-    """One worker's result for one delivery; `outcome` is accepted, rejected or released."""
+    """One worker's result of one delivery; `outcome` is accepted, rejected or released."""
 
     place: Place
     worker: int
@@ -33,7 +33,7 @@ class Report(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything produced and everything reported."""
+    """All that was produced and reported."""
 
     produced: set[Place] = field(default_factory=set)
     final: dict[Place, Report] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Ledger:
     by_worker: Counter[int] = field(default_factory=Counter)
 
     def add(self, report: Report) -> None:
-        """Take one report in; a later result for the same place replaces the earlier one."""
+        """Note one report; a later result of the same place replaces the earlier one."""
         self.deliveries[report.place] += 1
         self.by_worker[report.worker] += 1
         if report.outcome != "released":
@@ -49,27 +49,27 @@ class Ledger:
 
     @property
     def unfinished(self) -> int:
-        """Produced records without a final result."""
+        """How many produced records have no final result."""
         return sum(place not in self.final for place in self.produced)
 
     @property
     def strangers(self) -> int:
-        """Deliveries of places that no producer was told of; only final once everything is produced."""
+        """How many places were delivered that no producer's answer named; only final after everything is produced."""
         return sum(times for place, times in self.deliveries.items() if place not in self.produced)
 
     @property
     def accepted(self) -> int:
-        """Records whose last result was accepted."""
+        """How many records' last result was accepted."""
         return sum(report.outcome == "accepted" for report in self.final.values())
 
     @property
     def rejected(self) -> int:
-        """Records whose last result was rejected."""
+        """How many records' last result was rejected."""
         return sum(report.outcome == "rejected" for report in self.final.values())
 
     @property
     def redelivered(self) -> int:
-        """Records that were delivered more than once, by the delivery count the leader gave them."""
+        """How many records were delivered more than once, by the leader's delivery count."""
         return sum(report.delivery_count > 1 for report in self.final.values())
 
     @property
@@ -86,7 +86,7 @@ class Ledger:
         return totals
 
     def discrepancies(self, direct: Tally, accepted: int, rejected: int) -> list[str]:
-        """What does not add up against the direct count; empty when all does."""
+        """Differences from the direct count; empty when there are none."""
         found = [
             f"{name}: {mine} through the queue, {theirs} directly"
             for name, mine, theirs in (

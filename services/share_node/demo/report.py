@@ -1,4 +1,4 @@
-"""The demo's words: progress while it runs, and at the end the table and the totals beside the direct count."""
+"""The demo's output: progress while it runs; at the end the table, and the totals next to the direct count."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ProgressBar:
 
 
 def print_outcome(console: Console, name: str, outcome: Outcome) -> None:
-    """The table that accounts for every record, and the two counts side by side."""
+    """Print the table that accounts for every record, and the two counts side by side."""
     ledger = outcome.ledger
     table = Table(title=f"{name} through a share group", show_header=False)
     rate = len(ledger.produced) / outcome.seconds if outcome.seconds else 0.0
@@ -68,7 +68,7 @@ def print_outcome(console: Console, name: str, outcome: Outcome) -> None:
 
 
 def as_json(outcome: Outcome) -> dict[str, object]:
-    """The same for programs."""
+    """The same, as JSON for programs."""
     ledger = outcome.ledger
     return {
         "produced": len(ledger.produced),

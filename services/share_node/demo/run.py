@@ -1,4 +1,4 @@
-"""Runs the demo against a cluster: produce, let workers consume, kill one, wait until every record is accounted for."""
+"""Runs the demo on a cluster: produce, let workers consume, kill one, wait until every record is accounted for."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from share_node.demo.jobs import Job, Tally, direct_count, has_more_records
 from share_node.demo.ledger import Ledger, Place, Report
 from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer, UnknownTopicOrPartitionError
 
-#: Fewer than workers: consumers of a share group share a partition, so that of a killed one is served on.
+#: Fewer than workers: consumers of a share group share a partition, so others go on with a killed one's.
 PARTITIONS: Final = 2
-#: The first worker with so many reports is killed: inside a batch, since a worker acknowledges at its next poll.
+#: The first worker with this many reports is killed. That is inside a batch: it acknowledges at its next poll.
 KILL_AFTER: Final = 13
 STALLED_AFTER_S: Final = 120.0
 
 
 class DemoError(Exception):
-    """The demo could not run to its end."""
+    """The demo could not run to its end; the message says why."""
 
 
 class Progress(NamedTuple):
-    """How far the demo is."""
+    """The demo's progress."""
 
     produced: int
     finished: int
@@ -35,7 +35,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the demo found."""
+    """The demo's result."""
 
     ledger: Ledger
     direct: Tally
@@ -50,7 +50,7 @@ class Demo:
     """One run, on a topic and a group of its own."""
 
     def __init__(self, bootstrap: str, job: Job, workers: int, input_path: str | None) -> None:
-        #: Whether a worker will be killed: then one of them must get so far, however they share the records.
+        #: Whether a worker will be killed: only if one surely reports enough records, however the workers share them.
         self.kills = workers > 1 and has_more_records(job, (KILL_AFTER - 1) * workers)
         self._bootstrap = bootstrap
         self._job = job
@@ -67,7 +67,7 @@ class Demo:
         self._workers: list[Worker] = []
 
     def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
-        """Run to the end. Raises DemoError when a produce fails or nothing moves for STALLED_AFTER_S seconds."""
+        """Run to the end. Raises DemoError when a produce fails, or after STALLED_AFTER_S seconds without progress."""
         with Admin({"bootstrap.servers": self._bootstrap}) as admin:
             for error in admin.create_topics([NewTopic(self.topic, PARTITIONS)]).values():
                 if error is not None:
@@ -91,9 +91,9 @@ class Demo:
         return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found)
 
     def clear_away(self, wait_ms: int = 60_000) -> str:
-        """Delete the topic, for at most so long; returns what is left behind in the cluster, for a person.
+        """Delete the topic, waiting for at most `wait_ms`. Returns what is left in the cluster, as text for a person.
 
-        The group stays, for groups cannot be deleted yet. A topic that is gone already was deleted by an earlier try.
+        The group stays, since groups cannot be deleted yet. A topic that does not exist was deleted by an earlier try.
         """
         with Admin({"bootstrap.servers": self._bootstrap, "default.api.timeout.ms": wait_ms}) as admin:
             try:
@@ -144,7 +144,7 @@ class Demo:
             self._changed.notify_all()
 
     def _wait_for_members(self, admin: Admin) -> None:
-        """Until every worker has joined: then the story does not depend on whose interpreter starts first."""
+        """Wait until every worker has joined, so that the demo does not depend on which process starts first."""
         deadline = time.monotonic() + STALLED_AFTER_S
         while time.monotonic() < deadline:
             group = admin.describe_share_groups([self.group])[self.group]
@@ -159,7 +159,7 @@ class Demo:
         raise DemoError(f"the workers did not join group {self.group} within {STALLED_AFTER_S:.0f} s")
 
     def _wait(self, on_progress: Callable[[Progress], None]) -> None:
-        """Until every produced record has a final result."""
+        """Wait until every produced record has a final result."""
         last, moved = -1, time.monotonic()
         while True:
             with self._changed:
@@ -182,7 +182,7 @@ class Demo:
                 )
 
     def _wait_for_no_lag(self, admin: Admin) -> None:
-        """Until the group itself says that nothing is left: the last acknowledgements are in the store."""
+        """Wait until the group's lag is 0: then the last acknowledgements are in the store."""
         deadline = time.monotonic() + STALLED_AFTER_S
         while time.monotonic() < deadline:
             offsets = admin.list_share_group_offsets({self.group: None})[self.group]

@@ -1,7 +1,7 @@
 """One share consumer of the demo, in a process of its own: arguments BOOTSTRAP TOPIC GROUP NUMBER [INPUT].
 
-For each record it prints a line of JSON with the result, and only then acknowledges: a result may be reported twice,
-but never lost. It leaves in good order when its standard input closes.
+For each record it prints a line of JSON with the result, and only then acknowledges. So a result may be reported twice,
+but is never lost. It leaves in good order when its standard input closes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _ACKNOWLEDGE = {
 
 
 def outcome_of(job: Job, message: Message) -> tuple[str, Counter[str]]:
-    """What becomes of a record: released at an injected failure, rejected when broken, else accepted with its tally."""
+    """How to acknowledge a record: release it at an injected failure, reject a broken one, else accept it with its
+    tally."""
     key = (message.key() or b"").decode()
     if message.delivery_count() == 1 and fails_first_attempt(key):
         return "released", Counter()
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
                 try:
                     sys.stdout.write(json.dumps(report) + "\n")
                     sys.stdout.flush()
-                except BrokenPipeError:  # the demo was killed: nobody counts any more, so leave the group
+                except BrokenPipeError:  # the demo was killed and reads no reports, so leave the group
                     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                     return 1
                 consumer.acknowledge(message, _ACKNOWLEDGE[outcome])

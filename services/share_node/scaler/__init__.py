@@ -1,1 +1,1 @@
-"""`sharegroups scaler`: how much work a share group has, for KEDA to scale its workers by."""
+"""`sharegroups scaler`: tells KEDA how much work a share group has, to scale its workers."""

@@ -1,6 +1,6 @@
-"""Asks the cluster how much a share group has left to do: lag from its coordinator, ages from the partitions' leaders.
+"""Reads how much work a share group has left: the lag from its coordinator, ages from the partitions' leaders.
 
-Reading takes no part in the group: nothing is acquired, no offset moves (CM-45).
+Reading does not affect the group: no record is acquired and no offset moves (CM-45).
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from share_node.scaler.demand import PartitionBacklog, Trigger
 from sharegroups.admin_values import ShareGroupOffset
 from sharegroups.aio.admin import Admin
 
-#: Partitions whose oldest record is looked up at the same time, and the wait for each.
+#: How many partitions' oldest records are looked up at a time; and the time-out for each.
 LOOKUPS_MAX: Final = 16
 LOOKUP_WAIT_S: Final = 5.0
 
-#: Asks the leader at an address about a topic's partition from an offset on; None: it gave no answer.
+#: Asks the leader at an address about a topic's partition, from an offset on; None: it did not answer.
 _Ask = Callable[[str, bytes, int, int], Awaitable[int | None]]
 
 
 class BacklogReader:
-    """Reads through an Admin client; `transport` is the same client's, for the one call that Admin has no word for."""
+    """Reads with an Admin client; `transport` is the same client's, for the call that Admin does not have."""
 
     def __init__(self, admin: Admin, transport: Transport) -> None:
         self._admin = admin
         self._transport = transport
 
     async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
-        """One entry for each partition with a known lag. Raises KafkaError when the group cannot be asked for.
+        """One entry for each partition with a known lag. Raises KafkaError when the group cannot be described.
 
-        Partitions of `trigger.topics` where the group has not begun yet count as a whole: so the first worker starts.
+        A partition of `trigger.topics` in which the group has not begun counts in full, so that the first worker
+        starts.
         """
         offsets = await self._offsets(trigger.group)
         if trigger.topics:
@@ -51,7 +52,7 @@ class BacklogReader:
     async def _offsets(self, group: str) -> Mapping[TopicPartition, ShareGroupOffset | None]:
         answer = (await self._admin.list_share_group_offsets({group: None}))[group]
         if isinstance(answer, GroupIdNotFoundError):
-            return {}  # no worker has ever joined
+            return {}  # no worker has joined yet
         if isinstance(answer, KafkaError):
             raise answer
         return answer
@@ -79,7 +80,7 @@ class BacklogReader:
         return {name: (start, max(0, lag - empty.get(name, 0))) for name, (start, lag) in found.items()}
 
     async def _of_leaders(self, starts: Mapping[TopicPartition, int], ask: _Ask) -> dict[TopicPartition, int]:
-        """What each partition's leader answers for its offset, as far as they do."""
+        """Each partition's leader's answer for its offset; leaders that do not answer are left out."""
         if not starts:
             return {}
         topics = await self._admin.list_topics({partition.topic for partition in starts})
@@ -102,15 +103,15 @@ class BacklogReader:
                 address, FETCH, fetch_request(topic_id, partition, offset), LOOKUP_WAIT_S
             )
         except TransportError:
-            return None  # the lag is known; the age is told again at the next question
+            return None  # the lag is known; the age follows at the next request
         return oldest_ms(answer)
 
     async def _holes(self, address: str, topic_id: bytes, partition: int, start: int) -> int | None:
-        """Offsets from `start` on that hold no record."""
+        """How many offsets from `start` on have no record."""
         try:
             answer = await self._transport.call(
                 address, LIST_OFFSETS, end_request(topic_id, partition, start), LOOKUP_WAIT_S
             )
         except TransportError:
-            return None  # too large a lag starts a worker too many, too small a one none
+            return None  # a lag that is too large starts one worker too many, one that is too small starts none
         return holes(answer)

@@ -1,5 +1,5 @@
-"""What the scaler asks leaders and the client has no word for: the batch that holds an offset (CM-45), and how many
-offsets up to a log's end hold no record (CM-105)."""
+"""The scaler's requests to leaders that the client does not have: for the batch with an offset (CM-45), and for the
+number of offsets up to a log's end without a record (CM-105)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIST_OFFSETS: Final = Method(
 
 
 def end_request(topic_id: bytes, partition: int, start: int) -> ListOffsetsRequest:
-    """Ask where the log ends, and for the offsets without a record from `start` up to there."""
+    """Request the log's end, and the number of offsets without a record from `start` to there."""
     request = ListOffsetsRequest()
     request.topics.add(topic_id=topic_id).partitions.add(
         partition_index=partition, current_leader_epoch=-1, timestamp=OFFSET_LATEST, holes_from=start
@@ -29,12 +29,12 @@ def end_request(topic_id: bytes, partition: int, start: int) -> ListOffsetsReque
 
 
 def holes(response: ListOffsetsResponse) -> int:
-    """Offsets without a record; 0 from a leader that does not tell."""
+    """The number of offsets without a record; 0 from a leader that does not answer it."""
     return sum(part.holes for topic in response.topics for part in topic.partitions)
 
 
 def fetch_request(topic_id: bytes, partition: int, offset: int) -> FetchRequest:
-    """Ask for as little as there is from `offset` on, and do not wait: a leader returns at least one batch."""
+    """Request as little as possible from `offset` on, without waiting: a leader returns at least one batch."""
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1)
     request.topics.add(topic_id=topic_id).partitions.add(
         partition=partition, current_leader_epoch=-1, fetch_offset=offset, partition_max_bytes=1
@@ -43,9 +43,9 @@ def fetch_request(topic_id: bytes, partition: int, offset: int) -> FetchRequest:
 
 
 def oldest_ms(response: FetchResponse) -> int | None:
-    """Timestamp of the first batch with records, milliseconds since 1970; None when there is none, or it is no batch.
+    """The first non-empty batch's timestamp, ms since 1970; None when there is no such batch, or it is invalid.
 
-    It is the batch's base timestamp: within a batch records differ by no more than a producer's linger.
+    It is the batch's base timestamp: records of a batch differ by at most the producer's linger.
     """
     for topic in response.responses:
         for part in topic.partitions:

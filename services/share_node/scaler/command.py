@@ -1,4 +1,4 @@
-"""`sharegroups scaler`: the external scaler as a process with the settings, health services and drain of the roles."""
+"""`sharegroups scaler`: the external scaler as a process, with settings, health services and drain as the roles'."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from share_node.serve import START_ERRORS, StopSignal, run
 from sharegroups.aio.admin import Admin
 
 _SERVICE = external_scaler_pb2.DESCRIPTOR.services_by_name["ExternalScaler"]
-#: KEDA's requests hold a few words of metadata.
+#: KEDA's requests have a few words of metadata.
 _MESSAGE_MAX_BYTES = 1 << 16
 _CALLS_MAX = 100
 
@@ -55,7 +55,7 @@ async def serve_scaler(settings: Settings, bootstrap: str, stop: asyncio.Event) 
         async with Admin({"bootstrap.servers": bootstrap, "client.id": "scaler"}, transport=transport) as admin:
             server.add(_SERVICE, ExternalScaler(BacklogReader(admin, transport), lambda: time.time_ns() // 1_000_000))
             await server.start()
-            # Ready also while the cluster is not: KEDA is told UNAVAILABLE then, which keeps the workers there are.
+            # Ready even while the cluster is not: KEDA then gets UNAVAILABLE, and keeps the present workers.
             await server.ready(True)
             click.echo(f"ready {server.address}")
             await stop.wait()

@@ -1,7 +1,7 @@
-"""How much work a share group has, as numbers that an autoscaler can divide: pure, no I/O, no clock.
+"""A share group's work as numbers that an autoscaler can divide by a target: pure, no I/O, no clock.
 
-A trigger asks for records per worker (`lagTarget`), for the age that the oldest unfinished record may reach
-(`ageTargetSeconds`), or for both; each becomes a metric of its own, and the autoscaler follows the larger demand.
+A trigger sets records per worker (`lagTarget`), the age that the oldest unfinished record may reach
+(`ageTargetSeconds`), or both. Each becomes a metric of its own; the autoscaler follows the larger demand.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ GROUP: Final = "group"
 TOPICS: Final = "topics"
 LAG_TARGET: Final = "lagTarget"
 AGE_TARGET: Final = "ageTargetSeconds"
-#: Words of the trigger that KEDA itself reads.
+#: Entries of the trigger's metadata that KEDA itself reads.
 _KEDAS: Final = frozenset(
     {"scalerAddress", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "unsafeSsl", "enableTLS"}
 )
 
 
 class TriggerError(ValueError):
-    """The trigger's metadata say something this scaler cannot do; the message names the entry and what would do."""
+    """The trigger's metadata has an entry that this scaler cannot use; the message names it and what is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What a ScaledObject asks for. `topics` empty: all that the group has offsets in."""
+    """What a ScaledObject asks for. `topics` empty: all topics in which the group has offsets."""
 
     group: str
     topics: frozenset[str]
     targets: Mapping[str, float]
-    """By metric: what one worker is to have of it."""
+    """Metric → its value per worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBacklog:
-    """One share-partition: records that no member has finished, and the age of the oldest, None when not known."""
+    """One share-partition: the number of unfinished records, and the oldest one's timestamp; None: not known."""
 
     lag: int
     oldest_ms: int | None = None
-    """Timestamp of the oldest unfinished record, milliseconds since 1970."""
+    """The timestamp of the oldest unfinished record, milliseconds since 1970."""
 
 
 def trigger_of(metadata: Mapping[str, str]) -> Trigger:
@@ -75,7 +75,7 @@ def _positive(word: str, text: str) -> float:
 
 
 def values(backlog: Iterable[PartitionBacklog], now_ms: int) -> dict[str, float]:
-    """The metrics: lag of all partitions together, and the greatest age; a record from the future has the age 0."""
+    """The metrics: the sum of all lags, and the greatest age. A record with a future timestamp has the age 0."""
     waiting = [partition for partition in backlog if partition.lag > 0]
     ages = [now_ms - partition.oldest_ms for partition in waiting if partition.oldest_ms is not None]
     return {LAG: float(sum(partition.lag for partition in waiting)), AGE: max(0, *ages, 0) / 1000}

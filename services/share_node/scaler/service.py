@@ -1,4 +1,4 @@
-"""KEDA's external scaler: answers whether a share group has work, and how much, for each ScaledObject that asks."""
+"""KEDA's external scaler: answers, for each ScaledObject, whether a share group has work, and how much."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.status import RpcFailureError, invalid_argument
 from share_node.scaler.demand import AGE, PartitionBacklog, Trigger, TriggerError, trigger_of, values
 
-#: KEDA gives up on a question within seconds; an answer that comes later is of no use to it.
+#: KEDA's requests time out after seconds; a later answer is useless.
 READ_WAIT_S: Final = 5.0
 
 
 class Backlog(Protocol):
-    """Where the numbers come from."""
+    """The source of the numbers."""
 
     async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
-        """One entry for each partition with a known lag. Raises KafkaError."""
+        """One entry for each partition with a known lag. Raises KafkaError: answer UNAVAILABLE."""
         ...
 
 
 class ExternalScaler:
-    """The RPCs of `externalscaler.ExternalScaler`. A cluster that cannot be asked is UNAVAILABLE: KEDA then keeps the
-    number of workers, or takes the ScaledObject's `fallback`, rather than scaling to zero."""
+    """The RPCs of `externalscaler.ExternalScaler`. When the cluster does not answer, they answer UNAVAILABLE: KEDA then
+    keeps the number of workers, or uses the ScaledObject's `fallback`, instead of scaling to zero."""
 
     def __init__(self, backlog: Backlog, now_ms: Callable[[], int]) -> None:
         self._backlog = backlog
