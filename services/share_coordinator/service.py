@@ -205,7 +205,7 @@ class ShareCoordinatorService:
         try:
             await stream.write(answer)
         except Exception as error:
-            log.debug("nobody is left to answer", kind=kind, why=repr(error))
+            log.debug("the caller has gone; the answer is dropped", kind=kind, why=repr(error))
 
     def _failed(self, kind: str | None, peer: str, error: Exception) -> None:
         """Log one line per peer and cause, since a peer that sends broken requests sends them fast."""

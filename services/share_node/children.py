@@ -114,7 +114,7 @@ class RoleProcess:
                 self._on_failed(f"{self.role} ended {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s{why}")
                 return
             if not self.address.done():
-                unsaid = f"it ended with status {status} before it was ready; its last words stand above"
+                unsaid = f"it ended with status {status} before it was ready; see its last output above"
                 self._on_failed(f"{self.role}: {reason or unsaid}")
                 return
             restarts.append(loop.time())

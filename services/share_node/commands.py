@@ -59,7 +59,7 @@ def default_data() -> Path:
 @click.option("--log-level", type=click.Choice(LOG_LEVEL.choices),
               help=f"Least level that is logged, on standard error; the setting {LOG_LEVEL.name}.")  # fmt: skip
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
-              help="How readiness is told, on standard output.")  # fmt: skip
+              help="How readiness is printed, on standard output.")  # fmt: skip
 @click.option(WITH_PARENT, "with_parent", is_flag=True, hidden=True)
 def up(  # noqa: PLR0917 - click passes options by name
     data: Path,

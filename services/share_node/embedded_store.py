@@ -191,7 +191,7 @@ class EmbeddedStore:
                     "directory first. Then restore it from a copy of before, or cut the damaged file off where it "
                     "begins to make no sense, which loses what was written after that: valkey-check-aof --fix FILE"
                 )
-        return f"{said}; more stands at the end of {place}"
+        return f"{said}; for more see the end of {place}"
 
     async def _supervise(self, binary: str) -> None:
         loop = asyncio.get_running_loop()

@@ -30,7 +30,7 @@ def address_of(settings: Settings) -> str:
     host, port = settings[LISTEN_HOST], settings[LISTEN_PORT]
     if port == 0:
         raise SettingsError(
-            f"{LISTEN_PORT.name} is 0, so nobody knows where to ask; give the process a port with "
+            f"{LISTEN_PORT.name} is 0, so its address is not known here; give the process a port with "
             f"{LISTEN_PORT.environment}"
         )
     try:

@@ -273,7 +273,7 @@ def warn_of_shown_password(url: str, instead: str) -> None:
     """Log a warning when a store URL with a password was given as an argument."""
     if has_password(url):
         log.warning(
-            "the store's password stands in this process's arguments, which everybody on this machine can read",
+            "the store's password is in this process's arguments, which every user of this machine can read",
             instead=instead,
         )
 

@@ -45,7 +45,7 @@ class Hold:
 
 
 class SimStorage:
-    """The road between processes and the store, and the store's own faults."""
+    """The network between processes and the store, and the store's own faults."""
 
     def __init__(self, loop: SimLoop, store: MemoryStore, points: CrashPoints, rng: Random) -> None:
         self.store = store
@@ -58,10 +58,10 @@ class SimStorage:
         self._lossy: dict[str, float] = {}
         self._holds: dict[str, Hold] = {}
         self._nowhere = context_of(None)
-        store.road = self
+        store.network = self
         store.master.carry = self._carry
 
-    # ---- the road
+    # ---- the network
 
     def sent(self, client: str, commands: Sequence[Command], on: Arrived, lost: Event) -> None:
         """A pipeline on its way to the store; a process that is killed meanwhile has sent it. Some arrive in two parts,

@@ -153,7 +153,7 @@ class ProduceOperation(LogOperation):
                 if repeated is None:
                     if draft.next_offset + batch.record_count > OFFSET_MAX:
                         raise OffsetOutOfRangeError(
-                            f"{draft.state.shard.name}: {batch.record_count} records behind offset "
+                            f"{draft.state.shard.name}: {batch.record_count} records from offset "
                             f"{draft.next_offset} would pass the largest offset {OFFSET_MAX}; use another topic"
                         )
                     base_offsets.append(draft.next_offset)
@@ -198,7 +198,7 @@ class MoveStartOperation(LogOperation):
         """Add an entry of type L, unless the log starts there or later. Never above what is confirmed."""
         if self.log_start > draft.state.high_watermark:
             raise OffsetOutOfRangeError(
-                f"{draft.state.shard.name}: log start {self.log_start} lies above the high watermark "
+                f"{draft.state.shard.name}: log start {self.log_start} is above the high watermark "
                 f"{draft.state.high_watermark}"
             )
         if self.log_start > draft.log_start:

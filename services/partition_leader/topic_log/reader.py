@@ -55,7 +55,7 @@ class LogReader:
         state = self._state
         if not state.log_start <= offset <= state.high_watermark:
             raise OffsetOutOfRangeError(
-                f"offset {offset} of {state.shard.name} lies outside "
+                f"offset {offset} of {state.shard.name} is outside "
                 f"[{state.log_start}, {state.high_watermark}], what the log holds"
             )
         if offset >= state.data_end:

@@ -221,7 +221,7 @@ class ProduceService:
     def _refusal(self, request: pb.ProduceRequest, topic_id: bytes, context: object) -> KafkaError | None:
         if request.acks not in {ACKS_ALL, ACKS_LEADER}:
             return InvalidRequiredAcksError(
-                f"acks is {request.acks}, as it is when nobody sets it; expected -1 (all) or 1: a Produce is always "
+                f"acks is {request.acks} (0 when the field is not set); expected -1 (all) or 1: a Produce is always "
                 "answered once its batches are stored"
             )
         if request.HasField("transactional_id"):

@@ -157,7 +157,7 @@ class ConfigAdmin:
             result = response.responses.add(resource_type=resource.resource_type, resource_name=resource.resource_name)
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
-                    raise InvalidRequestError("each resource may stand in a request once")
+                    raise InvalidRequestError("a request may name each resource once")
                 await self._alter(resource, request.validate_only)
             except KafkaError as error:
                 result.error_code, result.error_message = ErrorCode.ValueType(error.code), error.message
@@ -209,7 +209,7 @@ def _require_once(seen: set[tuple[int, str]], kind: int, name: str) -> None:
     """Raise InvalidRequestError for a resource named twice, so that a short request cannot have a long answer
     (CM-91)."""
     if (kind, name) in seen:
-        raise InvalidRequestError("each resource may stand in a request once")
+        raise InvalidRequestError("a request may name each resource once")
     seen.add((kind, name))
 
 
@@ -222,7 +222,7 @@ def _check_names(kind: int, resource: IncrementalAlterConfigsRequest.Resource) -
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        raise InvalidRequestError(f"configs stand twice in the request: {twice}")
+        raise InvalidRequestError(f"configs are named twice in the request: {twice}")
     label = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}[kind]
     for config_name in names:
         if config_name not in TABLES[kind]:

@@ -126,7 +126,7 @@ class TopicAdmin:
     ) -> TopicCreated:
         name = asked.name
         if times > 1:
-            raise InvalidRequestError(f"topic {name!r} stands {times} times in the request")
+            raise InvalidRequestError(f"topic {name!r} is named {times} times in the request")
         if not valid_topic_name(name):
             raise InvalidTopicError(
                 f"topic name {name[:260]!r} is not valid: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', not '.' or "
@@ -162,7 +162,7 @@ class TopicAdmin:
         def one(image: MetadataImage, asked: Any) -> Change:
             nonlocal grown
             if names[asked.name] > 1:
-                raise InvalidRequestError(f"topic {asked.name!r} stands {names[asked.name]} times in the request")
+                raise InvalidRequestError(f"topic {asked.name!r} is named {names[asked.name]} times in the request")
             topic = image.topics.get(asked.name)
             if topic is None:
                 raise UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")

@@ -29,7 +29,7 @@ _CLEAR_MS: Final = 5_000
 @click.option(
     "--keep", type=click.Path(path_type=Path, file_okay=False), help="Directory that keeps the data of its own cluster."
 )
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", help="How the result is told.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", help="How the result is printed.")
 def demo(input_path: str | None, workers: int, bootstrap_server: str | None, keep: Path | None, output: str) -> None:
     """Run the whole story on real input: produce, share, release, reject, kill a worker, account for every record.
 

@@ -16,7 +16,7 @@ from shard_runtime.record_log.redis.connection import Command, Reply
 Arrived = Callable[[int], None]
 
 
-class Road(Protocol):
+class StoreNetwork(Protocol):
     """The network between a client and the store: it may delay a pipeline or its replies, or lose them."""
 
     def sent(self, client: str, commands: Sequence[Command], on: Arrived, lost: Callable[[], None]) -> None:
@@ -31,7 +31,7 @@ class Road(Protocol):
         ...
 
 
-class AtOnce:
+class ImmediateNetwork:
     """A network without delay or loss."""
 
     def sent(self, _client: str, commands: Sequence[Command], on: Arrived, _lost: object) -> None:
@@ -46,12 +46,12 @@ class AtOnce:
 class Pipeline:
     """One pipeline; `answer` gets its replies, or the exception that a bug of the twin raised."""
 
-    __slots__ = ("_answer", "_commands", "_here", "_replies", "_road", "_session", "_waits")
+    __slots__ = ("_answer", "_commands", "_here", "_network", "_replies", "_session", "_waits")
 
     def __init__(
-        self, road: Road, session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]]
+        self, network: StoreNetwork, session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]]
     ) -> None:
-        self._road = road
+        self._network = network
         self._session = session
         self._commands = commands
         self._replies: list[Reply] = []
@@ -59,7 +59,7 @@ class Pipeline:
         #: The number of commands that have arrived.
         self._here = 0
         self._waits = False
-        road.sent(session.name, commands, self._execute, self._lost)
+        network.sent(session.name, commands, self._execute, self._lost)
 
     def _execute(self, here: int) -> None:
         self._here = here
@@ -83,7 +83,7 @@ class Pipeline:
                 self._answer.set_exception(error)
             return
         if len(replies) == len(commands):
-            self._road.answered(session.name, commands, self._arrived, self._lost)
+            self._network.answered(session.name, commands, self._arrived, self._lost)
 
     def _waited(self, reply: Reply) -> None:
         self._waits = False

@@ -15,7 +15,7 @@ from random import Random
 
 from shard_runtime.clock import Clock
 from shard_runtime.record_log.memory.data import Data
-from shard_runtime.record_log.memory.pipeline import AtOnce, Pipeline, Road
+from shard_runtime.record_log.memory.pipeline import ImmediateNetwork, Pipeline, StoreNetwork
 from shard_runtime.record_log.memory.server import MemoryServer, Session
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import (
@@ -64,7 +64,7 @@ class MemoryStore:
         self.rng = rng or Random(0)
         self.master = MemoryServer(clock, self.rng)
         self.hook: Hook | None = None
-        self.road: Road = AtOnce()
+        self.network: StoreNetwork = ImmediateNetwork()
         self.reachable = True
         self._routes: dict[str, MemoryServer] = {}
         self._former: list[MemoryServer] = []
@@ -171,7 +171,7 @@ class MemoryStore:
         """Execute a pipeline even if its client goes away; its replies are put into `answer`."""
         hook = self.hook
         if hook is None:
-            Pipeline(self.road, session, commands, answer)
+            Pipeline(self.network, session, commands, answer)
             return
         task = asyncio.get_running_loop().create_task(_watched(session, commands, answer, hook))
         self._tasks.add(task)
