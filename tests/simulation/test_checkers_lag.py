@@ -9,7 +9,7 @@ import pytest
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_AVAILABLE
 from tests.simulation.checkers.lag import Drained, Lag
 from tests.simulation.history import LagSeen
-from tests.simulation.made import SHARE, Made, found
+from tests.simulation.made import SHARE, Made, found, value
 
 
 class TestLag:
@@ -31,6 +31,12 @@ class TestLag:
         assert not found(Lag(), made.rests(3))
         assert found(Lag(), made.rests(3, end=4)) == ["INV-17"]
 
+    @pytest.mark.parametrize(("kept", "wrong"), [((), 0), ((0, 1), 0), ((0, 1, 6), 1)])
+    def test_offsets_that_hold_no_record_are_no_lag(self, kept: tuple[int, ...], wrong: int) -> None:
+        made = Made().begins("drain").group(2, {"A": 2}).rests(2, end=9)
+        made.final = replace(made.final, values={SHARE[1:]: {offset: value(offset) for offset in kept}})
+        assert found(Lag(), made) == ["INV-17"] * wrong
+
     def test_what_was_not_drained_may_have_some(self) -> None:
         made = Made().group(2, {"A": 2}).begins("drain").group(3, {})
         assert not found(Lag(), made.rests(3, end=4))
@@ -48,6 +54,16 @@ class TestDrained:
     @pytest.mark.rule("INV-9")
     def test_a_start_offset_that_stays_behind_finished_records_is_found(self) -> None:
         assert found(Drained(), self.drained().rests(2, (2, 2, STATE_ACKNOWLEDGED, 1), end=3)) == ["INV-9"]
+
+    @pytest.mark.rule("INV-9")
+    def test_a_start_offset_may_rest_at_a_hole_and_nowhere_else(self) -> None:
+        made = self.drained().rests(2, (5, 5, STATE_ACKNOWLEDGED, 1), end=6)
+        made.final = replace(made.final, values={SHARE[1:]: {offset: value(offset) for offset in (0, 1, 5)}})
+        assert not found(Drained(), made)
+        made.final = replace(made.final, values={SHARE[1:]: {offset: value(offset) for offset in (0, 1, 2, 5)}})
+        assert found(Drained(), made) == ["INV-1"]
+        passed = self.drained().rests(2, (2, 5, STATE_ACKNOWLEDGED, 1), end=6)
+        assert found(Drained(), passed) == ["INV-9"]
 
     @pytest.mark.rule("INV-19")
     def test_a_partition_that_was_never_initialised_is_found(self) -> None:
