@@ -4,7 +4,8 @@ A shard is one or more streams and an owner record under one hash tag (CM-10, CM
 `<epoch>-<seq>`. The store refuses an id that is not above the stream's last one: that is the fence (SR-4…SR-9, CM-13).
 
 An owner's order of calls: `claim`; on Claimed replay with `read`; then `append`, and `renew` before each deadline; at
-the end `release`. After any ShardLostError: `drop` the shard, `claim` again, replay.
+the end `release`. After any ShardLostError: `drop` the shard, `claim` again, replay. A call that failed with
+StoreUnavailableError is safe to repeat. Nothing here decides.
 """
 
 from __future__ import annotations

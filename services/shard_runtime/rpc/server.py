@@ -65,8 +65,7 @@ class RpcOptions:
             ("grpc.so_reuseport", 0),  # else a second server could start on the same port and take half the calls
             ("grpc.max_receive_message_length", min(self.request_max_bytes, self.message_max_bytes)),
             ("grpc.max_send_message_length", self.message_max_bytes),
-            # gRPC refuses a compressed message at its first bytes and never unpacks it (CM-90): 1 MiB could become 64
-            # MiB.
+            # gRPC refuses a compressed message at its first bytes, since 1 MiB could be unpacked to 64 MiB (CM-90).
             ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
             ("grpc.per_message_decompression", 0),
             ("grpc.keepalive_time_ms", self.keepalive_ms),
@@ -75,7 +74,7 @@ class RpcOptions:
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_ms // 2),
             ("grpc.max_connection_age_ms", self.connection_age_ms),
-            # Without probing, gRPC buffers no more than this of an unread stream (CM-93); with it, up to 25 MB each.
+            # So gRPC buffers at most `unread_bytes` of an unread stream (CM-93); with probing it was up to 25 MB each.
             ("grpc.http2.bdp_probe", 0),
             ("grpc.http2.lookahead_bytes", self.unread_bytes),
             ("grpc.max_concurrent_streams", self.connection_calls_max),

@@ -28,7 +28,7 @@ class ReadState(NamedTuple):
 
 
 class WriteState(NamedTuple):
-    """A leader's changes (PL-702)."""
+    """A leader's changes, with the epochs to check (PL-702)."""
 
     key: SharePartitionKey
     write: StateWrite
