@@ -1,4 +1,4 @@
-"""From the keys of one request to the hosts of their shards, and back (SC-5, SC-12, SC-14, SC-63, P-2).
+"""Gives a request's commands to the hosts of their shards, and collects the outcomes (SC-5, SC-12, SC-14, SC-63, P-2).
 
 All keys of one shard go to its host as one command, so that they share one flush; shards do not wait for each other.
 Knows nothing of messages: `service` and `local` bring values.

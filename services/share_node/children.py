@@ -31,7 +31,7 @@ STOP_WAIT_S: Final = 20.0
 
 
 class RoleProcess:
-    """One role in a process of its own. `environment` is added to this process's: nobody else can list it.
+    """One role in a process of its own. `environment` is added to this process's; process lists do not show it.
 
     `program` is what `python -m` runs with the role and its arguments.
     """

@@ -52,7 +52,7 @@ _QUEUES_MAX: Final = 1_024
 
 
 class _Attempts:
-    """What one operation remembers from attempt to attempt."""
+    """One operation's state across its attempts."""
 
     __slots__ = ("deadline_ms", "error", "failures", "leader_epoch", "lookup_failures", "redirected", "unknown")
 

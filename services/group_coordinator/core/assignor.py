@@ -165,7 +165,7 @@ class _Deal:
                 self.holders[number].add(member_id)
 
     def trim_members(self) -> None:
-        """Step 2: members above their size lose their lowest partitions."""
+        """Step 2: members with more partitions than they should have lose their lowest ones."""
         for member_id, held in self.held.items():
             if (surplus := len(held) - self.desired[member_id]) > 0:
                 for number in sorted(held)[:surplus]:

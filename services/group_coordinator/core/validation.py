@@ -18,13 +18,14 @@ TOPIC_NAME_MAX: Final = 249
 
 
 def check_member_id(member_id: str) -> None:
-    """GC-12, made before topics are authorised (GC-13)."""
+    """Check the member id (GC-12). The edge calls this before it authorises topics (GC-13). Raises
+    InvalidRequestError."""
     if not 1 <= len(member_id) <= MEMBER_ID_MAX:
         raise InvalidRequestError("Invalid member id in the request.")
 
 
 def check_heartbeat(command: Heartbeat) -> None:
-    """GC-14…GC-18 and GC-23a, made after topics are authorised. Raises InvalidRequestError."""
+    """Check GC-14…GC-18 and GC-23a. The edge calls this after it authorised topics. Raises InvalidRequestError."""
     if not command.member_id.strip():
         raise InvalidRequestError("MemberId can't be empty.")
     if not command.group_id.strip():

@@ -87,7 +87,7 @@ class Codec(Protocol[RecordT]):
     """Translates a shard's records to stream entries (CM-16): a type letter and the bytes of one message."""
 
     def encode(self, record: RecordT, wall_ms: int) -> tuple[str, bytes]:
-        """(`t`, `r`) of one record; `wall_ms` is the append time it carries (PM-20 X1)."""
+        """(`t`, `r`) of one record; `wall_ms` is written into it as its append time (PM-20 X1)."""
         ...
 
     def decode(self, kind: str, data: bytes) -> RecordT | None:

@@ -238,7 +238,8 @@ def default_bytes() -> int:
 
 
 def memory_bytes(limits: tuple[str, ...] = _CGROUP_LIMITS, machine: str = _MEMORY_INFO) -> int:
-    """The container's memory limit (cgroup v2, else v1), or the machine's memory when that is less or there is none."""
+    """The container's memory limit (cgroup v2, else v1); the machine's memory, when there is no limit or that is
+    less."""
     total = 1 << 62
     try:
         words = Path(machine).read_text(encoding="utf-8").split()

@@ -53,7 +53,7 @@ def check_leader(pair: tuple[int, int], state: ShareState) -> None:
 
 
 def check_state_epoch(state_epoch: int, state: ShareState | None) -> None:
-    """Row 5; −1 and a key without state are not checked (SC-27, SC-28)."""
+    """Row 5: refuse an older state epoch. −1, and a key without state, are not checked (SC-27, SC-28)."""
     if state is not None and state_epoch != UNCHECKED and state.fence_state_epoch > state_epoch:
         raise FencedStateEpochError(
             f"state epoch {state_epoch} is below the stored {state.fence_state_epoch}; read the state again"

@@ -152,7 +152,7 @@ def initial_snapshot(
     wall_ms: int,
     stats: WriteStats,
 ) -> ShareSnapshot:
-    """What Initialize writes: a fresh state in place of the old, whose fences it keeps (SC-32, SC-34)."""
+    """The record of Initialize: a new state that replaces the old one but keeps its fences (SC-32, SC-34)."""
     return ShareSnapshot(
         key=key,
         snapshot_epoch=0 if state is None else state.snapshot_epoch + 1,

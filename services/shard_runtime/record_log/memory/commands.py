@@ -28,7 +28,7 @@ class Node(View, Protocol):
         ...
 
     def publish(self, channel: str, message: bytes) -> int:
-        """Send a message to all who subscribed to a channel; how many they are."""
+        """Send a message to all subscribers of a channel; returns their number."""
         ...
 
 

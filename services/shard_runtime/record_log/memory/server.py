@@ -92,7 +92,7 @@ class Session:
     """Whether the server forgot the connection: it no longer executes what it had not executed yet."""
 
     def end(self, dead: bool) -> None:
-        """Cut the connection; `dead`: from the server's side."""
+        """End the connection; `dead`: the server ended it, and does not execute what it had not executed yet."""
         self.open = False
         self.dead = self.dead or dead
         self._wake()

@@ -127,7 +127,7 @@ class StoreClusterStore:
         return LiveNodes(nodes, int(reply[1]))
 
     async def remove_node(self, record: NodeRecord) -> None:
-        """Take the entry out, if it is still this incarnation's."""
+        """Remove this node's entry, if it is still this incarnation's."""
         await self._one(NODES, self._renewal(record, 1, "remove"))
 
     @staticmethod

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 Arg = str | bytes | int
 Command = tuple[Arg, ...]
 Reply = Any
-"""bytes, int, None, a list of replies, or an ErrorReply. (Any: replies are taken apart where they are judged.)"""
+"""bytes, int, None, a list of replies, or an ErrorReply. It is Any because the code that judges a reply parses it."""
 
 
 class ConnectionLostError(Exception):
@@ -85,7 +85,7 @@ class Store(Protocol):
         ...
 
     async def connect(self, node: str) -> StoreConnection:
-        """Open a connection to a node. Raises ConnectionLostError, in words a person can use."""
+        """Open a connection to a node. Raises ConnectionLostError, with a message for people."""
         ...
 
 
@@ -104,7 +104,7 @@ class StoreSettings:
     reply_ms: int = 5_000
     """How long, in addition to its WAIT, a pipeline may take before its connection counts as lost."""
     call_ms: int = 2_000
-    """How long a claim, renewal, release, compaction or read may take, repetitions included."""
+    """How long a claim, renewal, release, compaction or read may take, including its repetitions."""
     backoff_ms: int = 50
     backoff_max_ms: int = 2_000
     turn_bytes: int = 16 * 1024 * 1024

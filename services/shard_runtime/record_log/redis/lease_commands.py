@@ -108,7 +108,7 @@ def replay_from_command(shard: ShardId, incarnation: int, epoch: int, before: St
 
 
 def owner_query(shard: ShardId) -> Command:
-    """Who owns a shard, in the form `is_owner` takes."""
+    """The query for a shard's owner; `is_owner` judges its reply."""
     return ("HMGET", shard.owner_key, "incarnation", "epoch", "released", "nonce")
 
 

@@ -89,7 +89,7 @@ class StoreCall(Protocol):
         ...
 
     def lost(self) -> None:
-        """The connection broke while the commands were out: their outcome is unknown."""
+        """The connection broke before the replies came: the commands' outcome is unknown."""
         ...
 
     def fail(self, error: Exception) -> None:

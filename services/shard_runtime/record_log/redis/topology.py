@@ -148,7 +148,7 @@ class SentinelStore:
         return connection
 
     async def _master(self) -> StoreAddress:
-        """Ask Sentinels in turn, the one that answered last first."""
+        """Ask the Sentinels one after another, beginning with the one that answered last time."""
         causes: list[str] = []
         kind = ConnectionLostError
         for host, port in list(self._sentinels):
