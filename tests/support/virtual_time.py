@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -46,3 +48,13 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a virtual loop; pending tasks are cancelled behind it."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a test of a coroutine function, which runs to its end on a virtual loop."""
+
+    @wraps(test)
+    def played(*args: P.args, **fixtures: P.kwargs) -> None:
+        run(test(*args, **fixtures))
+
+    return played

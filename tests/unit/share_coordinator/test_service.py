@@ -19,7 +19,7 @@ from share_coordinator.service import KEYS_SLICE
 from share_persister.routing import state_shard
 from tests.support.share_coordinators import SHARDS, World
 from tests.support.share_state import OTHER_TOPIC, TOPIC
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, virtual
 
 _SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 _METHODS = service_methods(_SERVICE)
@@ -66,283 +66,251 @@ def _shard(topic_id: bytes, partition: int) -> int:
 
 
 @pytest.mark.rule("SC-12", "SC-37", "SC-50", "SC-99a")
-def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
-    async def main() -> None:
-        client = Client(World())
-        name = (TOPIC, 0)
-        assert _codes(await client.call("InitializeShareGroupState", name, start_offset=5)) == {name: 0}
-        batch = {"first_offset": 7, "last_offset": 9, "delivery_state": 2, "delivery_count": 1}
-        write = await client.call(
-            "WriteShareGroupState", name, start_offset=5, state_batches=[batch], delivery_complete_count=3
-        )
-        assert _codes(write) == {name: 0}
-        read = (await client.call("ReadShareGroupState", name)).results[0].partitions[0]
-        assert (read.state_epoch, read.start_offset, len(read.state_batches)) == (1, 5, 1)
-        assert (read.state_batches[0].first_offset, read.state_batches[0].last_offset) == (7, 9)
-        summary = (await client.call("ReadShareGroupStateSummary", name)).results[0].partitions[0]
-        assert (summary.state_epoch, summary.leader_epoch, summary.start_offset) == (1, 1, 5)
-        assert summary.delivery_complete_count == 3
-        assert _codes(await client.call("DeleteShareGroupState", name, state_epoch=0)) == {name: 124}
-        assert _codes(await client.call("DeleteShareGroupState", name)) == {name: 0}
-        gone = (await client.call("ReadShareGroupStateSummary", name)).results[0].partitions[0]
-        assert (gone.start_offset, gone.delivery_complete_count) == (-1, -1)
-
-    run(main())
+@virtual
+async def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
+    client = Client(World())
+    name = (TOPIC, 0)
+    assert _codes(await client.call("InitializeShareGroupState", name, start_offset=5)) == {name: 0}
+    batch = {"first_offset": 7, "last_offset": 9, "delivery_state": 2, "delivery_count": 1}
+    write = await client.call(
+        "WriteShareGroupState", name, start_offset=5, state_batches=[batch], delivery_complete_count=3
+    )
+    assert _codes(write) == {name: 0}
+    read = (await client.call("ReadShareGroupState", name)).results[0].partitions[0]
+    assert (read.state_epoch, read.start_offset, len(read.state_batches)) == (1, 5, 1)
+    assert (read.state_batches[0].first_offset, read.state_batches[0].last_offset) == (7, 9)
+    summary = (await client.call("ReadShareGroupStateSummary", name)).results[0].partitions[0]
+    assert (summary.state_epoch, summary.leader_epoch, summary.start_offset) == (1, 1, 5)
+    assert summary.delivery_complete_count == 3
+    assert _codes(await client.call("DeleteShareGroupState", name, state_epoch=0)) == {name: 124}
+    assert _codes(await client.call("DeleteShareGroupState", name)) == {name: 0}
+    gone = (await client.call("ReadShareGroupStateSummary", name)).results[0].partitions[0]
+    assert (gone.start_offset, gone.delivery_complete_count) == (-1, -1)
 
 
 @pytest.mark.rule("SC-12", "SC-15")
-def test_a_refused_key_does_not_fail_the_others_and_says_why() -> None:
-    async def main() -> None:
-        client = Client(World())
-        names = [(TOPIC, 0), (TOPIC, 99), (OTHER_TOPIC, 1)]
-        response = await client.call("InitializeShareGroupState", *names)
-        assert _codes(response) == {names[0]: 0, names[1]: 3, names[2]: 0}
-        messages = [p.error_message for t in response.results for p in t.partitions if p.error_code]
-        assert messages[0].startswith("Unable to initialize share group state: ")
-
-    run(main())
+@virtual
+async def test_a_refused_key_does_not_fail_the_others_and_says_why() -> None:
+    client = Client(World())
+    names = [(TOPIC, 0), (TOPIC, 99), (OTHER_TOPIC, 1)]
+    response = await client.call("InitializeShareGroupState", *names)
+    assert _codes(response) == {names[0]: 0, names[1]: 3, names[2]: 0}
+    messages = [p.error_message for t in response.results for p in t.partitions if p.error_code]
+    assert messages[0].startswith("Unable to initialize share group state: ")
 
 
 @pytest.mark.rule("SC-13")
-def test_a_key_named_twice_runs_twice_in_order_and_answers_its_first_error() -> None:
-    async def main() -> None:
-        world = World()
-        client = Client(world)
-        name = (TOPIC, 0)
-        await client.call("InitializeShareGroupState", name)
-        request = _request("WriteShareGroupState", name)
-        for start, leader in ((10, -1), (20, -1)):
-            request.topics.add(topic_id=TOPIC).partitions.add(
-                partition=0, state_epoch=1, leader_epoch=leader, start_offset=start
-            )
-        assert _codes(await client.send("WriteShareGroupState", request)) == {name: 0}
-        host = world.directory.hosts[_shard(*name)]
-        written = [command for command in host.commands if isinstance(command, WriteState)]
-        assert [command.write.start_offset for command in written] == [0, 10, 20]
-        request.topics[1].partitions[0].state_epoch = 0
-        assert _codes(await client.send("WriteShareGroupState", request)) == {name: 124}
-
-    run(main())
+@virtual
+async def test_a_key_named_twice_runs_twice_in_order_and_answers_its_first_error() -> None:
+    world = World()
+    client = Client(world)
+    name = (TOPIC, 0)
+    await client.call("InitializeShareGroupState", name)
+    request = _request("WriteShareGroupState", name)
+    for start, leader in ((10, -1), (20, -1)):
+        request.topics.add(topic_id=TOPIC).partitions.add(
+            partition=0, state_epoch=1, leader_epoch=leader, start_offset=start
+        )
+    assert _codes(await client.send("WriteShareGroupState", request)) == {name: 0}
+    host = world.directory.hosts[_shard(*name)]
+    written = [command for command in host.commands if isinstance(command, WriteState)]
+    assert [command.write.start_offset for command in written] == [0, 10, 20]
+    request.topics[1].partitions[0].state_epoch = 0
+    assert _codes(await client.send("WriteShareGroupState", request)) == {name: 124}
 
 
 @pytest.mark.rule("P-2", "SC-12")
-def test_all_keys_of_one_shard_reach_its_host_as_one_command() -> None:
-    async def main() -> None:
-        world = World()
-        client = Client(world)
-        names = [(TOPIC, partition) for partition in range(8)]
-        await client.call("InitializeShareGroupState", *names)
-        for host in world.directory.hosts:
-            (command,) = host.commands
-            assert isinstance(command, CommandBatch)
-            assert len(command.commands) == 2
-
-    run(main())
+@virtual
+async def test_all_keys_of_one_shard_reach_its_host_as_one_command() -> None:
+    world = World()
+    client = Client(world)
+    names = [(TOPIC, partition) for partition in range(8)]
+    await client.call("InitializeShareGroupState", *names)
+    for host in world.directory.hosts:
+        (command,) = host.commands
+        assert isinstance(command, CommandBatch)
+        assert len(command.commands) == 2
 
 
 @pytest.mark.rule("SC-5", "SC-10", "SC-11")
 @pytest.mark.scenario("S-096")
 @pytest.mark.parametrize("rpc", _ALL)
-def test_not_running_and_empty_requests(rpc: str) -> None:
-    async def main() -> None:
-        world = World()
-        client = Client(world)
-        for empty in (_request(rpc), _request(rpc, (TOPIC, 0), group="")):
-            assert not (await client.send(rpc, empty)).results
-        without_partitions = _request(rpc, (TOPIC, 0))
-        without_partitions.topics.add(topic_id=OTHER_TOPIC)
-        assert not (await client.send(rpc, without_partitions)).results
-        world.directory.active = False
-        names = [(TOPIC, 0), (OTHER_TOPIC, 1)]
-        assert _codes(await client.call(rpc, *names)) == dict.fromkeys(names, 15)
-
-    run(main())
+@virtual
+async def test_not_running_and_empty_requests(rpc: str) -> None:
+    world = World()
+    client = Client(world)
+    for empty in (_request(rpc), _request(rpc, (TOPIC, 0), group="")):
+        assert not (await client.send(rpc, empty)).results
+    without_partitions = _request(rpc, (TOPIC, 0))
+    without_partitions.topics.add(topic_id=OTHER_TOPIC)
+    assert not (await client.send(rpc, without_partitions)).results
+    world.directory.active = False
+    names = [(TOPIC, 0), (OTHER_TOPIC, 1)]
+    assert _codes(await client.call(rpc, *names)) == dict.fromkeys(names, 15)
 
 
 @pytest.mark.rule("SC-5", "CM-14", "SC-29a")
-def test_refusals_carry_the_owner_and_the_stored_leader_epoch() -> None:
-    async def main() -> None:
-        world = World()
-        client = Client(world)
-        name = (TOPIC, 0)
-        await client.call("InitializeShareGroupState", name)
-        await client.call("ReadShareGroupState", name, leader_epoch=7)
-        fenced = (await client.call("ReadShareGroupState", name, leader_epoch=6)).results[0].partitions[0]
-        assert (fenced.error_code, fenced.leader_epoch) == (74, 7)
-        write = (await client.call("WriteShareGroupState", name, leader_epoch=6)).results[0].partitions[0]
-        assert (write.error_code, write.leader_epoch) == (74, 7)
-        assert (world.meter.fences, world.meter.raises, world.meter.written) == (2, 1, 1)
-        world.directory.elsewhere[_shard(*name)] = OwnerAddress(3, "other", 9092)
-        moved = (await client.call("ReadShareGroupState", name)).results[0].partitions[0]
-        assert (moved.error_code, moved.coordinator.host, moved.coordinator.port) == (16, "other", 9092)
-
-    run(main())
+@virtual
+async def test_refusals_carry_the_owner_and_the_stored_leader_epoch() -> None:
+    world = World()
+    client = Client(world)
+    name = (TOPIC, 0)
+    await client.call("InitializeShareGroupState", name)
+    await client.call("ReadShareGroupState", name, leader_epoch=7)
+    fenced = (await client.call("ReadShareGroupState", name, leader_epoch=6)).results[0].partitions[0]
+    assert (fenced.error_code, fenced.leader_epoch) == (74, 7)
+    write = (await client.call("WriteShareGroupState", name, leader_epoch=6)).results[0].partitions[0]
+    assert (write.error_code, write.leader_epoch) == (74, 7)
+    assert (world.meter.fences, world.meter.raises, world.meter.written) == (2, 1, 1)
+    world.directory.elsewhere[_shard(*name)] = OwnerAddress(3, "other", 9092)
+    moved = (await client.call("ReadShareGroupState", name)).results[0].partitions[0]
+    assert (moved.error_code, moved.coordinator.host, moved.coordinator.port) == (16, "other", 9092)
 
 
 @pytest.mark.rule("SC-5")
-def test_a_loading_shard_says_so() -> None:
-    async def main() -> None:
-        world = World()
-        world.directory.hosts[_shard(TOPIC, 0)].refusal = CoordinatorLoadInProgressError()
-        response = await Client(world).call("ReadShareGroupState", (TOPIC, 0), (TOPIC, 1))
-        assert _codes(response) == {(TOPIC, 0): 14, (TOPIC, 1): 42}
-
-    run(main())
+@virtual
+async def test_a_loading_shard_says_so() -> None:
+    world = World()
+    world.directory.hosts[_shard(TOPIC, 0)].refusal = CoordinatorLoadInProgressError()
+    response = await Client(world).call("ReadShareGroupState", (TOPIC, 0), (TOPIC, 1))
+    assert _codes(response) == {(TOPIC, 0): 14, (TOPIC, 1): 42}
 
 
 @pytest.mark.rule("SC-63")
-def test_after_the_write_timeout_only_the_slow_shard_is_not_available_and_its_record_may_still_land() -> None:
-    async def main() -> None:
-        world = World(write_timeout_ms=5_000)
-        client = Client(world)
-        slow = world.directory.hosts[_shard(TOPIC, 0)]
-        slow.held = True
-        response = await client.call("InitializeShareGroupState", (TOPIC, 0), (TOPIC, 1))
-        assert _codes(response) == {(TOPIC, 0): 15, (TOPIC, 1): 0}
-        assert now_s() == pytest.approx(5)
-        slow.commit()
-        slow.held = False
-        assert _codes(await client.call("ReadShareGroupState", (TOPIC, 0))) == {(TOPIC, 0): 0}
-
-    run(main())
+@virtual
+async def test_after_the_write_timeout_only_the_slow_shard_is_not_available_and_its_record_may_still_land() -> None:
+    world = World(write_timeout_ms=5_000)
+    client = Client(world)
+    slow = world.directory.hosts[_shard(TOPIC, 0)]
+    slow.held = True
+    response = await client.call("InitializeShareGroupState", (TOPIC, 0), (TOPIC, 1))
+    assert _codes(response) == {(TOPIC, 0): 15, (TOPIC, 1): 0}
+    assert now_s() == pytest.approx(5)
+    slow.commit()
+    slow.held = False
+    assert _codes(await client.call("ReadShareGroupState", (TOPIC, 0))) == {(TOPIC, 0): 0}
 
 
 @pytest.mark.rule("SC-63", "P-12")
-def test_one_command_ends_in_time_or_with_what_went_wrong_and_a_late_confirmation_hurts_nobody() -> None:
-    async def main() -> None:
-        world = World(write_timeout_ms=5_000)
-        key = SharePartitionKey("g", TOPIC, 0)
-        host = world.directory.hosts[_shard(TOPIC, 0)]
-        host.held = True
-        for within_ms, until_s in ((9_000, 5.0), (1_000, 6.0)):
-            outcome = await world.dispatcher.run_one(InitializeState(key, 1, 0), within_ms)
-            assert isinstance(outcome, CoordinatorNotAvailableError)
-            assert now_s() == pytest.approx(until_s)
-        host.commit()
-        host.held = False
-        assert isinstance(await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000), StateView)
-        host.refusal = CoordinatorLoadInProgressError()
-        assert await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000) is host.refusal
-
-    run(main())
+@virtual
+async def test_one_command_ends_in_time_or_with_what_went_wrong_and_a_late_confirmation_hurts_nobody() -> None:
+    world = World(write_timeout_ms=5_000)
+    key = SharePartitionKey("g", TOPIC, 0)
+    host = world.directory.hosts[_shard(TOPIC, 0)]
+    host.held = True
+    for within_ms, until_s in ((9_000, 5.0), (1_000, 6.0)):
+        outcome = await world.dispatcher.run_one(InitializeState(key, 1, 0), within_ms)
+        assert isinstance(outcome, CoordinatorNotAvailableError)
+        assert now_s() == pytest.approx(until_s)
+    host.commit()
+    host.held = False
+    assert isinstance(await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000), StateView)
+    host.refusal = CoordinatorLoadInProgressError()
+    assert await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000) is host.refusal
 
 
 @pytest.mark.rule("SC-2")
-def test_a_topic_id_of_another_length_is_no_request() -> None:
-    async def main() -> None:
-        with pytest.raises(TransportError) as failure:
-            await Client(World()).call("ReadShareGroupState", (b"short", 0))
-        assert failure.value.status is TransportStatus.INVALID_ARGUMENT
-
-    run(main())
+@virtual
+async def test_a_topic_id_of_another_length_is_no_request() -> None:
+    with pytest.raises(TransportError) as failure:
+        await Client(World()).call("ReadShareGroupState", (b"short", 0))
+    assert failure.value.status is TransportStatus.INVALID_ARGUMENT
 
 
 @pytest.mark.rule("P-4")
-def test_answers_on_a_stream_overtake_a_slow_one() -> None:
-    async def main() -> None:
-        world = World()
-        client = Client(world)
-        names = [(TOPIC, 0), (TOPIC, 1)]
-        await client.call("InitializeShareGroupState", *names)
-        slow = world.directory.hosts[_shard(*names[0])]
-        slow.held = True
-        stream: Any = await client.transport.open_stream(_ADDRESS, _METHODS["StateStream"])
-        for correlation_id, name in enumerate(names, start=1):
-            write = _request("WriteShareGroupState", name)
-            await stream.write(StateStreamRequest(correlation_id=correlation_id, write=write))
-        await stream.write(StateStreamRequest(correlation_id=3, read=_request("ReadShareGroupState", names[1])))
-        answers = [await stream.read(), await stream.read()]
-        assert {(answer.correlation_id, answer.WhichOneof("response")) for answer in answers} == {
-            (2, "write"),
-            (3, "read"),
-        }
-        slow.commit()
-        last = await stream.read()
-        assert (last.correlation_id, _codes(last.write)) == (1, {names[0]: 0})
-        await stream.close()
-
-    run(main())
+@virtual
+async def test_answers_on_a_stream_overtake_a_slow_one() -> None:
+    world = World()
+    client = Client(world)
+    names = [(TOPIC, 0), (TOPIC, 1)]
+    await client.call("InitializeShareGroupState", *names)
+    slow = world.directory.hosts[_shard(*names[0])]
+    slow.held = True
+    stream: Any = await client.transport.open_stream(_ADDRESS, _METHODS["StateStream"])
+    for correlation_id, name in enumerate(names, start=1):
+        write = _request("WriteShareGroupState", name)
+        await stream.write(StateStreamRequest(correlation_id=correlation_id, write=write))
+    await stream.write(StateStreamRequest(correlation_id=3, read=_request("ReadShareGroupState", names[1])))
+    answers = [await stream.read(), await stream.read()]
+    assert {(answer.correlation_id, answer.WhichOneof("response")) for answer in answers} == {
+        (2, "write"),
+        (3, "read"),
+    }
+    slow.commit()
+    last = await stream.read()
+    assert (last.correlation_id, _codes(last.write)) == (1, {names[0]: 0})
+    await stream.close()
 
 
 @pytest.mark.rule("PL-732")
-def test_a_request_of_an_unknown_kind_is_answered_without_a_response() -> None:
-    async def main() -> None:
-        stream: Any = await Client(World()).transport.open_stream(_ADDRESS, _METHODS["StateStream"])
-        await stream.write(StateStreamRequest(correlation_id=9))
-        answer = await stream.read()
-        assert (answer.correlation_id, answer.WhichOneof("response")) == (9, None)
-        await stream.close()
-
-    run(main())
+@virtual
+async def test_a_request_of_an_unknown_kind_is_answered_without_a_response() -> None:
+    stream: Any = await Client(World()).transport.open_stream(_ADDRESS, _METHODS["StateStream"])
+    await stream.write(StateStreamRequest(correlation_id=9))
+    answer = await stream.read()
+    assert (answer.correlation_id, answer.WhichOneof("response")) == (9, None)
+    await stream.close()
 
 
 @pytest.mark.rule("SC-80")
-def test_deleted_topics_are_tombstoned_on_every_served_shard_in_spite_of_a_refusal() -> None:
-    async def main() -> None:
-        world = World()
-        client = Client(world)
-        names = [(TOPIC, partition) for partition in range(8)] + [(OTHER_TOPIC, 0)]
-        await client.call("InitializeShareGroupState", *names)
-        refusing = world.directory.hosts[0]
-        refusing.refusal = CoordinatorLoadInProgressError()
-        asyncio.get_running_loop().call_later(5, setattr, refusing, "refusal", None)
-        assert await world.dispatcher.delete_topics(frozenset({TOPIC})) == 8
-        assert sum(host.shard.keys for host in world.directory.hosts) == 1
-
-    run(main())
+@virtual
+async def test_deleted_topics_are_tombstoned_on_every_served_shard_in_spite_of_a_refusal() -> None:
+    world = World()
+    client = Client(world)
+    names = [(TOPIC, partition) for partition in range(8)] + [(OTHER_TOPIC, 0)]
+    await client.call("InitializeShareGroupState", *names)
+    refusing = world.directory.hosts[0]
+    refusing.refusal = CoordinatorLoadInProgressError()
+    asyncio.get_running_loop().call_later(5, setattr, refusing, "refusal", None)
+    assert await world.dispatcher.delete_topics(frozenset({TOPIC})) == 8
+    assert sum(host.shard.keys for host in world.directory.hosts) == 1
 
 
 @pytest.mark.rule("CM-62")
-def test_a_request_that_names_more_partitions_than_one_may_is_an_invalid_argument() -> None:
-    async def main() -> None:
-        client = Client(World())
-        for rpc in _ALL:
-            with pytest.raises(TransportError, match="go into one request") as refused:
-                await client.call(rpc, *((TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX + 1)))
-            assert refused.value.status is TransportStatus.INVALID_ARGUMENT
-
-    run(main())
+@virtual
+async def test_a_request_that_names_more_partitions_than_one_may_is_an_invalid_argument() -> None:
+    client = Client(World())
+    for rpc in _ALL:
+        with pytest.raises(TransportError, match="go into one request") as refused:
+            await client.call(rpc, *((TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX + 1)))
+        assert refused.value.status is TransportStatus.INVALID_ARGUMENT
 
 
 @pytest.mark.rule("CM-94")
-def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_shard_hangs() -> None:
+@virtual
+async def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_shard_hangs() -> None:
     """Its caller gives up, and writes a share-partition of its last part anew: the old write must not come after."""
 
-    async def body() -> None:
-        world = World(write_timeout_ms=5_000)
-        client = Client(world)
-        names = [(TOPIC, partition) for partition in range(3 * KEYS_SLICE)]
-        world.directory.metadata.topics[TOPIC] = len(names)
-        await client.call("InitializeShareGroupState", *names)
-        last = names[-1]
-        shard = state_shard(SharePartitionKey("g", *last), SHARDS)
-        for index, host in enumerate(world.directory.hosts):
-            host.held = index != shard
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        large = asyncio.ensure_future(client.call("WriteShareGroupState", *names, start_offset=5))
-        await asyncio.sleep(1)
-        later = await client.call("WriteShareGroupState", last, start_offset=9)
-        assert _codes(later) == {last: 0}
-        found = _codes(await large)
-        assert (len(found), found[last], loop.time() - began_s) == (len(names), 0, 5.0), "one time-out for all parts"
-        read = await client.call("ReadShareGroupState", last)
-        assert read.results[0].partitions[0].start_offset == 9
-
-    run(body())
+    world = World(write_timeout_ms=5_000)
+    client = Client(world)
+    names = [(TOPIC, partition) for partition in range(3 * KEYS_SLICE)]
+    world.directory.metadata.topics[TOPIC] = len(names)
+    await client.call("InitializeShareGroupState", *names)
+    last = names[-1]
+    shard = state_shard(SharePartitionKey("g", *last), SHARDS)
+    for index, host in enumerate(world.directory.hosts):
+        host.held = index != shard
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    large = asyncio.ensure_future(client.call("WriteShareGroupState", *names, start_offset=5))
+    await asyncio.sleep(1)
+    later = await client.call("WriteShareGroupState", last, start_offset=9)
+    assert _codes(later) == {last: 0}
+    found = _codes(await large)
+    assert (len(found), found[last], loop.time() - began_s) == (len(names), 0, 5.0), "one time-out for all parts"
+    read = await client.call("ReadShareGroupState", last)
+    assert read.results[0].partitions[0].start_offset == 9
 
 
 @pytest.mark.rule("CM-111")
-def test_a_reset_to_the_beginning_by_an_older_node_is_one() -> None:
+@virtual
+async def test_a_reset_to_the_beginning_by_an_older_node_is_one() -> None:
     """Its protocol has no presence: 0 is left out. Taken for -1, the group began at the end of the log."""
 
-    async def body() -> None:
-        client = Client(World())
-        name = (TOPIC, 0)
-        request: Any = _METHODS["InitializeShareGroupState"].request_type(group_id="g")
-        request.topics.add(topic_id=TOPIC).partitions.add(partition=0, state_epoch=1)
-        assert _codes(await client.send("InitializeShareGroupState", request)) == {name: 0}
-        read = await client.call("ReadShareGroupState", name)
-        assert read.results[0].partitions[0].start_offset == 0
-
-    run(body())
+    client = Client(World())
+    name = (TOPIC, 0)
+    request: Any = _METHODS["InitializeShareGroupState"].request_type(group_id="g")
+    request.topics.add(topic_id=TOPIC).partitions.add(partition=0, state_epoch=1)
+    assert _codes(await client.send("InitializeShareGroupState", request)) == {name: 0}
+    read = await client.call("ReadShareGroupState", name)
+    assert read.results[0].partitions[0].start_offset == 0

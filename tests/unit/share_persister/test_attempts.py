@@ -10,24 +10,22 @@ import pytest
 from kip932 import errors
 from share_persister import KAFKA_PROFILE, PersisterSettings
 from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, virtual
 
 
 @pytest.mark.rule("GC-74", "PL-724", "SC-93")
-def test_pauses_double_with_jitter_and_each_attempt_looks_the_coordinator_up_again() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted(14, 15, 16, 3)
-        persister = net.persister()
-        await persister.write(key(), change())
-        pauses = [later - earlier for earlier, later in zip(node.times, node.times[1:], strict=False)]
-        assert len(pauses) == 4
-        for index, pause in enumerate(pauses):
-            assert 0.1 * 2**index * 0.8 <= pause <= 0.1 * 2**index * 1.2
-        assert len(net.cluster.asked) == 5
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_pauses_double_with_jitter_and_each_attempt_looks_the_coordinator_up_again() -> None:
+    net = Net()
+    node = net.scripted(14, 15, 16, 3)
+    persister = net.persister()
+    await persister.write(key(), change())
+    pauses = [later - earlier for earlier, later in zip(node.times, node.times[1:], strict=False)]
+    assert len(pauses) == 4
+    for index, pause in enumerate(pauses):
+        assert 0.1 * 2**index * 0.8 <= pause <= 0.1 * 2**index * 1.2
+    assert len(net.cluster.asked) == 5
+    await persister.close()
 
 
 @pytest.mark.rule("GC-74", "PL-724", "SC-94")
@@ -43,63 +41,55 @@ def test_the_schedules_are_bounded() -> None:
 
 @pytest.mark.rule("CM-4", "GC-74", "PL-724")
 @pytest.mark.parametrize("down_s", [3.2, 4.0, 7.0])
-def test_a_coordinator_that_is_back_is_asked_within_a_second_or_so(down_s: float) -> None:
+@virtual
+async def test_a_coordinator_that_is_back_is_asked_within_a_second_or_so(down_s: float) -> None:
     """However long it was away: what waits is served soon after a take-over, not when a doubled pause ends."""
 
-    async def main() -> None:
-        net = Net()
-        node = net.scripted(*[16] * 40)
-        persister = net.persister()
-        asyncio.get_running_loop().call_later(down_s, node.replies.clear)
-        await persister.write(key(), change())
-        assert now_s() - down_s <= 1.2
-        await persister.close()
-
-    run(main())
+    net = Net()
+    node = net.scripted(*[16] * 40)
+    persister = net.persister()
+    asyncio.get_running_loop().call_later(down_s, node.replies.clear)
+    await persister.write(key(), change())
+    assert now_s() - down_s <= 1.2
+    await persister.close()
 
 
 @pytest.mark.rule("PL-723")
-def test_the_operation_timeout_caps_everything_and_the_last_error_is_told() -> None:
-    async def main() -> None:
-        net = Net()
-        net.scripted(*[14] * 20)
-        persister = net.persister()
-        failure = await failure_of(persister)
-        assert isinstance(failure.error, errors.CoordinatorLoadInProgressError)
-        assert 6 <= now_s() <= 15
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_the_operation_timeout_caps_everything_and_the_last_error_is_told() -> None:
+    net = Net()
+    net.scripted(*[14] * 20)
+    persister = net.persister()
+    failure = await failure_of(persister)
+    assert isinstance(failure.error, errors.CoordinatorLoadInProgressError)
+    assert 6 <= now_s() <= 15
+    await persister.close()
 
 
 @pytest.mark.rule("PL-723", "GC-74")
-def test_attempts_end_after_their_number() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted(*[15] * 20)
-        persister = net.persister(settings=PersisterSettings(operation_timeout_ms=10**6, attempts=3))
-        assert isinstance((await failure_of(persister)).error, errors.CoordinatorNotAvailableError)
-        assert len(node.requests) == 3
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_attempts_end_after_their_number() -> None:
+    net = Net()
+    node = net.scripted(*[15] * 20)
+    persister = net.persister(settings=PersisterSettings(operation_timeout_ms=10**6, attempts=3))
+    assert isinstance((await failure_of(persister)).error, errors.CoordinatorNotAvailableError)
+    assert len(node.requests) == 3
+    await persister.close()
 
 
 @pytest.mark.rule("PL-723", "PL-707")
-def test_a_peer_that_never_answers_costs_the_operation_timeout_and_leaves_the_outcome_open() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted("hang")
-        persister = net.persister()
-        failure = await failure_of(persister)
-        assert now_s() == pytest.approx(15)
-        assert failure.outcome_unknown
-        await asyncio.sleep(0.1)
-        await persister.write(key(), change())
-        assert len(node.requests) == 2, "the lane is free again"
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_peer_that_never_answers_costs_the_operation_timeout_and_leaves_the_outcome_open() -> None:
+    net = Net()
+    node = net.scripted("hang")
+    persister = net.persister()
+    failure = await failure_of(persister)
+    assert now_s() == pytest.approx(15)
+    assert failure.outcome_unknown
+    await asyncio.sleep(0.1)
+    await persister.write(key(), change())
+    assert len(node.requests) == 2, "the lane is free again"
+    await persister.close()
 
 
 @pytest.mark.rule("PL-707", "PL-722", "PL-732")
@@ -120,41 +110,35 @@ def test_a_peer_that_never_answers_costs_the_operation_timeout_and_leaves_the_ou
         ([3, 74], 74, False),
     ],
 )
-def test_whether_a_failed_write_may_have_landed(replies: list[Reply], code: int, unknown: bool) -> None:
-    async def main() -> None:
-        net = Net()
-        net.scripted(*replies)
-        persister = net.persister()
-        failure = await failure_of(persister)
-        assert (failure.error.code, failure.outcome_unknown) == (code, unknown)
-        assert failure.leader_epoch == (9 if code == 74 else None)
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_whether_a_failed_write_may_have_landed(replies: list[Reply], code: int, unknown: bool) -> None:
+    net = Net()
+    net.scripted(*replies)
+    persister = net.persister()
+    failure = await failure_of(persister)
+    assert (failure.error.code, failure.outcome_unknown) == (code, unknown)
+    assert failure.leader_epoch == (9 if code == 74 else None)
+    await persister.close()
 
 
 @pytest.mark.rule("PL-707")
-def test_a_broken_stream_is_opened_again() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted("break")
-        persister = net.persister()
-        await persister.write(key(), change())
-        assert len(node.requests) == 2
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_broken_stream_is_opened_again() -> None:
+    net = Net()
+    node = net.scripted("break")
+    persister = net.persister()
+    await persister.write(key(), change())
+    assert len(node.requests) == 2
+    await persister.close()
 
 
 @pytest.mark.rule("PL-707")
-def test_a_stopped_node_is_retried_until_it_is_back() -> None:
-    async def main() -> None:
-        net = Net()
-        persister = net.persister()
-        write = asyncio.create_task(persister.write(key(), change()))
-        await asyncio.sleep(1)
-        net.scripted()
-        await write
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_stopped_node_is_retried_until_it_is_back() -> None:
+    net = Net()
+    persister = net.persister()
+    write = asyncio.create_task(persister.write(key(), change()))
+    await asyncio.sleep(1)
+    net.scripted()
+    await write
+    await persister.close()

@@ -16,7 +16,7 @@ from share_persister import PersisterError, PersisterSettings, StateInit
 from share_persister.values import StoredState
 from tests.support.coordinator_nodes import Net, change, failure_of, key
 from tests.support.share_state import OTHER_TOPIC, TOPIC
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, virtual
 
 
 def _partitions(request: Any) -> list[int]:
@@ -24,187 +24,165 @@ def _partitions(request: Any) -> list[int]:
 
 
 @pytest.mark.rule("SC-90", "PL-602", "PL-702", "P-4")
-def test_all_operations_reach_the_coordinator_and_come_back() -> None:
-    async def main() -> None:
-        net = Net()
-        world = net.real()
-        persister = net.persister()
-        names = [TopicIdPartition(TOPIC, 0), TopicIdPartition(OTHER_TOPIC, 3), TopicIdPartition(TOPIC, 77)]
-        failures = await persister.initialize("g", dict.fromkeys(names, StateInit(4, 10)))
-        assert [failures[name] and type(failures[name].error) for name in names[:2]] == [None, None]  # type: ignore[union-attr]
-        assert isinstance(failures[names[2]], PersisterError)
-        assert await persister.read(key(), 3, 1) == StoredState(4, 10, ())
-        stats = WriteStats(cause=1, n_accept=5, hwm=100)
-        write = change((12, 15, 2, 1), start=11, leader=3, generation=1)._replace(stats=stats)
-        await persister.write(key(), write._replace(delivery_complete_count=4))
-        assert await persister.read(key(), 3, 1) == StoredState(4, 11, (StateBatch(12, 15, 2, 1),))
-        sent = [
-            command for host in world.directory.hosts for command in host.commands if isinstance(command, WriteState)
-        ]
-        assert sent[0].write.stats == stats
-        summaries = await persister.summary("g", names[:2])
-        assert summaries == {names[0]: StateSummary(4, 3, 11, 4, 0, 0), names[1]: StateSummary(4, 0, 10, 0, 0, 0)}
-        deleted = await persister.delete("g", {names[0]: 3, names[1]: 4})
-        refused = deleted[names[0]]
-        assert isinstance(refused, PersisterError)
-        assert isinstance(refused.error, errors.FencedStateEpochError)
-        assert deleted[names[1]] is None
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_all_operations_reach_the_coordinator_and_come_back() -> None:
+    net = Net()
+    world = net.real()
+    persister = net.persister()
+    names = [TopicIdPartition(TOPIC, 0), TopicIdPartition(OTHER_TOPIC, 3), TopicIdPartition(TOPIC, 77)]
+    failures = await persister.initialize("g", dict.fromkeys(names, StateInit(4, 10)))
+    assert [failures[name] and type(failures[name].error) for name in names[:2]] == [None, None]  # type: ignore[union-attr]
+    assert isinstance(failures[names[2]], PersisterError)
+    assert await persister.read(key(), 3, 1) == StoredState(4, 10, ())
+    stats = WriteStats(cause=1, n_accept=5, hwm=100)
+    write = change((12, 15, 2, 1), start=11, leader=3, generation=1)._replace(stats=stats)
+    await persister.write(key(), write._replace(delivery_complete_count=4))
+    assert await persister.read(key(), 3, 1) == StoredState(4, 11, (StateBatch(12, 15, 2, 1),))
+    sent = [command for host in world.directory.hosts for command in host.commands if isinstance(command, WriteState)]
+    assert sent[0].write.stats == stats
+    summaries = await persister.summary("g", names[:2])
+    assert summaries == {names[0]: StateSummary(4, 3, 11, 4, 0, 0), names[1]: StateSummary(4, 0, 10, 0, 0, 0)}
+    deleted = await persister.delete("g", {names[0]: 3, names[1]: 4})
+    refused = deleted[names[0]]
+    assert isinstance(refused, PersisterError)
+    assert isinstance(refused.error, errors.FencedStateEpochError)
+    assert deleted[names[1]] is None
+    await persister.close()
 
 
 @pytest.mark.rule("SC-48")
-def test_deleting_what_the_cluster_does_not_know_is_done_at_the_first_answer() -> None:
-    async def main() -> None:
-        net = Net()
-        net.real().directory.metadata.topics.clear()
-        persister = net.persister()
-        assert await persister.delete("g", {TopicIdPartition(TOPIC, 0): -1}) == {TopicIdPartition(TOPIC, 0): None}
-        assert now_s() == 0
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_deleting_what_the_cluster_does_not_know_is_done_at_the_first_answer() -> None:
+    net = Net()
+    net.real().directory.metadata.topics.clear()
+    persister = net.persister()
+    assert await persister.delete("g", {TopicIdPartition(TOPIC, 0): -1}) == {TopicIdPartition(TOPIC, 0): None}
+    assert now_s() == 0
+    await persister.close()
 
 
 @pytest.mark.rule("PL-721", "P-2", "SC-97")
-def test_one_batch_is_in_flight_and_what_arrives_meanwhile_leaves_together() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted()
-        node.gate = asyncio.Event()
-        persister = net.persister()
-        writes = [asyncio.create_task(persister.write(key(0), change()))]
-        await asyncio.sleep(0.001)
-        writes += [asyncio.create_task(persister.write(key(partition), change())) for partition in range(1, 6)]
-        writes.append(asyncio.create_task(persister.write(key(1, "other"), change())))
-        await asyncio.sleep(0.001)
-        assert [_partitions(request) for request in node.requests] == [[0]]
-        node.gate.set()
-        await asyncio.gather(*writes)
-        assert [request.write.group_id for request in node.requests] == ["g", "g", "other"]
-        assert [sorted(_partitions(request)) for request in node.requests] == [[0], [1, 2, 3, 4, 5], [1]]
-        assert len({request.correlation_id for request in node.requests}) == 3
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_one_batch_is_in_flight_and_what_arrives_meanwhile_leaves_together() -> None:
+    net = Net()
+    node = net.scripted()
+    node.gate = asyncio.Event()
+    persister = net.persister()
+    writes = [asyncio.create_task(persister.write(key(0), change()))]
+    await asyncio.sleep(0.001)
+    writes += [asyncio.create_task(persister.write(key(partition), change())) for partition in range(1, 6)]
+    writes.append(asyncio.create_task(persister.write(key(1, "other"), change())))
+    await asyncio.sleep(0.001)
+    assert [_partitions(request) for request in node.requests] == [[0]]
+    node.gate.set()
+    await asyncio.gather(*writes)
+    assert [request.write.group_id for request in node.requests] == ["g", "g", "other"]
+    assert [sorted(_partitions(request)) for request in node.requests] == [[0], [1, 2, 3, 4, 5], [1]]
+    assert len({request.correlation_id for request in node.requests}) == 3
+    await persister.close()
 
 
 @pytest.mark.rule("PL-721")
-def test_reads_do_not_wait_for_writes() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted("hang")
-        persister = net.persister()
-        write = asyncio.create_task(persister.write(key(), change()))
-        await asyncio.sleep(0.001)
-        await persister.read(key(), 1, 0)
-        assert not write.done()
-        assert len(node.requests) == 2
-        write.cancel()
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_reads_do_not_wait_for_writes() -> None:
+    net = Net()
+    node = net.scripted("hang")
+    persister = net.persister()
+    write = asyncio.create_task(persister.write(key(), change()))
+    await asyncio.sleep(0.001)
+    await persister.read(key(), 1, 0)
+    assert not write.done()
+    assert len(node.requests) == 2
+    write.cancel()
+    await persister.close()
 
 
 @pytest.mark.rule("SC-97", "SC-98", "PL-705", "SC-99")
-def test_requests_are_capped_and_never_hold_a_share_partition_twice() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted()
-        node.gate = asyncio.Event()
-        persister = net.persister(settings=PersisterSettings(keys_per_request=2))
-        writes = [asyncio.create_task(persister.write(key(p), change(start=p))) for p in (0, 1, 1, 2, 3)]
-        await asyncio.sleep(0.001)
-        node.gate.set()
-        await asyncio.gather(*writes)
-        assert [_partitions(request) for request in node.requests] == [[0, 1], [2, 3], [1]]
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_requests_are_capped_and_never_hold_a_share_partition_twice() -> None:
+    net = Net()
+    node = net.scripted()
+    node.gate = asyncio.Event()
+    persister = net.persister(settings=PersisterSettings(keys_per_request=2))
+    writes = [asyncio.create_task(persister.write(key(p), change(start=p))) for p in (0, 1, 1, 2, 3)]
+    await asyncio.sleep(0.001)
+    node.gate.set()
+    await asyncio.gather(*writes)
+    assert [_partitions(request) for request in node.requests] == [[0, 1], [2, 3], [1]]
+    await persister.close()
 
 
 @pytest.mark.rule("SC-99")
-def test_writes_of_one_share_partition_follow_each_other() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted(15)
-        persister = net.persister()
-        first = asyncio.create_task(persister.write(key(), change(start=1)))
-        await asyncio.sleep(0.01)
-        second = asyncio.create_task(persister.write(key(), change(start=2)))
-        await asyncio.gather(first, second)
-        starts = [request.write.topics[0].partitions[0].start_offset for request in node.requests]
-        assert starts == [1, 1, 2]
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_writes_of_one_share_partition_follow_each_other() -> None:
+    net = Net()
+    node = net.scripted(15)
+    persister = net.persister()
+    first = asyncio.create_task(persister.write(key(), change(start=1)))
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(persister.write(key(), change(start=2)))
+    await asyncio.gather(first, second)
+    starts = [request.write.topics[0].partitions[0].start_offset for request in node.requests]
+    assert starts == [1, 1, 2]
+    await persister.close()
 
 
 @pytest.mark.rule("CM-62", "PL-707")
-def test_a_full_queue_refuses_and_nothing_was_sent() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted("hang")
-        persister = net.persister(settings=PersisterSettings(queue_max=1, attempts=1))
-        waiting = [asyncio.create_task(persister.write(key(0), change()))]
-        await asyncio.sleep(0.01)
-        waiting.append(asyncio.create_task(persister.write(key(1), change())))
-        await asyncio.sleep(0.01)
-        failure = await failure_of(persister, 2)
-        assert isinstance(failure.error, errors.CoordinatorNotAvailableError)
-        assert not failure.outcome_unknown
-        assert len(node.requests) == 1
-        for task in waiting:
-            task.cancel()
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_full_queue_refuses_and_nothing_was_sent() -> None:
+    net = Net()
+    node = net.scripted("hang")
+    persister = net.persister(settings=PersisterSettings(queue_max=1, attempts=1))
+    waiting = [asyncio.create_task(persister.write(key(0), change()))]
+    await asyncio.sleep(0.01)
+    waiting.append(asyncio.create_task(persister.write(key(1), change())))
+    await asyncio.sleep(0.01)
+    failure = await failure_of(persister, 2)
+    assert isinstance(failure.error, errors.CoordinatorNotAvailableError)
+    assert not failure.outcome_unknown
+    assert len(node.requests) == 1
+    for task in waiting:
+        task.cancel()
+    await persister.close()
 
 
 @pytest.mark.rule("SC-90")
 @pytest.mark.parametrize(
     "bad", [key(-1), key(0, ""), key()._replace(topic_id=bytes(16)), key()._replace(topic_id=b"x")]
 )
-def test_what_names_no_share_partition_is_refused_before_anything_is_sent(bad: Any) -> None:
-    async def main() -> None:
-        with pytest.raises(PersisterError) as failure:
-            await Net().persister().read(bad, 1, 0)
-        assert isinstance(failure.value.error, errors.InvalidRequestError)
-
-    run(main())
+@virtual
+async def test_what_names_no_share_partition_is_refused_before_anything_is_sent(bad: Any) -> None:
+    with pytest.raises(PersisterError) as failure:
+        await Net().persister().read(bad, 1, 0)
+    assert isinstance(failure.value.error, errors.InvalidRequestError)
 
 
 @pytest.mark.rule("PL-707")
-def test_a_number_too_large_for_its_field_is_refused_without_sending() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted()
-        persister = net.persister()
-        with pytest.raises(PersisterError) as failure:
-            await persister.write(key(), change(leader=2**40))
-        assert isinstance(failure.value.error, errors.InvalidRequestError)
-        assert not failure.value.outcome_unknown
-        assert node.requests == []
-        await persister.write(key(), change())
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_number_too_large_for_its_field_is_refused_without_sending() -> None:
+    net = Net()
+    node = net.scripted()
+    persister = net.persister()
+    with pytest.raises(PersisterError) as failure:
+        await persister.write(key(), change(leader=2**40))
+    assert isinstance(failure.value.error, errors.InvalidRequestError)
+    assert not failure.value.outcome_unknown
+    assert node.requests == []
+    await persister.write(key(), change())
+    await persister.close()
 
 
 @pytest.mark.rule("CM-4")
-def test_closing_fails_what_is_under_way() -> None:
-    async def main() -> None:
-        net = Net()
-        net.scripted("hang")
-        persister = net.persister()
-        sent = asyncio.create_task(failure_of(persister, 0))
-        await asyncio.sleep(0.01)
-        queued = asyncio.create_task(failure_of(persister, 1))
-        await asyncio.sleep(0.01)
-        await persister.close()
-        assert (await sent).outcome_unknown
-        assert not (await queued).outcome_unknown
-        assert now_s() < 1
-
-    run(main())
+@virtual
+async def test_closing_fails_what_is_under_way() -> None:
+    net = Net()
+    net.scripted("hang")
+    persister = net.persister()
+    sent = asyncio.create_task(failure_of(persister, 0))
+    await asyncio.sleep(0.01)
+    queued = asyncio.create_task(failure_of(persister, 1))
+    await asyncio.sleep(0.01)
+    await persister.close()
+    assert (await sent).outcome_unknown
+    assert not (await queued).outcome_unknown
+    assert now_s() < 1

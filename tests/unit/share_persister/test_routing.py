@@ -15,183 +15,161 @@ from share_persister.values import StoredState
 from tests.support.coordinator_nodes import Net, change, failure_of, key
 from tests.support.share_coordinators import World
 from tests.support.share_state import TOPIC
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, virtual
 
 
 @pytest.mark.rule("PL-720", "SC-91")
-def test_without_a_known_node_the_answer_comes_at_once() -> None:
-    async def main() -> None:
-        persister = Net().persister(nodes=())
-        failure = await failure_of(persister)
-        assert isinstance(failure.error, errors.CoordinatorNotAvailableError)
-        assert (now_s(), failure.outcome_unknown) == (0, False)
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_without_a_known_node_the_answer_comes_at_once() -> None:
+    persister = Net().persister(nodes=())
+    failure = await failure_of(persister)
+    assert isinstance(failure.error, errors.CoordinatorNotAvailableError)
+    assert (now_s(), failure.outcome_unknown) == (0, False)
+    await persister.close()
 
 
 @pytest.mark.rule("PL-720", "PL-723")
-def test_a_lookup_is_cached_shared_and_retried_by_its_own_count() -> None:
-    async def main() -> None:
-        net = Net()
-        net.scripted()
-        net.cluster.codes = [15, 15]
-        persister = net.persister()
-        await asyncio.gather(
-            *(persister.write(key(0), change(start=n)) for n in range(3)), persister.read(key(0), 1, 0)
-        )
-        assert len(net.cluster.asked) == 3
-        await persister.write(key(0), change())
-        assert len(net.cluster.asked) == 3
-        net.cluster.codes = [29]
-        assert isinstance((await failure_of(persister, 1)).error, errors.TopicAuthorizationFailedError)
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_lookup_is_cached_shared_and_retried_by_its_own_count() -> None:
+    net = Net()
+    net.scripted()
+    net.cluster.codes = [15, 15]
+    persister = net.persister()
+    await asyncio.gather(*(persister.write(key(0), change(start=n)) for n in range(3)), persister.read(key(0), 1, 0))
+    assert len(net.cluster.asked) == 3
+    await persister.write(key(0), change())
+    assert len(net.cluster.asked) == 3
+    net.cluster.codes = [29]
+    assert isinstance((await failure_of(persister, 1)).error, errors.TopicAuthorizationFailedError)
+    await persister.close()
 
 
 @pytest.mark.rule("PL-720")
-def test_the_nodes_own_hint_saves_the_lookup_until_it_proves_wrong() -> None:
-    async def main() -> None:
-        net = Net(coordinator="two:1")
-        net.scripted(16, 16)
-        two = net.scripted(address="two:1")
-        persister = net.persister(resolve=lambda shard: "one:1")
-        await persister.write(key(), change())
-        assert (len(net.cluster.asked), len(two.requests)) == (1, 1)
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_the_nodes_own_hint_saves_the_lookup_until_it_proves_wrong() -> None:
+    net = Net(coordinator="two:1")
+    net.scripted(16, 16)
+    two = net.scripted(address="two:1")
+    persister = net.persister(resolve=lambda shard: "one:1")
+    await persister.write(key(), change())
+    assert (len(net.cluster.asked), len(two.requests)) == (1, 1)
+    await persister.close()
 
 
 @pytest.mark.rule("PL-720")
-def test_a_doubted_hint_is_better_than_nothing_to_ask() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted(14, 14)
-        persister = net.persister(nodes=(), resolve=lambda shard: "one:1")
-        await persister.write(key(), change())
-        assert len(node.requests) == 3
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_doubted_hint_is_better_than_nothing_to_ask() -> None:
+    net = Net()
+    node = net.scripted(14, 14)
+    persister = net.persister(nodes=(), resolve=lambda shard: "one:1")
+    await persister.write(key(), change())
+    assert len(node.requests) == 3
+    await persister.close()
 
 
 @pytest.mark.rule("CM-14", "GC-74")
-def test_the_hint_of_a_refusal_is_followed_at_once_but_not_in_a_circle() -> None:
-    async def main() -> None:
-        net = Net()
-        net.scripted(16, address="one:1", hint="two:1")
-        net.scripted(address="two:1")
-        persister = net.persister()
-        await persister.write(key(), change())
-        assert (now_s(), len(net.cluster.asked)) == (0, 1)
-        circle = Net()
-        one = circle.scripted(*[16] * 9, address="one:1", hint="two:1")
-        two = circle.scripted(*[16] * 9, address="two:1", hint="one:1")
-        other = circle.persister(settings=PersisterSettings(attempts=4))
-        assert isinstance((await failure_of(other)).error, errors.NotCoordinatorError)
-        assert len(one.requests) + len(two.requests) == 5
-        assert now_s() > 0.5
-        await persister.close()
-        await other.close()
-
-    run(main())
+@virtual
+async def test_the_hint_of_a_refusal_is_followed_at_once_but_not_in_a_circle() -> None:
+    net = Net()
+    net.scripted(16, address="one:1", hint="two:1")
+    net.scripted(address="two:1")
+    persister = net.persister()
+    await persister.write(key(), change())
+    assert (now_s(), len(net.cluster.asked)) == (0, 1)
+    circle = Net()
+    one = circle.scripted(*[16] * 9, address="one:1", hint="two:1")
+    two = circle.scripted(*[16] * 9, address="two:1", hint="one:1")
+    other = circle.persister(settings=PersisterSettings(attempts=4))
+    assert isinstance((await failure_of(other)).error, errors.NotCoordinatorError)
+    assert len(one.requests) + len(two.requests) == 5
+    assert now_s() > 0.5
+    await persister.close()
+    await other.close()
 
 
 @pytest.mark.rule("P-12", "SC-29a")
-def test_the_coordinator_of_the_same_process_is_called_without_messages() -> None:
-    async def main() -> None:
-        net = Net()
-        world = World()
-        persister = net.persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
-        name = TopicIdPartition(TOPIC, 0)
-        assert await persister.initialize("g", {name: StateInit(2, 5)}) == {name: None}
-        assert await persister.read(key(), 8, 2) == StoredState(2, 5, ())
-        await persister.write(key(), change((6, 7, 2, 1), start=5, leader=8, generation=2))
-        assert await persister.summary("g", [name]) == {name: StateSummary(2, 8, 5, 0, 0, 0)}
-        with pytest.raises(PersisterError) as fenced:
-            await persister.write(key(), change(leader=8, generation=1))
-        assert (fenced.value.error.code, fenced.value.leader_epoch, fenced.value.outcome_unknown) == (74, 8, False)
-        assert await persister.delete("g", {name: -1}) == {name: None}
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_the_coordinator_of_the_same_process_is_called_without_messages() -> None:
+    net = Net()
+    world = World()
+    persister = net.persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
+    name = TopicIdPartition(TOPIC, 0)
+    assert await persister.initialize("g", {name: StateInit(2, 5)}) == {name: None}
+    assert await persister.read(key(), 8, 2) == StoredState(2, 5, ())
+    await persister.write(key(), change((6, 7, 2, 1), start=5, leader=8, generation=2))
+    assert await persister.summary("g", [name]) == {name: StateSummary(2, 8, 5, 0, 0, 0)}
+    with pytest.raises(PersisterError) as fenced:
+        await persister.write(key(), change(leader=8, generation=1))
+    assert (fenced.value.error.code, fenced.value.leader_epoch, fenced.value.outcome_unknown) == (74, 8, False)
+    assert await persister.delete("g", {name: -1}) == {name: None}
+    await persister.close()
 
 
 @pytest.mark.rule("P-12", "PL-720")
-def test_what_this_process_does_not_own_goes_to_its_owner() -> None:
-    async def main() -> None:
-        net = Net()
-        node = net.scripted()
-        world = World()
-        local = LocalShareCoordinator(world.dispatcher)
-        persister = net.persister(local=local)
-        world.directory.active = False
-        await persister.write(key(), change())
-        assert len(node.requests) == 1
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_what_this_process_does_not_own_goes_to_its_owner() -> None:
+    net = Net()
+    node = net.scripted()
+    world = World()
+    local = LocalShareCoordinator(world.dispatcher)
+    persister = net.persister(local=local)
+    world.directory.active = False
+    await persister.write(key(), change())
+    assert len(node.requests) == 1
+    await persister.close()
 
 
 @pytest.mark.rule("PL-707", "P-12")
-def test_a_local_write_that_is_not_confirmed_in_time_is_open() -> None:
-    async def main() -> None:
-        world = World()
-        persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
-        for host in world.directory.hosts:
-            host.held = True
-        failure = await failure_of(persister)
-        assert failure.outcome_unknown
-        assert now_s() <= 15
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_local_write_that_is_not_confirmed_in_time_is_open() -> None:
+    world = World()
+    persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
+    for host in world.directory.hosts:
+        host.held = True
+    failure = await failure_of(persister)
+    assert failure.outcome_unknown
+    assert now_s() <= 15
+    await persister.close()
 
 
 @pytest.mark.rule("PL-723", "P-12")
-def test_a_local_write_ends_with_its_operation_even_where_the_coordinator_would_wait_longer() -> None:
-    async def main() -> None:
-        world = World(write_timeout_ms=60_000)
-        settings = PersisterSettings(operation_timeout_ms=2_000)
-        persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher), settings=settings)
-        for host in world.directory.hosts:
-            host.held = True
-        first = asyncio.create_task(failure_of(persister))
-        await asyncio.sleep(0.5)
-        behind = await failure_of(persister)  # waits for the first one's place, and has a time of its own
-        assert now_s() == pytest.approx(2.5)
-        assert behind.outcome_unknown
-        assert (await first).outcome_unknown
-        for host in world.directory.hosts:
-            host.commit()  # too late for anybody: nothing is answered twice
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_local_write_ends_with_its_operation_even_where_the_coordinator_would_wait_longer() -> None:
+    world = World(write_timeout_ms=60_000)
+    settings = PersisterSettings(operation_timeout_ms=2_000)
+    persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher), settings=settings)
+    for host in world.directory.hosts:
+        host.held = True
+    first = asyncio.create_task(failure_of(persister))
+    await asyncio.sleep(0.5)
+    behind = await failure_of(persister)  # waits for the first one's place, and has a time of its own
+    assert now_s() == pytest.approx(2.5)
+    assert behind.outcome_unknown
+    assert (await first).outcome_unknown
+    for host in world.directory.hosts:
+        host.commit()  # too late for anybody: nothing is answered twice
+    await persister.close()
 
 
 @pytest.mark.rule("PL-723", "P-12")
-def test_a_refused_local_write_is_tried_again_in_its_place() -> None:
-    async def main() -> None:
-        world = World()
-        persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
-        await persister.initialize("g", {TopicIdPartition(TOPIC, 0): StateInit(1, 0)})
-        for host in world.directory.hosts:
-            host.refusal = errors.CoordinatorLoadInProgressError()
-        order: list[str] = []
+@virtual
+async def test_a_refused_local_write_is_tried_again_in_its_place() -> None:
+    world = World()
+    persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
+    await persister.initialize("g", {TopicIdPartition(TOPIC, 0): StateInit(1, 0)})
+    for host in world.directory.hosts:
+        host.refusal = errors.CoordinatorLoadInProgressError()
+    order: list[str] = []
 
-        async def write(name: str, first: int) -> None:
-            await persister.write(key(), change((first, first, 2, 1)))
-            order.append(name)
+    async def write(name: str, first: int) -> None:
+        await persister.write(key(), change((first, first, 2, 1)))
+        order.append(name)
 
-        writes = [asyncio.create_task(write(name, number)) for number, name in enumerate("ab")]
-        await asyncio.sleep(0.05)
-        for host in world.directory.hosts:
-            host.refusal = None
-        await asyncio.gather(*writes)
-        assert order == ["a", "b"]
-        assert (await persister.read(key(), 1, 1)).batches == change((0, 1, 2, 1)).batches
-        await persister.close()
-
-    run(main())
+    writes = [asyncio.create_task(write(name, number)) for number, name in enumerate("ab")]
+    await asyncio.sleep(0.05)
+    for host in world.directory.hosts:
+        host.refusal = None
+    await asyncio.gather(*writes)
+    assert order == ["a", "b"]
+    assert (await persister.read(key(), 1, 1)).batches == change((0, 1, 2, 1)).batches
+    await persister.close()

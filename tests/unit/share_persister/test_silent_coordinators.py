@@ -13,7 +13,7 @@ from share_persister.values import StoredState
 from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key
 from tests.support.share_coordinators import World
 from tests.support.share_state import TOPIC
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, virtual
 
 
 class Hint:
@@ -27,108 +27,98 @@ class Hint:
 
 
 @pytest.mark.rule("PL-707", "PL-723", "GC-74")
-def test_a_silent_coordinator_is_left_once_another_owns_the_shard() -> None:
-    async def main() -> None:
-        net, hint = Net(), Hint("one:1")
-        one, two = net.scripted("hang", "hang"), net.scripted(address="two:1")
-        persister = net.persister(resolve=hint)
-        writing = asyncio.create_task(persister.write(key(), change()))
-        reading = asyncio.create_task(persister.read(key(1), 1, 0))
-        await asyncio.sleep(3.5)
-        assert not writing.done()
-        hint.address = None  # the old owner left the list of nodes; nobody has claimed yet
-        await asyncio.sleep(1)
-        assert not writing.done()
-        hint.address = "two:1"
-        await writing
-        await reading
-        assert now_s() < 3.5 + 1 + 1 + 0.2
-        assert (len(one.requests), len(two.requests)) == (2, 2)
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_silent_coordinator_is_left_once_another_owns_the_shard() -> None:
+    net, hint = Net(), Hint("one:1")
+    one, two = net.scripted("hang", "hang"), net.scripted(address="two:1")
+    persister = net.persister(resolve=hint)
+    writing = asyncio.create_task(persister.write(key(), change()))
+    reading = asyncio.create_task(persister.read(key(1), 1, 0))
+    await asyncio.sleep(3.5)
+    assert not writing.done()
+    hint.address = None  # the old owner left the list of nodes; nobody has claimed yet
+    await asyncio.sleep(1)
+    assert not writing.done()
+    hint.address = "two:1"
+    await writing
+    await reading
+    assert now_s() < 3.5 + 1 + 1 + 0.2
+    assert (len(one.requests), len(two.requests)) == (2, 2)
+    await persister.close()
 
 
 @pytest.mark.rule("PL-723")
-def test_a_coordinator_that_is_only_slow_is_waited_for() -> None:
-    async def main() -> None:
-        net = Net()
-        one, two = net.scripted(), net.scripted(address="two:1")
-        one.gate = asyncio.Event()
-        persister = net.persister(resolve=Hint("one:1"))
-        writing = asyncio.create_task(persister.write(key(), change()))
-        await asyncio.sleep(10)
-        one.gate.set()
-        await writing
-        assert (len(one.requests), len(two.requests)) == (1, 0)
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_coordinator_that_is_only_slow_is_waited_for() -> None:
+    net = Net()
+    one, two = net.scripted(), net.scripted(address="two:1")
+    one.gate = asyncio.Event()
+    persister = net.persister(resolve=Hint("one:1"))
+    writing = asyncio.create_task(persister.write(key(), change()))
+    await asyncio.sleep(10)
+    one.gate.set()
+    await writing
+    assert (len(one.requests), len(two.requests)) == (1, 0)
+    await persister.close()
 
 
 @pytest.mark.rule("PL-707")
-def test_a_write_that_a_silent_coordinator_may_have_taken_is_unknown_when_no_other_takes_it() -> None:
-    async def main() -> None:
-        net, hint = Net(), Hint("one:1")
-        net.scripted("hang")
-        net.scripted(*[29] * 20, address="two:1")
-        persister = net.persister(resolve=hint)
-        failing = asyncio.create_task(failure_of(persister))
-        await asyncio.sleep(1)
-        hint.address = "two:1"
-        failure: PersisterError = await failing
-        assert failure.outcome_unknown
-        assert now_s() < 4
-        await persister.close()
-
-    run(main())
+@virtual
+async def test_a_write_that_a_silent_coordinator_may_have_taken_is_unknown_when_no_other_takes_it() -> None:
+    net, hint = Net(), Hint("one:1")
+    net.scripted("hang")
+    net.scripted(*[29] * 20, address="two:1")
+    persister = net.persister(resolve=hint)
+    failing = asyncio.create_task(failure_of(persister))
+    await asyncio.sleep(1)
+    hint.address = "two:1"
+    failure: PersisterError = await failing
+    assert failure.outcome_unknown
+    assert now_s() < 4
+    await persister.close()
 
 
 @pytest.mark.rule("PL-707", "P-12")
-def test_what_was_asked_of_a_silent_node_is_done_in_this_process_when_it_takes_the_shard() -> None:
-    async def main() -> None:
-        net, here, owned = Net(), World(), [True]
-        net.scripted("hang", "hang")
+@virtual
+async def test_what_was_asked_of_a_silent_node_is_done_in_this_process_when_it_takes_the_shard() -> None:
+    net, here, owned = Net(), World(), [True]
+    net.scripted("hang", "hang")
 
-        class Local(LocalShareCoordinator):
-            def owns(self, shard: int) -> bool:
-                return owned[0] and super().owns(shard)
+    class Local(LocalShareCoordinator):
+        def owns(self, shard: int) -> bool:
+            return owned[0] and super().owns(shard)
 
-        persister = net.persister(resolve=Hint("one:1"), local=Local(here.dispatcher))
-        names = [TopicIdPartition(TOPIC, number) for number in range(3)]
-        await persister.initialize("g", dict.fromkeys(names, StateInit(1, 5)))
-        owned[0] = False
-        # The second is queued behind the first: it never left, and yet need not wait for it.
-        waiting = [asyncio.create_task(persister.read(key(0), 1, 1))]
-        await asyncio.sleep(0.1)
-        waiting.append(asyncio.create_task(persister.read(key(1), 1, 1)))
-        await asyncio.sleep(2)
-        owned[0] = True
-        assert await asyncio.gather(*waiting) == [StoredState(1, 5, ())] * 2
-        assert now_s() < 3.5
-        await persister.close()
-
-    run(main())
+    persister = net.persister(resolve=Hint("one:1"), local=Local(here.dispatcher))
+    names = [TopicIdPartition(TOPIC, number) for number in range(3)]
+    await persister.initialize("g", dict.fromkeys(names, StateInit(1, 5)))
+    owned[0] = False
+    # The second is queued behind the first: it never left, and yet need not wait for it.
+    waiting = [asyncio.create_task(persister.read(key(0), 1, 1))]
+    await asyncio.sleep(0.1)
+    waiting.append(asyncio.create_task(persister.read(key(1), 1, 1)))
+    await asyncio.sleep(2)
+    owned[0] = True
+    assert await asyncio.gather(*waiting) == [StoredState(1, 5, ())] * 2
+    assert now_s() < 3.5
+    await persister.close()
 
 
 @pytest.mark.rule("GC-74", "PL-720")
-def test_a_look_up_does_not_wait_for_a_silent_node_until_the_end_of_the_operation() -> None:
-    async def main() -> None:
-        net = Net()
-        net.scripted()
-        silent = Cluster("one:1")
-        held = asyncio.Event()
+@virtual
+async def test_a_look_up_does_not_wait_for_a_silent_node_until_the_end_of_the_operation() -> None:
+    net = Net()
+    net.scripted()
+    silent = Cluster("one:1")
+    held = asyncio.Event()
 
-        class Silent:
-            async def find_coordinator(self, request: object, context: object) -> object:
-                silent.asked.append(now_s())
-                await held.wait()
-                raise AssertionError("not reached")
+    class Silent:
+        async def find_coordinator(self, request: object, context: object) -> object:
+            silent.asked.append(now_s())
+            await held.wait()
+            raise AssertionError("not reached")
 
-        net.network.serve("silent:1", CLUSTER_SERVICE, Silent())
-        persister = net.persister(nodes=("silent:1", "seed:1"))
-        await persister.write(key(), change())
-        assert now_s() <= 3.2 * len(silent.asked) + 1
-        await persister.close()
-
-    run(main())
+    net.network.serve("silent:1", CLUSTER_SERVICE, Silent())
+    persister = net.persister(nodes=("silent:1", "seed:1"))
+    await persister.write(key(), change())
+    assert now_s() <= 3.2 * len(silent.asked) + 1
+    await persister.close()

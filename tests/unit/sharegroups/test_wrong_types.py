@@ -22,7 +22,7 @@ from sharegroups import (
 from sharegroups.errors import ConfigError
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce
-from tests.support.virtual_time import run
+from tests.support.virtual_time import virtual
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": 500, "max.block.ms": 500}
 P0 = TopicPartition("orders", 0)
@@ -167,12 +167,10 @@ def test_calls_of_the_blocking_clients_name_what_is_wrong() -> None:
         ({"bootstrap.servers": ["a:1", "b:2"]}, "bootstrap.servers is .*; expected text, 'a:1, b:2'"),
     ],
 )
-def test_settings_of_the_wrong_type_are_named(kind: Any, given: Any, said: str) -> None:
-    async def make() -> None:
-        with pytest.raises(ConfigError, match=said.replace("{name}", kind.__name__)):
-            kind(given)
-
-    run(make())
+@virtual
+async def test_settings_of_the_wrong_type_are_named(kind: Any, given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace("{name}", kind.__name__)):
+        kind(given)
 
 
 def test_a_message_is_acknowledged_with_a_number_as_before() -> None:

@@ -15,7 +15,7 @@ from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamRespon
 from kip932.rpc import grpc_transport
 from kip932.rpc.grpc_transport import RENEW_S, GrpcTransport
 from kip932.rpc.transport import Method, TransportError, TransportStatus
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, run, virtual
 
 ADDRESS: Final = "share_coordinator-0:7932"
 REQUEST: Final = FindCoordinatorRequest()
@@ -128,82 +128,72 @@ async def until_answered(transport: GrpcTransport) -> float:
 
 
 @pytest.mark.rule("CM-5")
-def test_a_peer_whose_name_was_gone_is_reached_soon_after_it_is_back(names: Names) -> None:
-    async def main() -> None:
-        transport = GrpcTransport()
-        asyncio.get_running_loop().call_later(10.0, lambda: setattr(names, "known", True))
-        answered = await until_answered(transport)
-        assert answered - 10.0 <= RENEW_S + 0.2
-        assert len(names.channels) <= 2 + answered / RENEW_S
-        await transport.close()
-
-    run(main())
+@virtual
+async def test_a_peer_whose_name_was_gone_is_reached_soon_after_it_is_back(names: Names) -> None:
+    transport = GrpcTransport()
+    asyncio.get_running_loop().call_later(10.0, lambda: setattr(names, "known", True))
+    answered = await until_answered(transport)
+    assert answered - 10.0 <= RENEW_S + 0.2
+    assert len(names.channels) <= 2 + answered / RENEW_S
+    await transport.close()
 
 
 @pytest.mark.rule("CM-5")
-def test_what_is_under_way_on_the_old_channel_may_end_and_close_ends_it(names: Names) -> None:
-    async def main() -> None:
-        transport = GrpcTransport()
-        await find(transport)
+@virtual
+async def test_what_is_under_way_on_the_old_channel_may_end_and_close_ends_it(names: Names) -> None:
+    transport = GrpcTransport()
+    await find(transport)
+    await asyncio.sleep(RENEW_S)
+    await find(transport)
+    await find(transport)
+    await asyncio.sleep(0)
+    first, second = names.channels
+    assert first.grace == grpc_transport.RETIRE_S
+    assert second.grace is None
+    await transport.close()
+    assert await find(transport) is TransportStatus.CANCELLED
+
+
+@pytest.mark.rule("CM-5")
+@virtual
+async def test_a_peer_that_refuses_over_a_connection_keeps_its_channel(names: Names) -> None:
+    transport = GrpcTransport()
+    await find(transport)
+    names.channels[0].state = grpc.ChannelConnectivity.READY
+    for _ in range(5):
         await asyncio.sleep(RENEW_S)
-        await find(transport)
-        await find(transport)
-        await asyncio.sleep(0)
-        first, second = names.channels
-        assert first.grace == grpc_transport.RETIRE_S
-        assert second.grace is None
-        await transport.close()
-        assert await find(transport) is TransportStatus.CANCELLED
-
-    run(main())
+        assert await find(transport) is TransportStatus.UNAVAILABLE
+    assert len(names.channels) == 1
+    await transport.close()
 
 
 @pytest.mark.rule("CM-5")
-def test_a_peer_that_refuses_over_a_connection_keeps_its_channel(names: Names) -> None:
-    async def main() -> None:
-        transport = GrpcTransport()
-        await find(transport)
-        names.channels[0].state = grpc.ChannelConnectivity.READY
-        for _ in range(5):
-            await asyncio.sleep(RENEW_S)
-            assert await find(transport) is TransportStatus.UNAVAILABLE
-        assert len(names.channels) == 1
-        await transport.close()
-
-    run(main())
-
-
-@pytest.mark.rule("CM-5")
-def test_an_answer_in_between_begins_the_time_anew(names: Names) -> None:
-    async def main() -> None:
-        transport = GrpcTransport()
-        await find(transport)
-        await asyncio.sleep(RENEW_S - 0.1)
-        names.channels[0].known = True
-        assert await find(transport) is None
-        names.channels[0].known = False
-        await asyncio.sleep(1.0)
-        await find(transport)
-        assert len(names.channels) == 1
-        await transport.close()
-
-    run(main())
+@virtual
+async def test_an_answer_in_between_begins_the_time_anew(names: Names) -> None:
+    transport = GrpcTransport()
+    await find(transport)
+    await asyncio.sleep(RENEW_S - 0.1)
+    names.channels[0].known = True
+    assert await find(transport) is None
+    names.channels[0].known = False
+    await asyncio.sleep(1.0)
+    await find(transport)
+    assert len(names.channels) == 1
+    await transport.close()
 
 
 @pytest.mark.rule("CM-5")
-def test_streams_tell_of_a_peer_that_cannot_be_reached_too(names: Names) -> None:
-    async def main() -> None:
-        transport = GrpcTransport()
-        for _ in range(2):
-            stream = await transport.open_stream(ADDRESS, STREAM)
-            with pytest.raises(TransportError):
-                await stream.read()
-            await asyncio.sleep(RENEW_S)
-        await transport.open_stream(ADDRESS, STREAM)
-        assert len(names.channels) == 2
-        await transport.close()
-
-    run(main())
+@virtual
+async def test_streams_tell_of_a_peer_that_cannot_be_reached_too(names: Names) -> None:
+    transport = GrpcTransport()
+    for _ in range(2):
+        stream = await transport.open_stream(ADDRESS, STREAM)
+        with pytest.raises(TransportError):
+            await stream.read()
+        await asyncio.sleep(RENEW_S)
+    await transport.open_stream(ADDRESS, STREAM)
+    assert len(names.channels) == 2
+    await transport.close()
 
 
 def test_a_call_whose_channel_is_closed_under_it_fails_and_its_caller_goes_on(names: Names) -> None:
@@ -220,95 +210,85 @@ def test_a_call_whose_channel_is_closed_under_it_fails_and_its_caller_goes_on(na
     run(main())
 
 
-def test_a_caller_that_is_cancelled_stays_so(names: Names) -> None:
-    async def main() -> None:
-        transport = GrpcTransport()
-        await find(transport)
-        names.channels[0].answer = asyncio.Event().wait
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(find(transport), 1.0)
-        await transport.close()
-
-    run(main())
+@virtual
+async def test_a_caller_that_is_cancelled_stays_so(names: Names) -> None:
+    transport = GrpcTransport()
+    await find(transport)
+    names.channels[0].answer = asyncio.Event().wait
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(find(transport), 1.0)
+    await transport.close()
 
 
 @pytest.mark.rule("CM-5")
-def test_a_message_of_a_stream_in_between_begins_the_time_anew(names: Names) -> None:
+@virtual
+async def test_a_message_of_a_stream_in_between_begins_the_time_anew(names: Names) -> None:
     """Who speaks to a peer over streams only, as the persister does, had each later break cost the channel at once."""
 
-    async def main() -> None:
-        transport = GrpcTransport()
+    transport = GrpcTransport()
+    stream = await transport.open_stream(ADDRESS, STREAM)
+    for known in (False, True, False):
+        names.channels[0].known = known
+        if known:
+            assert await stream.read() is not None
+        else:
+            with pytest.raises(TransportError):
+                await stream.read()
+        await asyncio.sleep(3_600)
         stream = await transport.open_stream(ADDRESS, STREAM)
-        for known in (False, True, False):
-            names.channels[0].known = known
-            if known:
-                assert await stream.read() is not None
-            else:
-                with pytest.raises(TransportError):
-                    await stream.read()
-            await asyncio.sleep(3_600)
-            stream = await transport.open_stream(ADDRESS, STREAM)
-        assert len(names.channels) == 1
-        await transport.close()
-
-    run(main())
+    assert len(names.channels) == 1
+    await transport.close()
 
 
 @pytest.mark.parametrize("does", ["read", "write"])
-def test_a_streams_user_that_is_cancelled_stays_so_and_its_time_out_is_one(names: Names, does: str) -> None:
+@virtual
+async def test_a_streams_user_that_is_cancelled_stays_so_and_its_time_out_is_one(names: Names, does: str) -> None:
     """Turned into an error of the stream it was lost, and a loop that opens streams again would have gone on."""
 
-    async def main() -> None:
-        transport = GrpcTransport()
-        await find(transport)
-        names.channels[0].answer = asyncio.Event().wait
+    transport = GrpcTransport()
+    await find(transport)
+    names.channels[0].answer = asyncio.Event().wait
+    stream = await transport.open_stream(ADDRESS, STREAM)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await (stream.read() if does == "read" else stream.write(ShareStreamRequest()))
+    user = asyncio.create_task((await transport.open_stream(ADDRESS, STREAM)).read())
+    await asyncio.sleep(0)
+    user.cancel()
+    await asyncio.wait({user})
+    assert user.cancelled()
+    await transport.close()
+
+
+@virtual
+async def test_a_stream_whose_call_is_cancelled_under_it_fails_and_its_reader_goes_on(names: Names) -> None:
+    transport = GrpcTransport()
+    await find(transport)
+
+    async def cancelled() -> object:
+        raise asyncio.CancelledError
+
+    names.channels[0].answer = cancelled
+    for closed in (False, True):
         stream = await transport.open_stream(ADDRESS, STREAM)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await (stream.read() if does == "read" else stream.write(ShareStreamRequest()))
-        user = asyncio.create_task((await transport.open_stream(ADDRESS, STREAM)).read())
-        await asyncio.sleep(0)
-        user.cancel()
-        await asyncio.wait({user})
-        assert user.cancelled()
-        await transport.close()
-
-    run(main())
+        if closed:
+            await stream.close()
+        with pytest.raises(TransportError) as caught:
+            await stream.read()
+        assert caught.value.status is TransportStatus.CANCELLED
+    await transport.close()
 
 
-def test_a_stream_whose_call_is_cancelled_under_it_fails_and_its_reader_goes_on(names: Names) -> None:
-    async def main() -> None:
-        transport = GrpcTransport()
-        await find(transport)
-
-        async def cancelled() -> object:
-            raise asyncio.CancelledError
-
-        names.channels[0].answer = cancelled
-        for closed in (False, True):
-            stream = await transport.open_stream(ADDRESS, STREAM)
-            if closed:
-                await stream.close()
-            with pytest.raises(TransportError) as caught:
-                await stream.read()
-            assert caught.value.status is TransportStatus.CANCELLED
-        await transport.close()
-
-    run(main())
-
-
-def test_a_caller_that_is_cancelled_as_the_transport_closes_stays_so(names: Names) -> None:
+@virtual
+async def test_a_caller_that_is_cancelled_as_the_transport_closes_stays_so(names: Names) -> None:
     """An error in place of it is one to try again after, and every try behind it fails at once: for ever."""
 
-    async def main() -> None:
-        transport = GrpcTransport()
-        await find(transport)
-        names.channels[0].answer = asyncio.Event().wait
-        caller = asyncio.create_task(until_answered(transport))
-        await asyncio.sleep(0)
-        caller.cancel()
-        await transport.close()
-        await asyncio.wait({caller}, timeout=60.0)
-        assert caller.cancelled()
-
-    run(main())
+    transport = GrpcTransport()
+    await find(transport)
+    names.channels[0].answer = asyncio.Event().wait
+    caller = asyncio.create_task(until_answered(transport))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await transport.close()
+    await asyncio.wait({caller}, timeout=60.0)
+    assert caller.cancelled()

@@ -16,7 +16,7 @@ from shard_runtime.rpc.binding import REQUEST_BYTES_MAX, bind
 from shard_runtime.rpc.bounds import check_batches, check_partitions, check_ranges
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from shard_runtime.rpc.status import RpcFailureError
-from tests.support.virtual_time import run
+from tests.support.virtual_time import virtual
 
 SERVICE = service_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 
@@ -73,23 +73,21 @@ def test_a_service_bounds_the_bytes_of_a_request_before_it_is_parsed() -> None:
 
 
 @pytest.mark.rule("CM-62")
-def test_a_request_that_is_too_large_is_an_invalid_argument_for_calls_and_streams() -> None:
-    async def main() -> None:
-        network = InMemoryNetwork()
-        network.serve("leader:1", SERVICE, Small())
-        transport, methods = network.transport(), service_methods(SERVICE)
-        small = pb.ListOffsetsRequest(topics=topics(1))
-        await transport.call("leader:1", methods["ListOffsets"], small, 5)
-        with pytest.raises(TransportError, match="at most 40") as refused:
-            await transport.call("leader:1", methods["ListOffsets"], pb.ListOffsetsRequest(topics=topics(50)), 5)
-        assert refused.value.status is TransportStatus.INVALID_ARGUMENT
-        stream = await transport.open_stream("leader:1", methods["ShareStream"])
-        message: Any = methods["ShareStream"].request_type()
-        message.fetch.group_id = "g" * 60
-        await stream.write(message)
-        with pytest.raises(TransportError, match="at most 40") as ended:
-            await asyncio.wait_for(stream.read(), 5)
-        assert ended.value.status is TransportStatus.INVALID_ARGUMENT
-        await transport.close()
-
-    run(main())
+@virtual
+async def test_a_request_that_is_too_large_is_an_invalid_argument_for_calls_and_streams() -> None:
+    network = InMemoryNetwork()
+    network.serve("leader:1", SERVICE, Small())
+    transport, methods = network.transport(), service_methods(SERVICE)
+    small = pb.ListOffsetsRequest(topics=topics(1))
+    await transport.call("leader:1", methods["ListOffsets"], small, 5)
+    with pytest.raises(TransportError, match="at most 40") as refused:
+        await transport.call("leader:1", methods["ListOffsets"], pb.ListOffsetsRequest(topics=topics(50)), 5)
+    assert refused.value.status is TransportStatus.INVALID_ARGUMENT
+    stream = await transport.open_stream("leader:1", methods["ShareStream"])
+    message: Any = methods["ShareStream"].request_type()
+    message.fetch.group_id = "g" * 60
+    await stream.write(message)
+    with pytest.raises(TransportError, match="at most 40") as ended:
+        await asyncio.wait_for(stream.read(), 5)
+    assert ended.value.status is TransportStatus.INVALID_ARGUMENT
+    await transport.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shard_runtime.rpc.budget import Budget, Reserved, Share, default_bytes, memory_bytes
-from tests.support.virtual_time import run
+from tests.support.virtual_time import virtual
 
 MIB = 1024 * 1024
 
@@ -30,82 +30,74 @@ def test_one_connection_holds_half_and_less_the_more_there_are() -> None:
 
 
 @pytest.mark.rule("CM-92")
-def test_a_call_waits_for_room_and_is_refused_after_its_time() -> None:
-    async def body() -> None:
-        budget = Budget(4 * MIB)
-        told: list[str] = []
-        budget.on_throttled = told.append
-        budget.add("a", 4 * MIB)
-        first = asyncio.create_task(budget.wait("b", 300_000, 1.0))
-        second = asyncio.create_task(budget.wait("c", 200_000, 1.0))
-        await asyncio.sleep(0.5)
-        budget.give("a", 1 * MIB)
-        assert await first
-        assert await second
-        assert not await budget.wait("a", 3 * MIB, 1.0)
-        assert (told, budget.throttled, budget.is_short) == (["a"], 1, False)
-        budget.give("b", 300_000)
-        budget.give("c", 200_000)
-        budget.give("a", 3 * MIB)
-        assert budget.used_bytes == 0
-
-    run(body())
+@virtual
+async def test_a_call_waits_for_room_and_is_refused_after_its_time() -> None:
+    budget = Budget(4 * MIB)
+    told: list[str] = []
+    budget.on_throttled = told.append
+    budget.add("a", 4 * MIB)
+    first = asyncio.create_task(budget.wait("b", 300_000, 1.0))
+    second = asyncio.create_task(budget.wait("c", 200_000, 1.0))
+    await asyncio.sleep(0.5)
+    budget.give("a", 1 * MIB)
+    assert await first
+    assert await second
+    assert not await budget.wait("a", 3 * MIB, 1.0)
+    assert (told, budget.throttled, budget.is_short) == (["a"], 1, False)
+    budget.give("b", 300_000)
+    budget.give("c", 200_000)
+    budget.give("a", 3 * MIB)
+    assert budget.used_bytes == 0
 
 
 @pytest.mark.rule("CM-92")
-def test_who_is_let_in_when_its_time_ends_keeps_what_it_was_given() -> None:
+@virtual
+async def test_who_is_let_in_when_its_time_ends_keeps_what_it_was_given() -> None:
     """Room and the end of the wait in one turn of the loop: what was taken then belonged to nobody, for ever."""
 
-    async def body() -> None:
-        budget = Budget(4 * MIB)
-        budget.add("a", 4 * MIB)
-        asyncio.get_running_loop().call_later(1.0, budget.give, "a", 4 * MIB)
-        let_in = await budget.wait("b", MIB, 1.0)
-        assert (let_in, budget.used_bytes, budget.held("b")) == (True, MIB, MIB)
-        budget.give("b", MIB)
-        assert (budget.used_bytes, budget.throttled) == (0, 0)
-
-    run(body())
+    budget = Budget(4 * MIB)
+    budget.add("a", 4 * MIB)
+    asyncio.get_running_loop().call_later(1.0, budget.give, "a", 4 * MIB)
+    let_in = await budget.wait("b", MIB, 1.0)
+    assert (let_in, budget.used_bytes, budget.held("b")) == (True, MIB, MIB)
+    budget.give("b", MIB)
+    assert (budget.used_bytes, budget.throttled) == (0, 0)
 
 
 @pytest.mark.rule("CM-92")
-def test_whoever_waits_is_bounded_and_one_that_left_holds_nothing() -> None:
-    async def body() -> None:
-        budget = Budget(8 * MIB)
-        budget.add("a", 8 * MIB)
-        waiting = asyncio.create_task(budget.wait("b", MIB, 60))
-        await asyncio.sleep(0)
-        assert not await budget.wait("c", MIB, 60), "what waits lies in memory too"
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        let_in = asyncio.create_task(budget.wait("b", MIB, 60))
-        await asyncio.sleep(0)
-        budget.give("a", 8 * MIB)  # lets it in
-        let_in.cancel()  # and it leaves before it knows
-        await asyncio.gather(let_in, return_exceptions=True)
-        assert (budget.used_bytes, budget.is_short) == (0, False)
-
-    run(body())
+@virtual
+async def test_whoever_waits_is_bounded_and_one_that_left_holds_nothing() -> None:
+    budget = Budget(8 * MIB)
+    budget.add("a", 8 * MIB)
+    waiting = asyncio.create_task(budget.wait("b", MIB, 60))
+    await asyncio.sleep(0)
+    assert not await budget.wait("c", MIB, 60), "what waits lies in memory too"
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    let_in = asyncio.create_task(budget.wait("b", MIB, 60))
+    await asyncio.sleep(0)
+    budget.give("a", 8 * MIB)  # lets it in
+    let_in.cancel()  # and it leaves before it knows
+    await asyncio.gather(let_in, return_exceptions=True)
+    assert (budget.used_bytes, budget.is_short) == (0, False)
 
 
 @pytest.mark.rule("CM-92")
-def test_a_stream_is_read_again_once_there_is_room() -> None:
-    async def body() -> None:
-        budget = Budget(4 * MIB)
-        share = Share(budget, "a")
-        share.add(4 * MIB)
-        following = [Reserved(Share(budget, name)) for name in ("b", "c", "d")]
-        reading = [asyncio.create_task(one.until_room(2 * MIB)) for one in following]
-        await asyncio.sleep(3600)
-        share.give(4 * MIB)
-        await asyncio.sleep(0.1)
-        assert [task.done() for task in reading] == [True, True, False], "not all of them at once"
-        following[0].came()
-        following[0].came()
-        await asyncio.sleep(1)
-        assert (reading[2].done(), budget.used_bytes) == (True, 0), "what does not come is not waited for"
-
-    run(body())
+@virtual
+async def test_a_stream_is_read_again_once_there_is_room() -> None:
+    budget = Budget(4 * MIB)
+    share = Share(budget, "a")
+    share.add(4 * MIB)
+    following = [Reserved(Share(budget, name)) for name in ("b", "c", "d")]
+    reading = [asyncio.create_task(one.until_room(2 * MIB)) for one in following]
+    await asyncio.sleep(3600)
+    share.give(4 * MIB)
+    await asyncio.sleep(0.1)
+    assert [task.done() for task in reading] == [True, True, False], "not all of them at once"
+    following[0].came()
+    following[0].came()
+    await asyncio.sleep(1)
+    assert (reading[2].done(), budget.used_bytes) == (True, 0), "what does not come is not waited for"
 
 
 def test_above_its_share_is_who_took_more_while_there_were_fewer() -> None:

@@ -26,7 +26,7 @@ from share_persister.settings import PersisterSettings
 from share_persister.values import StateOperation
 from tests.support.share_coordinators import World
 from tests.support.share_state import TOPIC
-from tests.support.virtual_time import run
+from tests.support.virtual_time import virtual
 from tests.unit.share_coordinator.test_service import Client
 
 
@@ -45,43 +45,37 @@ async def turns_of(work: Awaitable[Any]) -> int:
 @pytest.mark.parametrize(
     "rpc", ["ReadShareGroupState", "ReadShareGroupStateSummary", "DeleteShareGroupState", "WriteShareGroupState"]
 )
-def test_the_largest_request_for_share_state_is_worked_off_in_slices(rpc: str) -> None:
-    async def body() -> None:
-        client = Client(World())
-        names = [(TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX)]
-        turns = await turns_of(client.call(rpc, *names))
-        assert turns >= REQUEST_PARTITIONS_MAX // KEYS_SLICE
-
-    run(body())
+@virtual
+async def test_the_largest_request_for_share_state_is_worked_off_in_slices(rpc: str) -> None:
+    client = Client(World())
+    names = [(TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX)]
+    turns = await turns_of(client.call(rpc, *names))
+    assert turns >= REQUEST_PARTITIONS_MAX // KEYS_SLICE
 
 
 @pytest.mark.rule("CM-94")
-def test_refusals_of_many_share_partitions_leave_no_rings_to_search_for() -> None:
-    async def body() -> None:
-        client = Client(World())
-        names = [(TOPIC, number) for number in range(2_000)]
-        gc.collect()
-        gc.disable()
-        try:
-            await client.call("ReadShareGroupState", *names)  # none of them is initialised
-            assert gc.collect() < 2_000, "objects that only a search finds"
-        finally:
-            gc.enable()
-
-    run(body())
+@virtual
+async def test_refusals_of_many_share_partitions_leave_no_rings_to_search_for() -> None:
+    client = Client(World())
+    names = [(TOPIC, number) for number in range(2_000)]
+    gc.collect()
+    gc.disable()
+    try:
+        await client.call("ReadShareGroupState", *names)  # none of them is initialised
+        assert gc.collect() < 2_000, "objects that only a search finds"
+    finally:
+        gc.enable()
 
 
 @pytest.mark.rule("CM-94")
-def test_others_have_their_turn_after_so_many_entries() -> None:
-    async def body() -> None:
-        async def work() -> None:
-            turns = Turns(10)
-            for _ in range(100):
-                await turns.step()
+@virtual
+async def test_others_have_their_turn_after_so_many_entries() -> None:
+    async def work() -> None:
+        turns = Turns(10)
+        for _ in range(100):
+            await turns.step()
 
-        assert await turns_of(work()) >= 10
-
-    run(body())
+    assert await turns_of(work()) >= 10
 
 
 @pytest.mark.rule("CM-94")
@@ -95,23 +89,20 @@ def test_state_batches_of_a_write_are_bounded() -> None:
 
 
 @pytest.mark.rule("CM-94")
-def test_the_persister_sends_no_more_state_batches_than_one_request_may_have() -> None:
-    async def body() -> None:
-        sent: list[int] = []
+@virtual
+async def test_the_persister_sends_no_more_state_batches_than_one_request_may_have() -> None:
+    sent: list[int] = []
 
-        async def send(_operation: StateOperation, request: Any) -> Any:
-            sent.append(sum(len(part.state_batches) for topic in request.topics for part in topic.partitions))
-            return METHODS[StateOperation.WRITE.value].response_type()
+    async def send(_operation: StateOperation, request: Any) -> Any:
+        sent.append(sum(len(part.state_batches) for topic in request.topics for part in topic.partitions))
+        return METHODS[StateOperation.WRITE.value].response_type()
 
-        lane = NodeQueue(StateOperation.WRITE, send, PersisterSettings())
-        batches = tuple(StateBatch(2 * number, 2 * number, 2, 1) for number in range(SHARE_PARTITION_BATCHES_MAX))
-        entries = [
-            QueuedCall(SharePartitionKey("g", TOPIC, number), StateWrite(1, 1, 0, 0, -1, batches))
-            for number in range(7)
-        ]
-        for entry in entries:
-            lane.add(entry)
-        await asyncio.gather(*(entry.answer for entry in entries))
-        assert sent == [STATE_BATCHES_MAX, 2 * SHARE_PARTITION_BATCHES_MAX]
-
-    run(body())
+    lane = NodeQueue(StateOperation.WRITE, send, PersisterSettings())
+    batches = tuple(StateBatch(2 * number, 2 * number, 2, 1) for number in range(SHARE_PARTITION_BATCHES_MAX))
+    entries = [
+        QueuedCall(SharePartitionKey("g", TOPIC, number), StateWrite(1, 1, 0, 0, -1, batches)) for number in range(7)
+    ]
+    for entry in entries:
+        lane.add(entry)
+    await asyncio.gather(*(entry.answer for entry in entries))
+    assert sent == [STATE_BATCHES_MAX, 2 * SHARE_PARTITION_BATCHES_MAX]

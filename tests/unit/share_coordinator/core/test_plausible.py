@@ -17,7 +17,7 @@ from share_coordinator.core.plausible import (
 )
 from tests.support.share_coordinators import World
 from tests.support.share_state import KEY, TOPIC, Driver, initialize, read, write
-from tests.support.virtual_time import run
+from tests.support.virtual_time import virtual
 from tests.unit.share_coordinator.test_service import Client
 
 INT64_MAX = 2**63 - 1
@@ -98,19 +98,17 @@ def test_a_leader_can_always_claim_above_what_is_stored() -> None:
 
 
 @pytest.mark.rule("CM-82")
-def test_what_is_refused_is_counted_by_key_and_logged_once_in_ten_seconds() -> None:
-    async def body() -> None:
-        world = World()
-        client = Client(world)
-        names = [(TOPIC, number) for number in range(3)]
-        await client.call("InitializeShareGroupState", *names)
-        with capture_logs() as lines:
-            for _ in range(4):
-                answer = await client.call("WriteShareGroupState", *names, start_offset=2**62 - 1)
-                codes = [part.error_code for topic in answer.results for part in topic.partitions]
-                assert codes == [InvalidRequestError.code] * 3
-            assert world.meter.refused == 12
-            told = [line for line in lines if "no correct node sends" in line["event"]]
-            assert len(told) == 1
-
-    run(body())
+@virtual
+async def test_what_is_refused_is_counted_by_key_and_logged_once_in_ten_seconds() -> None:
+    world = World()
+    client = Client(world)
+    names = [(TOPIC, number) for number in range(3)]
+    await client.call("InitializeShareGroupState", *names)
+    with capture_logs() as lines:
+        for _ in range(4):
+            answer = await client.call("WriteShareGroupState", *names, start_offset=2**62 - 1)
+            codes = [part.error_code for topic in answer.results for part in topic.partitions]
+            assert codes == [InvalidRequestError.code] * 3
+        assert world.meter.refused == 12
+        told = [line for line in lines if "no correct node sends" in line["event"]]
+        assert len(told) == 1

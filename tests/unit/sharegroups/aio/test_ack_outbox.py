@@ -14,7 +14,7 @@ from kip932.ids import ACKNOWLEDGED_RANGES_MAX, TopicIdPartition
 from sharegroups.aio.ack_outbox import AckOutbox, PendingAck
 from sharegroups.core.acknowledgements import AckBatch
 from sharegroups.core.backoff import Backoff
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, virtual
 
 TOPIC = b"t" * 16
 
@@ -39,71 +39,63 @@ def ack(partition: int, ranges: int = 1) -> PendingAck:
 
 
 @pytest.mark.rule("CM-62", "CL-35")
-def test_very_many_ranges_travel_in_several_requests() -> None:
-    async def story() -> None:
-        box = outbox(Owner())
-        half = ACKNOWLEDGED_RANGES_MAX // 2
-        acks = [ack(0, half - 1), ack(1, half), ack(2)]
-        for one in acks:
-            box.add(one)
-        assert not box.fits_one_request
-        first = box.take(renewals=True)
-        assert first == acks[:2]
-        assert sum(len(one.batches) for one in first) <= ACKNOWLEDGED_RANGES_MAX
-        assert box.fits_one_request
-        assert box.take(renewals=True) == acks[2:]
-        assert not box
-
-    run(story())
+@virtual
+async def test_very_many_ranges_travel_in_several_requests() -> None:
+    box = outbox(Owner())
+    half = ACKNOWLEDGED_RANGES_MAX // 2
+    acks = [ack(0, half - 1), ack(1, half), ack(2)]
+    for one in acks:
+        box.add(one)
+    assert not box.fits_one_request
+    first = box.take(renewals=True)
+    assert first == acks[:2]
+    assert sum(len(one.batches) for one in first) <= ACKNOWLEDGED_RANGES_MAX
+    assert box.fits_one_request
+    assert box.take(renewals=True) == acks[2:]
+    assert not box
 
 
 @pytest.mark.rule("CL-34", "CL-14")
-def test_acknowledgements_that_fail_together_make_one_step_of_the_back_off() -> None:
-    async def story() -> None:
-        owner = Owner()
-        box = outbox(owner)
-        for delay_ms in (100, 200):
-            sent = [ack(number) for number in range(10)] if delay_ms == 100 else box.take(renewals=True)
-            assert len(sent) == 10
-            response = ShareAcknowledgeResponse()
-            topic = response.responses.add(topic_id=TOPIC)
-            for number in range(10):
-                topic.partitions.add(partition_index=number, error_code=15)  # COORDINATOR_NOT_AVAILABLE
-            now_ms = int(now_s() * 1000)
-            box.acknowledge_answered(sent, response, retry=True)
-            assert owner.told == []
-            assert {one.not_before_ms - now_ms for one in box._pending} == {delay_ms}
-            await asyncio.sleep(delay_ms / 1000)
-
-    run(story())
+@virtual
+async def test_acknowledgements_that_fail_together_make_one_step_of_the_back_off() -> None:
+    owner = Owner()
+    box = outbox(owner)
+    for delay_ms in (100, 200):
+        sent = [ack(number) for number in range(10)] if delay_ms == 100 else box.take(renewals=True)
+        assert len(sent) == 10
+        response = ShareAcknowledgeResponse()
+        topic = response.responses.add(topic_id=TOPIC)
+        for number in range(10):
+            topic.partitions.add(partition_index=number, error_code=15)  # COORDINATOR_NOT_AVAILABLE
+        now_ms = int(now_s() * 1000)
+        box.acknowledge_answered(sent, response, retry=True)
+        assert owner.told == []
+        assert {one.not_before_ms - now_ms for one in box._pending} == {delay_ms}
+        await asyncio.sleep(delay_ms / 1000)
 
 
 @pytest.mark.rule("CL-34")
 @pytest.mark.scenario("S-112")
-def test_a_retry_that_finds_nothing_acquired_does_not_deny_the_earlier_try() -> None:
-    async def story() -> None:
-        owner, sent = Owner(), ack(0)
-        box = outbox(owner)
-        for error_code in (15, 121):  # COORDINATOR_NOT_AVAILABLE, INVALID_RECORD_STATE
-            response = ShareAcknowledgeResponse()
-            response.responses.add(topic_id=TOPIC).partitions.add(partition_index=0, error_code=error_code)
-            box.acknowledge_answered([sent], response, retry=True)
-            await asyncio.sleep(0.1)
-            box.take(renewals=True)
-        assert owner.told == [(sent, sent.unsure)]
-        assert isinstance(sent.unsure, CoordinatorNotAvailableError)
-
-    run(story())
+@virtual
+async def test_a_retry_that_finds_nothing_acquired_does_not_deny_the_earlier_try() -> None:
+    owner, sent = Owner(), ack(0)
+    box = outbox(owner)
+    for error_code in (15, 121):  # COORDINATOR_NOT_AVAILABLE, INVALID_RECORD_STATE
+        response = ShareAcknowledgeResponse()
+        response.responses.add(topic_id=TOPIC).partitions.add(partition_index=0, error_code=error_code)
+        box.acknowledge_answered([sent], response, retry=True)
+        await asyncio.sleep(0.1)
+        box.take(renewals=True)
+    assert owner.told == [(sent, sent.unsure)]
+    assert isinstance(sent.unsure, CoordinatorNotAvailableError)
 
 
 @pytest.mark.rule("CL-34")
-def test_a_first_try_that_finds_nothing_acquired_says_so() -> None:
-    async def story() -> None:
-        owner, sent = Owner(), ack(0)
-        response = ShareAcknowledgeResponse()
-        response.responses.add(topic_id=TOPIC).partitions.add(partition_index=0, error_code=121)
-        outbox(owner).acknowledge_answered([sent], response, retry=True)
-        ((_, error),) = owner.told
-        assert isinstance(error, InvalidRecordStateError)
-
-    run(story())
+@virtual
+async def test_a_first_try_that_finds_nothing_acquired_says_so() -> None:
+    owner, sent = Owner(), ack(0)
+    response = ShareAcknowledgeResponse()
+    response.responses.add(topic_id=TOPIC).partitions.add(partition_index=0, error_code=121)
+    outbox(owner).acknowledge_answered([sent], response, retry=True)
+    ((_, error),) = owner.told
+    assert isinstance(error, InvalidRecordStateError)

@@ -17,7 +17,7 @@ from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.messages import TopicIdPartition
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, virtual
 
 
 @pytest.mark.rule("CL-26")
@@ -74,22 +74,20 @@ class _BrokenTransport:
 
 
 @pytest.mark.rule("P-4")
-def test_a_request_whose_write_fails_leaves_no_error_behind_that_nobody_looked_at() -> None:
-    async def story() -> None:
-        stream: CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse] = await CorrelatedStream.open(
-            _BrokenTransport(),  # type: ignore[arg-type]
-            "node",
-            wire.PRODUCE_STREAM,
-        )
-        told: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        with pytest.raises(TransportError, match="connection reset"):
-            await stream.request(lambda number: ProduceStreamRequest(correlation_id=number), 1.0)
-        gone = asyncio.create_task(stream.request(lambda number: ProduceStreamRequest(correlation_id=number), 1.0))
-        await asyncio.gather(gone, return_exceptions=True)
-        await stream.close()
-        del stream, gone
-        gc.collect()  # asyncio complains of errors that nobody looked at when their futures are collected
-        assert told == []
-
-    run(story())
+@virtual
+async def test_a_request_whose_write_fails_leaves_no_error_behind_that_nobody_looked_at() -> None:
+    stream: CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse] = await CorrelatedStream.open(
+        _BrokenTransport(),  # type: ignore[arg-type]
+        "node",
+        wire.PRODUCE_STREAM,
+    )
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    with pytest.raises(TransportError, match="connection reset"):
+        await stream.request(lambda number: ProduceStreamRequest(correlation_id=number), 1.0)
+    gone = asyncio.create_task(stream.request(lambda number: ProduceStreamRequest(correlation_id=number), 1.0))
+    await asyncio.gather(gone, return_exceptions=True)
+    await stream.close()
+    del stream, gone
+    gc.collect()  # asyncio complains of errors that nobody looked at when their futures are collected
+    assert told == []

@@ -13,7 +13,7 @@ from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.signal import Signal
 from sharegroups.aio.streams import CorrelatedStream
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, run, virtual
 
 _Stream = CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse]
 
@@ -55,55 +55,49 @@ def numbered() -> Callable[[int], ProduceStreamRequest]:
 
 
 @pytest.mark.rule("P-4")
-def test_a_late_answer_ends_the_stream_at_the_time_of_its_request() -> None:
-    async def story() -> None:
-        peer = _Peer({1: 20.0, 2: 1.0})
-        stream = await opened(peer)
-        loop = asyncio.get_running_loop()
+@virtual
+async def test_a_late_answer_ends_the_stream_at_the_time_of_its_request() -> None:
+    peer = _Peer({1: 20.0, 2: 1.0})
+    stream = await opened(peer)
+    loop = asyncio.get_running_loop()
 
-        async def failed(timeout_s: float) -> float:
-            with pytest.raises(TransportError, match="no answer in 5 s") as problem:
-                await stream.request(numbered(), timeout_s)
-            assert problem.value.status is TransportStatus.DEADLINE_EXCEEDED
-            return loop.time()
+    async def failed(timeout_s: float) -> float:
+        with pytest.raises(TransportError, match="no answer in 5 s") as problem:
+            await stream.request(numbered(), timeout_s)
+        assert problem.value.status is TransportStatus.DEADLINE_EXCEEDED
+        return loop.time()
 
-        slow = asyncio.create_task(failed(30.0))
-        await asyncio.sleep(1)
-        assert (await stream.request(numbered(), 10.0)).correlation_id == 2
-        late = asyncio.create_task(failed(5.0))  # begins later than the others and is late before them
-        assert await late == pytest.approx(7.0, abs=0.01)
-        assert await slow == pytest.approx(7.0, abs=0.01)
-        assert stream.is_lost
-        await stream.close()
-
-    run(story())
+    slow = asyncio.create_task(failed(30.0))
+    await asyncio.sleep(1)
+    assert (await stream.request(numbered(), 10.0)).correlation_id == 2
+    late = asyncio.create_task(failed(5.0))  # begins later than the others and is late before them
+    assert await late == pytest.approx(7.0, abs=0.01)
+    assert await slow == pytest.approx(7.0, abs=0.01)
+    assert stream.is_lost
+    await stream.close()
 
 
 @pytest.mark.rule("P-4")
-def test_answers_in_time_leave_the_stream_open_beyond_the_time_of_each() -> None:
-    async def story() -> None:
-        stream = await opened(_Peer(dict.fromkeys(range(1, 11), 3.0)))
-        for number in range(1, 11):
-            assert (await stream.request(numbered(), 5.0)).correlation_id == number
-        await asyncio.sleep(60)
-        assert not stream.is_lost
-        await stream.close()
-
-    run(story())
+@virtual
+async def test_answers_in_time_leave_the_stream_open_beyond_the_time_of_each() -> None:
+    stream = await opened(_Peer(dict.fromkeys(range(1, 11), 3.0)))
+    for number in range(1, 11):
+        assert (await stream.request(numbered(), 5.0)).correlation_id == number
+    await asyncio.sleep(60)
+    assert not stream.is_lost
+    await stream.close()
 
 
 @pytest.mark.rule("P-4")
-def test_a_write_that_the_peer_holds_up_ends_in_time_and_so_do_those_behind_it() -> None:
-    async def story() -> None:
-        peer = _Peer({}, full=True)
-        stream = await opened(peer)
-        problems = await asyncio.gather(*(stream.request(numbered(), 5.0) for _ in range(3)), return_exceptions=True)
-        assert [str(problem) for problem in problems] == ["node: DEADLINE_EXCEEDED: no answer in 5 s"] * 3
-        assert now_s() == pytest.approx(5.0, abs=0.01)
-        assert peer.closed.is_set()
-        await stream.close()
-
-    run(story())
+@virtual
+async def test_a_write_that_the_peer_holds_up_ends_in_time_and_so_do_those_behind_it() -> None:
+    peer = _Peer({}, full=True)
+    stream = await opened(peer)
+    problems = await asyncio.gather(*(stream.request(numbered(), 5.0) for _ in range(3)), return_exceptions=True)
+    assert [str(problem) for problem in problems] == ["node: DEADLINE_EXCEEDED: no answer in 5 s"] * 3
+    assert now_s() == pytest.approx(5.0, abs=0.01)
+    assert peer.closed.is_set()
+    await stream.close()
 
 
 @pytest.mark.rule("P-4")
@@ -131,51 +125,47 @@ def test_the_owner_is_told_of_a_late_answer_each_second_until_it_comes() -> None
 
 
 @pytest.mark.rule("P-4", "CL-30")
-def test_requests_are_made_in_the_order_of_sending_and_one_whose_caller_went_away_is_not_made() -> None:
-    async def story() -> None:
-        stream = await opened(_Peer(dict.fromkeys(range(1, 5), 1.0)))
-        made: list[tuple[str, int]] = []
+@virtual
+async def test_requests_are_made_in_the_order_of_sending_and_one_whose_caller_went_away_is_not_made() -> None:
+    stream = await opened(_Peer(dict.fromkeys(range(1, 5), 1.0)))
+    made: list[tuple[str, int]] = []
 
-        def named(name: str) -> Callable[[int], ProduceStreamRequest]:
-            def make(number: int) -> ProduceStreamRequest:
-                made.append((name, number))
-                return ProduceStreamRequest(correlation_id=number)
+    def named(name: str) -> Callable[[int], ProduceStreamRequest]:
+        def make(number: int) -> ProduceStreamRequest:
+            made.append((name, number))
+            return ProduceStreamRequest(correlation_id=number)
 
-            return make
+        return make
 
-        asked = [asyncio.create_task(stream.request(named(name), 5.0)) for name in "abcd"]
-        await asyncio.sleep(0)  # all have asked, nothing is written
-        asked[1].cancel()
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(answer).__name__ for answer in answers] == [
-            "ProduceStreamResponse",
-            "CancelledError",
-            "ProduceStreamResponse",
-            "ProduceStreamResponse",
-        ]
-        assert [name for name, _ in made] == ["a", "c", "d"]
-        assert sorted(number for _, number in made) == [number for _, number in made]
-        await stream.close()
-
-    run(story())
+    asked = [asyncio.create_task(stream.request(named(name), 5.0)) for name in "abcd"]
+    await asyncio.sleep(0)  # all have asked, nothing is written
+    asked[1].cancel()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(answer).__name__ for answer in answers] == [
+        "ProduceStreamResponse",
+        "CancelledError",
+        "ProduceStreamResponse",
+        "ProduceStreamResponse",
+    ]
+    assert [name for name, _ in made] == ["a", "c", "d"]
+    assert sorted(number for _, number in made) == [number for _, number in made]
+    await stream.close()
 
 
 @pytest.mark.rule("P-4")
-def test_a_request_that_cannot_be_made_fails_alone() -> None:
-    async def story() -> None:
-        stream = await opened(_Peer({2: 1.0}))
+@virtual
+async def test_a_request_that_cannot_be_made_fails_alone() -> None:
+    stream = await opened(_Peer({2: 1.0}))
 
-        def broken(number: int) -> ProduceStreamRequest:
-            raise ValueError(f"request {number} holds a number that its field cannot")
+    def broken(number: int) -> ProduceStreamRequest:
+        raise ValueError(f"request {number} holds a number that its field cannot")
 
-        with pytest.raises(ValueError, match="request 1 holds"):
-            await stream.request(broken, 5.0)
-        assert (await stream.request(numbered(), 5.0)).correlation_id == 2
-        await stream.close()
-        with pytest.raises(TransportError, match="the stream was closed"):
-            await stream.request(numbered(), 5.0)
-
-    run(story())
+    with pytest.raises(ValueError, match="request 1 holds"):
+        await stream.request(broken, 5.0)
+    assert (await stream.request(numbered(), 5.0)).correlation_id == 2
+    await stream.close()
+    with pytest.raises(TransportError, match="the stream was closed"):
+        await stream.request(numbered(), 5.0)
 
 
 @pytest.mark.rule("P-4", "PL-524")
@@ -220,42 +210,38 @@ def test_an_answer_that_nobody_can_take_in_leaves_the_others_their_reader() -> N
     run(story())
 
 
-def test_a_signal_is_kept_until_it_is_cleared_and_a_wait_ends_by_itself() -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        signal = Signal()
-        signal.set()
-        await signal.wait(None)
-        await signal.wait(5)
-        assert loop.time() == 0
-        signal.clear()
-        await signal.wait(5)
-        assert loop.time() == pytest.approx(5)
-        loop.call_later(1, signal.set)
-        await signal.wait(5)
-        assert loop.time() == pytest.approx(6)
-        signal.clear()
-        await signal.wait(7)  # the timer of the wait before it comes in between and ends nothing
-        assert loop.time() == pytest.approx(13)
-        loop.call_later(1, signal.set)
-        await signal.wait(100)
-        signal.clear()
-        await signal.wait(2)  # and one that is armed for later than this wait is moved
-        assert loop.time() == pytest.approx(16)
-
-    run(story())
+@virtual
+async def test_a_signal_is_kept_until_it_is_cleared_and_a_wait_ends_by_itself() -> None:
+    loop = asyncio.get_running_loop()
+    signal = Signal()
+    signal.set()
+    await signal.wait(None)
+    await signal.wait(5)
+    assert loop.time() == 0
+    signal.clear()
+    await signal.wait(5)
+    assert loop.time() == pytest.approx(5)
+    loop.call_later(1, signal.set)
+    await signal.wait(5)
+    assert loop.time() == pytest.approx(6)
+    signal.clear()
+    await signal.wait(7)  # the timer of the wait before it comes in between and ends nothing
+    assert loop.time() == pytest.approx(13)
+    loop.call_later(1, signal.set)
+    await signal.wait(100)
+    signal.clear()
+    await signal.wait(2)  # and one that is armed for later than this wait is moved
+    assert loop.time() == pytest.approx(16)
 
 
-def test_a_cancelled_wait_does_not_take_the_signal_from_the_next() -> None:
-    async def story() -> None:
-        signal = Signal()
-        first = asyncio.create_task(signal.wait(None))
-        await asyncio.sleep(0)
-        first.cancel()
-        second = asyncio.create_task(signal.wait(None))
-        await asyncio.sleep(0.1)
-        assert first.cancelled()
-        signal.set()
-        await asyncio.wait_for(second, 1)
-
-    run(story())
+@virtual
+async def test_a_cancelled_wait_does_not_take_the_signal_from_the_next() -> None:
+    signal = Signal()
+    first = asyncio.create_task(signal.wait(None))
+    await asyncio.sleep(0)
+    first.cancel()
+    second = asyncio.create_task(signal.wait(None))
+    await asyncio.sleep(0.1)
+    assert first.cancelled()
+    signal.set()
+    await asyncio.wait_for(second, 1)

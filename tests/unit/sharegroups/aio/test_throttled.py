@@ -25,7 +25,7 @@ from tests.support.fake_cluster import leader as fake_leader
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.state import NO_ROOM
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, produce
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, run, virtual
 
 WISH_MS = 5_000
 
@@ -307,20 +307,18 @@ def test_the_wish_of_an_answer_that_succeeded_holds_for_all_that_the_client_asks
 
 
 @pytest.mark.rule("CL-86")
-def test_who_may_ask_any_node_asks_another_one_meanwhile() -> None:
-    async def main() -> None:
-        fake = Timed(2)
-        transport = Refusing(fake)
-        async with Producer({"bootstrap.servers": fake.bootstrap}, transport=transport) as p:
-            await p.cluster.fetch_metadata([])
-            p.cluster.transport.told("node0:9000", 20_000)
-            began, before = now_s(), len(transport.addresses)
-            for _ in range(5):
-                await p.cluster.fetch_metadata(["t"])
-            assert now_s() - began < 0.5
-            assert set(transport.addresses[before:]) == {"node1:9000"}
-
-    run(main())
+@virtual
+async def test_who_may_ask_any_node_asks_another_one_meanwhile() -> None:
+    fake = Timed(2)
+    transport = Refusing(fake)
+    async with Producer({"bootstrap.servers": fake.bootstrap}, transport=transport) as p:
+        await p.cluster.fetch_metadata([])
+        p.cluster.transport.told("node0:9000", 20_000)
+        began, before = now_s(), len(transport.addresses)
+        for _ in range(5):
+            await p.cluster.fetch_metadata(["t"])
+        assert now_s() - began < 0.5
+        assert set(transport.addresses[before:]) == {"node1:9000"}
 
 
 def test_the_number_is_kafkas() -> None:
