@@ -1,6 +1,6 @@
 """`python -m share_coordinator`: the same as `python -m share_node serve share_coordinator`, for scripts that say so.
 
-Nobody imports this module, so it alone may import the composition root; the import contract names it as an exception.
+No module imports this one, so it alone may import the composition root; the import contract names it as an exception.
 """
 
 import sys

@@ -56,7 +56,7 @@ START_ERRORS: Final = (
     LogError,
     ValueError,
 )
-#: Words that ask what to say.
+#: Arguments that ask for the help text.
 HELP: Final = frozenset({"--help", "-h"})
 USAGE: Final = (
     "python -m share_node serve {role} NAME=VALUE …, at least store.url=redis://HOST:PORT; "
@@ -279,7 +279,7 @@ def warn_of_shown_password(url: str, instead: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m share_node serve ROLE name=value …`: its exit status."""
+    """Run `python -m share_node serve ROLE name=value …`. Returns the exit status."""
     roles = ", ".join(sorted(ROLES))
     if not arguments or arguments[0] in HELP:
         print(f"{USAGE.format(role='ROLE')}\nROLE is one of {roles}.", file=sys.stdout if arguments else sys.stderr)
@@ -293,7 +293,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve_role(role: str, arguments: Sequence[str]) -> int:
-    """Run one role, on a store that has a cluster, until it is told to end; the exit status."""
+    """Run one role, on a store with a cluster, until a signal ends it. Returns the exit status."""
     if HELP & set(arguments):
         print(USAGE.format(role=role))
         return 0
