@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from inspect import Signature, signature
 from typing import Any
 
 from sharegroups.aio import ShareConsumer
@@ -10,6 +12,8 @@ from sharegroups.produced import encode
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.virtual_time import run
 
+#: A test of a consumer's or producer's story.
+Test = Callable[..., Coroutine[Any, Any, None]]
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 
 
@@ -32,3 +36,18 @@ def play(story: Callable[[FakeCluster], Awaitable[None]], nodes: int = 1, partit
         await story(fake)
 
     run(main())
+
+
+def on_fake_cluster(nodes: int = 1, partitions: int = 1) -> Callable[[Test], Callable[..., None]]:
+    """Make a test of a coroutine function that takes a fake cluster with topic `t`, then pytest's fixtures."""
+
+    def made(test: Test) -> Callable[..., None]:
+        @wraps(test)
+        def played(**fixtures: Any) -> None:
+            play(lambda fake: test(fake, **fixtures), nodes, partitions)
+
+        _, *others = signature(test).parameters.values()
+        played.__signature__ = Signature(others)  # type: ignore[attr-defined]  # so that pytest makes no cluster
+        return played
+
+    return made

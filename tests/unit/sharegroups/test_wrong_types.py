@@ -21,7 +21,7 @@ from sharegroups import (
 )
 from sharegroups.errors import ConfigError
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
 from tests.support.virtual_time import virtual
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": 500, "max.block.ms": 500}
@@ -117,20 +117,18 @@ async def refuses(client: Any, case: Case) -> None:
 
 
 @pytest.mark.rule("CL-89")
-def test_calls_of_the_asyncio_clients_name_what_is_wrong() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with aio.Admin(settings(), transport=fake.transport()) as admin:
-            for case in OF_ADMIN:
-                await refuses(admin, case)
-        async with aio.Producer(settings(), transport=fake.transport()) as producer:
-            for case in OF_PRODUCER:
-                await refuses(producer, case)
-            assert not producer.sender.buffer.records
-        async with consumer(fake, **EXPLICIT) as c:
-            for case in OF_CONSUMER:
-                await refuses(c, case)
-
-    play(story)
+@on_fake_cluster()
+async def test_calls_of_the_asyncio_clients_name_what_is_wrong(fake: FakeCluster) -> None:
+    async with aio.Admin(settings(), transport=fake.transport()) as admin:
+        for case in OF_ADMIN:
+            await refuses(admin, case)
+    async with aio.Producer(settings(), transport=fake.transport()) as producer:
+        for case in OF_PRODUCER:
+            await refuses(producer, case)
+        assert not producer.sender.buffer.records
+    async with consumer(fake, **EXPLICIT) as c:
+        for case in OF_CONSUMER:
+            await refuses(c, case)
 
 
 @pytest.mark.rule("CL-89")
@@ -173,14 +171,12 @@ async def test_settings_of_the_wrong_type_are_named(kind: Any, given: Any, said:
         kind(given)
 
 
-def test_a_message_is_acknowledged_with_a_number_as_before() -> None:
-    async def story(fake: FakeCluster) -> None:
-        produce(fake)
-        async with consumer(fake, **EXPLICIT) as c:
-            c.subscribe(["t"])
-            for message in await c.poll(5):
-                c.acknowledge(message, 1)  # type: ignore[arg-type]  # Kafka's numbers are taken too
-            assert list((await c.commit_sync()).values()) == [None]
-        assert AcknowledgeType(2) is AcknowledgeType.RELEASE
-
-    play(story)
+@on_fake_cluster()
+async def test_a_message_is_acknowledged_with_a_number_as_before(fake: FakeCluster) -> None:
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        for message in await c.poll(5):
+            c.acknowledge(message, 1)  # type: ignore[arg-type]  # Kafka's numbers are taken too
+        assert list((await c.commit_sync()).values()) == [None]
+    assert AcknowledgeType(2) is AcknowledgeType.RELEASE

@@ -16,43 +16,39 @@ from sharegroups.aio import Admin
 from sharegroups.aio.streams import CorrelatedStream
 from sharegroups.messages import TopicIdPartition
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
 from tests.support.virtual_time import now_s, virtual
 
 
 @pytest.mark.rule("CL-26")
-def test_the_callback_hears_nothing_of_records_that_the_application_was_never_given() -> None:
-    async def story(fake: FakeCluster) -> None:
-        produce(fake)
-        heard: list[tuple[dict[TopicIdPartition, set[int]], KafkaError | None]] = []
-        async with consumer(fake, **EXPLICIT) as c:
-            c.set_acknowledgement_commit_callback(lambda offsets, error: heard.append((offsets, error)))
-            c.subscribe(["t"])
-            engine = c._engine
-            fetcher = engine._start().fetcher
-            assert (await c.poll(0.0)).is_empty()
-            while not fetcher._buffer:
-                fetcher.send_fetches(int(now_s() * 1000))
-                await asyncio.sleep(0.1)
-            fetcher.assign(frozenset())  # the buffered record goes back to the group
-            await asyncio.sleep(1)
-            assert fake.states("t") == {0: "available"}
-            await c.poll(0.0)  # callbacks run inside poll
-        assert heard == []
-
-    play(story)
+@on_fake_cluster()
+async def test_the_callback_hears_nothing_of_records_that_the_application_was_never_given(fake: FakeCluster) -> None:
+    produce(fake)
+    heard: list[tuple[dict[TopicIdPartition, set[int]], KafkaError | None]] = []
+    async with consumer(fake, **EXPLICIT) as c:
+        c.set_acknowledgement_commit_callback(lambda offsets, error: heard.append((offsets, error)))
+        c.subscribe(["t"])
+        engine = c._engine
+        fetcher = engine._start().fetcher
+        assert (await c.poll(0.0)).is_empty()
+        while not fetcher._buffer:
+            fetcher.send_fetches(int(now_s() * 1000))
+            await asyncio.sleep(0.1)
+        fetcher.assign(frozenset())  # the buffered record goes back to the group
+        await asyncio.sleep(1)
+        assert fake.states("t") == {0: "available"}
+        await c.poll(0.0)  # callbacks run inside poll
+    assert heard == []
 
 
 @pytest.mark.rule("CL-46")
-def test_an_admin_client_outlives_its_bootstrap_node() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with Admin({"bootstrap.servers": "node1:9000"}, transport=fake.transport()) as admin:
-            for _ in range(2):
-                (described,) = (await admin.describe_share_groups(["g"])).values()
-                assert not isinstance(described, NetworkError | RequestTimedOutError)
-                fake.network.stop("node1:9000")
-
-    play(story, nodes=2)
+@on_fake_cluster(nodes=2)
+async def test_an_admin_client_outlives_its_bootstrap_node(fake: FakeCluster) -> None:
+    async with Admin({"bootstrap.servers": "node1:9000"}, transport=fake.transport()) as admin:
+        for _ in range(2):
+            (described,) = (await admin.describe_share_groups(["g"])).values()
+            assert not isinstance(described, NetworkError | RequestTimedOutError)
+            fake.network.stop("node1:9000")
 
 
 class _BrokenStream:

@@ -12,7 +12,7 @@ from sharegroups.aio import Producer
 from sharegroups.errors import BufferFullError, RequestTimedOutError
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.stories import play
+from tests.support.fake_cluster.stories import on_fake_cluster
 
 
 def producer(fake: FakeCluster, **settings: Any) -> Producer:
@@ -20,224 +20,198 @@ def producer(fake: FakeCluster, **settings: Any) -> Producer:
 
 
 @pytest.mark.rule("CM-42")
-def test_send_returns_where_the_record_is_stored() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            reports = [await p.send("t", f"v{number}", key=b"k") for number in range(3)]
-            assert [(r.topic(), r.partition(), r.offset(), r.value()) for r in reports] == [
-                ("t", 0, 0, b"v0"),
-                ("t", 0, 1, b"v1"),
-                ("t", 0, 2, b"v2"),
-            ]
-
-    play(story)
+@on_fake_cluster()
+async def test_send_returns_where_the_record_is_stored(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        reports = [await p.send("t", f"v{number}", key=b"k") for number in range(3)]
+        assert [(r.topic(), r.partition(), r.offset(), r.value()) for r in reports] == [
+            ("t", 0, 0, b"v0"),
+            ("t", 0, 1, b"v1"),
+            ("t", 0, 2, b"v2"),
+        ]
 
 
 @pytest.mark.rule("P-1", "CM-43", "CM-110")
-def test_what_piles_up_during_a_request_leaves_together() -> None:
-    async def story(fake: FakeCluster) -> None:
-        fake.hold_produce = asyncio.Event()
-        async with producer(fake) as p:
-            await p.produce("t", b"first")
-            await asyncio.sleep(0.01)
-            for number in range(200):
-                await p.produce("t", str(number))
-            fake.hold_produce.set()
-            assert await p.flush() == 0
-            counts = [batch.record_count for r in fake.produces for batch in r.topic_data[0].partition_data[0].batches]
-            assert counts == [1, 200]
-            sequences = [
-                batch.base_sequence for r in fake.produces for batch in r.topic_data[0].partition_data[0].batches
-            ]
-            assert sequences == [0, 1]
-            for request in fake.produces:  # the zeros too: unset would be no producer, or half of one
-                for batch in request.topic_data[0].partition_data[0].batches:
-                    given = [batch.HasField(name) for name in ("producer_id", "producer_epoch", "base_sequence")]
-                    assert given == [True] * 3
-                    assert batch.producer_id > 0
-
-    play(story)
+@on_fake_cluster()
+async def test_what_piles_up_during_a_request_leaves_together(fake: FakeCluster) -> None:
+    fake.hold_produce = asyncio.Event()
+    async with producer(fake) as p:
+        await p.produce("t", b"first")
+        await asyncio.sleep(0.01)
+        for number in range(200):
+            await p.produce("t", str(number))
+        fake.hold_produce.set()
+        assert await p.flush() == 0
+        counts = [batch.record_count for r in fake.produces for batch in r.topic_data[0].partition_data[0].batches]
+        assert counts == [1, 200]
+        sequences = [batch.base_sequence for r in fake.produces for batch in r.topic_data[0].partition_data[0].batches]
+        assert sequences == [0, 1]
+        for request in fake.produces:  # the zeros too: unset would be no producer, or half of one
+            for batch in request.topic_data[0].partition_data[0].batches:
+                given = [batch.HasField(name) for name in ("producer_id", "producer_epoch", "base_sequence")]
+                assert given == [True] * 3
+                assert batch.producer_id > 0
 
 
 @pytest.mark.rule("CM-43")
 @pytest.mark.parametrize("fault", ["produce_stream", "produce_lost"])
-def test_a_lost_request_or_answer_is_repeated_with_the_same_sequence_and_stored_once(fault: str) -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            await p.send("t", b"a")
-            fake.errors[fault].append(1)
-            report = await p.send("t", b"b")
-            assert report.offset() == 1
-            assert (await p.send("t", b"c")).offset() == 2
-            assert fake.log("t").end == 3
-
-    play(story)
+@on_fake_cluster()
+async def test_a_lost_request_or_answer_is_repeated_with_the_same_sequence_and_stored_once(
+    fake: FakeCluster, fault: str
+) -> None:
+    async with producer(fake) as p:
+        await p.send("t", b"a")
+        fake.errors[fault].append(1)
+        report = await p.send("t", b"b")
+        assert report.offset() == 1
+        assert (await p.send("t", b"c")).offset() == 2
+        assert fake.log("t").end == 3
 
 
 @pytest.mark.rule("CL-34", "CM-14")
-def test_a_redirect_is_followed() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            await p.send("t", b"a")
-            fake.move_leader("t", 0, 1)
-            assert (await p.send("t", b"b")).offset() == 1
-
-    play(story, nodes=2)
+@on_fake_cluster(nodes=2)
+async def test_a_redirect_is_followed(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        await p.send("t", b"a")
+        fake.move_leader("t", 0, 1)
+        assert (await p.send("t", b"b")).offset() == 1
 
 
 @pytest.mark.rule("CM-43")
-def test_after_a_definite_failure_a_new_producer_id_is_taken() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            await p.send("t", b"a")
-            fake.errors["produce"].append(10)
-            with pytest.raises(MessageTooLargeError):
-                await p.send("t", b"b")
-            assert (await p.send("t", b"c")).offset() == 1
-            batches = [r.topic_data[0].partition_data[0].batches[0] for r in fake.produces]
-            assert [(b.producer_id, b.base_sequence) for b in batches] == [(1001, 0), (1001, 1), (1002, 0)]
-
-    play(story)
+@on_fake_cluster()
+async def test_after_a_definite_failure_a_new_producer_id_is_taken(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        await p.send("t", b"a")
+        fake.errors["produce"].append(10)
+        with pytest.raises(MessageTooLargeError):
+            await p.send("t", b"b")
+        assert (await p.send("t", b"c")).offset() == 1
+        batches = [r.topic_data[0].partition_data[0].batches[0] for r in fake.produces]
+        assert [(b.producer_id, b.base_sequence) for b in batches] == [(1001, 0), (1001, 1), (1002, 0)]
 
 
 @pytest.mark.rule("CM-43", "CM-21", "CL-34")
-def test_in_a_topic_that_was_created_again_sequences_begin_anew() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            former = fake.topics["t"][0]
-            await p.send("t", b"a")
-            present = fake.add_topic("t")
-            assert (await p.send("t", b"b")).offset() == 0
-            sent = [r.topic_data[0] for r in fake.produces]
-            numbers = [(t.topic_id, t.partition_data[0].batches[0].base_sequence) for t in sent]
-            assert list(dict.fromkeys(numbers)) == [(former, 0), (former, 1), (present, 0)]
-
-    play(story)
+@on_fake_cluster()
+async def test_in_a_topic_that_was_created_again_sequences_begin_anew(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        former = fake.topics["t"][0]
+        await p.send("t", b"a")
+        present = fake.add_topic("t")
+        assert (await p.send("t", b"b")).offset() == 0
+        sent = [r.topic_data[0] for r in fake.produces]
+        numbers = [(t.topic_id, t.partition_data[0].batches[0].base_sequence) for t in sent]
+        assert list(dict.fromkeys(numbers)) == [(former, 0), (former, 1), (present, 0)]
 
 
 @pytest.mark.rule("CM-42")
-def test_delivery_times_out_when_the_leader_never_takes_the_batch() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake, **{"delivery.timeout.ms": 3000}) as p:
-            await p.send("t", b"a")
-            fake.errors["produce"].extend([19] * 1000)
-            with pytest.raises(RequestTimedOutError, match="3000 ms"):
-                await p.send("t", b"b")
-            fake.errors["produce"].clear()
-
-    play(story)
+@on_fake_cluster()
+async def test_delivery_times_out_when_the_leader_never_takes_the_batch(fake: FakeCluster) -> None:
+    async with producer(fake, **{"delivery.timeout.ms": 3000}) as p:
+        await p.send("t", b"a")
+        fake.errors["produce"].extend([19] * 1000)
+        with pytest.raises(RequestTimedOutError, match="3000 ms"):
+            await p.send("t", b"b")
+        fake.errors["produce"].clear()
 
 
-def test_a_full_buffer_waits_and_then_refuses() -> None:
-    async def story(fake: FakeCluster) -> None:
-        fake.hold_produce = asyncio.Event()
-        async with producer(fake, **{"buffer.memory": 1000, "max.block.ms": 2000}) as p:
-            await p.produce("t", b"x" * 500)
-            with pytest.raises(BufferFullError, match=r"buffer\.memory"):
-                await p.produce("t", b"x" * 600)
-            waiting = asyncio.create_task(p.produce("t", b"x" * 600))
-            await asyncio.sleep(0.1)
-            fake.hold_produce.set()
-            await waiting
-            assert await p.flush() == 0
-
-    play(story)
+@on_fake_cluster()
+async def test_a_full_buffer_waits_and_then_refuses(fake: FakeCluster) -> None:
+    fake.hold_produce = asyncio.Event()
+    async with producer(fake, **{"buffer.memory": 1000, "max.block.ms": 2000}) as p:
+        await p.produce("t", b"x" * 500)
+        with pytest.raises(BufferFullError, match=r"buffer\.memory"):
+            await p.produce("t", b"x" * 600)
+        waiting = asyncio.create_task(p.produce("t", b"x" * 600))
+        await asyncio.sleep(0.1)
+        fake.hold_produce.set()
+        await waiting
+        assert await p.flush() == 0
 
 
-def test_an_unknown_topic_partition_or_large_record_is_refused_with_words() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake, **{"max.block.ms": 1000, "max.request.size": 100}) as p:
-            with pytest.raises(UnknownTopicOrPartitionError, match="sharegroups topics create nope"):
-                await p.send("nope", b"x")
-            with pytest.raises(InvalidRequestError, match="partitions 0 to 0"):
-                await p.send("t", b"x", partition=1)
-            with pytest.raises(MessageTooLargeError, match=r"max\.request\.size"):
-                await p.send("t", b"x" * 200)
-
-    play(story)
+@on_fake_cluster()
+async def test_an_unknown_topic_partition_or_large_record_is_refused_with_words(fake: FakeCluster) -> None:
+    async with producer(fake, **{"max.block.ms": 1000, "max.request.size": 100}) as p:
+        with pytest.raises(UnknownTopicOrPartitionError, match="sharegroups topics create nope"):
+            await p.send("nope", b"x")
+        with pytest.raises(InvalidRequestError, match="partitions 0 to 0"):
+            await p.send("t", b"x", partition=1)
+        with pytest.raises(MessageTooLargeError, match=r"max\.request\.size"):
+            await p.send("t", b"x" * 200)
 
 
-def test_keys_stay_on_their_partition_and_keyless_records_use_all() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            keyed = {(await p.send("t", b"v", key=b"k")).partition() for _ in range(5)}
-            keyless = {(await p.send("t", b"v")).partition() for _ in range(8)}
-            assert len(keyed) == 1
-            assert keyless == {0, 1, 2, 3}
-
-    play(story, nodes=2, partitions=4)
+@on_fake_cluster(nodes=2, partitions=4)
+async def test_keys_stay_on_their_partition_and_keyless_records_use_all(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        keyed = {(await p.send("t", b"v", key=b"k")).partition() for _ in range(5)}
+        keyless = {(await p.send("t", b"v")).partition() for _ in range(8)}
+        assert len(keyed) == 1
+        assert keyless == {0, 1, 2, 3}
 
 
-def test_callbacks_get_reports_and_close_delivers_what_is_left() -> None:
-    async def story(fake: FakeCluster) -> None:
-        heard: list[tuple[KafkaError | None, int]] = []
+@on_fake_cluster()
+async def test_callbacks_get_reports_and_close_delivers_what_is_left(fake: FakeCluster) -> None:
+    heard: list[tuple[KafkaError | None, int]] = []
 
-        def done(error: KafkaError | None, report: DeliveryReport) -> None:
-            heard.append((error, report.offset()))
+    def done(error: KafkaError | None, report: DeliveryReport) -> None:
+        heard.append((error, report.offset()))
 
-        p = producer(fake)
-        for _ in range(3):
-            await p.produce("t", b"v", on_delivery=done)
-        await p.close()
-        assert heard == [(None, 0), (None, 1), (None, 2)]
-
-    play(story)
+    p = producer(fake)
+    for _ in range(3):
+        await p.produce("t", b"v", on_delivery=done)
+    await p.close()
+    assert heard == [(None, 0), (None, 1), (None, 2)]
 
 
 @pytest.mark.rule("CM-43")
 @pytest.mark.parametrize("turns", range(12))
-def test_close_tells_the_fate_of_every_record_at_whatever_turn_of_the_loop_it_comes(turns: int) -> None:
+@on_fake_cluster()
+async def test_close_tells_the_fate_of_every_record_at_whatever_turn_of_the_loop_it_comes(
+    fake: FakeCluster, turns: int
+) -> None:
     """Among them the one between the making of a sending task and its first step."""
 
-    async def story(fake: FakeCluster) -> None:
-        heard: list[bytes | None] = []
-        p = producer(fake)
-        await p.send("t", b"first")
-        for value in (b"a", b"b", b"c"):
-            await p.produce("t", value, on_delivery=lambda error, report: heard.append(report.value()))
-            if value == b"a":
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)  # it is in flight, and the others wait for its answer
-        for _ in range(turns):
+    heard: list[bytes | None] = []
+    p = producer(fake)
+    await p.send("t", b"first")
+    for value in (b"a", b"b", b"c"):
+        await p.produce("t", value, on_delivery=lambda error, report: heard.append(report.value()))
+        if value == b"a":
             await asyncio.sleep(0)
-        await p.close(0)
-        assert heard == [b"a", b"b", b"c"]
-
-    play(story)
+            await asyncio.sleep(0)  # it is in flight, and the others wait for its answer
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await p.close(0)
+    assert heard == [b"a", b"b", b"c"]
 
 
 @pytest.mark.rule("CM-44")
-def test_a_transaction_marks_its_partitions_and_an_exception_aborts_it() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake, **{"transactional.id": "tx"}) as p:
+@on_fake_cluster()
+async def test_a_transaction_marks_its_partitions_and_an_exception_aborts_it(fake: FakeCluster) -> None:
+    async with producer(fake, **{"transactional.id": "tx"}) as p:
+        async with p.transaction():
+            await p.send("t", b"a")
+
+        async def fail() -> None:
             async with p.transaction():
-                await p.send("t", b"a")
+                await p.send("t", b"b")
+                raise LookupError
 
-            async def fail() -> None:
-                async with p.transaction():
-                    await p.send("t", b"b")
-                    raise LookupError
-
-            with pytest.raises(LookupError):
-                await fail()
-            results = [marker.transaction_result for r in fake.markers for marker in r.markers]
-            assert results == [True, False]
-            assert all(r.topic_data[0].partition_data[0].batches[0].is_transactional for r in fake.produces)
-
-    play(story)
+        with pytest.raises(LookupError):
+            await fail()
+        results = [marker.transaction_result for r in fake.markers for marker in r.markers]
+        assert results == [True, False]
+        assert all(r.topic_data[0].partition_data[0].batches[0].is_transactional for r in fake.produces)
 
 
-def test_gzip_batches_are_smaller_and_readable() -> None:
-    async def story(fake: FakeCluster) -> None:
-        from sharegroups import wire  # noqa: PLC0415
+@on_fake_cluster()
+async def test_gzip_batches_are_smaller_and_readable(fake: FakeCluster) -> None:
+    from sharegroups import wire  # noqa: PLC0415
 
-        async with producer(fake, **{"compression.type": "gzip"}) as p:
-            for _ in range(100):
-                await p.produce("t", b"the same words again")
-            await p.flush()
-        batch = fake.log("t").batches[-1]
-        decoded = wire.decode(batch)
-        assert len(batch.batch) < 1000
-        assert decoded.records[0].value == b"the same words again"
-
-    play(story)
+    async with producer(fake, **{"compression.type": "gzip"}) as p:
+        for _ in range(100):
+            await p.produce("t", b"the same words again")
+        await p.flush()
+    batch = fake.log("t").batches[-1]
+    decoded = wire.decode(batch)
+    assert len(batch.batch) < 1000
+    assert decoded.records[0].value == b"the same words again"

@@ -15,7 +15,7 @@ from sharegroups.aio import Producer
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.silence import SilentTransport
-from tests.support.fake_cluster.stories import play
+from tests.support.fake_cluster.stories import on_fake_cluster
 
 pytestmark = pytest.mark.rule("CM-43", "CM-21")
 
@@ -86,195 +86,177 @@ def created_again(fake: FakeCluster) -> tuple[Place, Place]:
 
 @pytest.mark.parametrize(("fault", "code"), OPEN)
 @pytest.mark.parametrize("settings", [{}, {"acks": "1"}, {"enable.idempotence": False}], ids=str)
-def test_a_batch_that_may_be_stored_fails_and_does_not_go_to_the_new_topic(
-    fault: str, code: int, settings: dict[str, Any]
+@on_fake_cluster()
+async def test_a_batch_that_may_be_stored_fails_and_does_not_go_to_the_new_topic(
+    fake: FakeCluster, fault: str, code: int, settings: dict[str, Any]
 ) -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake, **settings) as p:
-            await p.send("t", b"before")
-            fake.errors[fault].append(code)
-            sending = await attempted(fake, p.send("t", b"doubtful"))
-            _, present = created_again(fake)
-            with pytest.raises(UnknownTopicIdError) as failed:
-                await sending
-            told = str(failed.value)
-            assert "topic 't' was deleted and created again while the record was under way" in told
-            assert "may have been stored in the deleted topic" in told
-            assert "Send it again if the new topic should have it" in told
-            assert (present.end, p.sender.buffer.used_bytes, p.sender.buffer.records) == (0, 0, 0)
-            assert (await p.send("t", b"again")).offset() == 0
-            assert present.sequences in ([0], [-1])
-
-    play(story)
+    async with producer(fake, **settings) as p:
+        await p.send("t", b"before")
+        fake.errors[fault].append(code)
+        sending = await attempted(fake, p.send("t", b"doubtful"))
+        _, present = created_again(fake)
+        with pytest.raises(UnknownTopicIdError) as failed:
+            await sending
+        told = str(failed.value)
+        assert "topic 't' was deleted and created again while the record was under way" in told
+        assert "may have been stored in the deleted topic" in told
+        assert "Send it again if the new topic should have it" in told
+        assert (present.end, p.sender.buffer.used_bytes, p.sender.buffer.records) == (0, 0, 0)
+        assert (await p.send("t", b"again")).offset() == 0
+        assert present.sequences in ([0], [-1])
 
 
 @pytest.mark.parametrize("code", NOTHING_WRITTEN)
 @pytest.mark.parametrize("settings", [{}, {"acks": "1"}, {"enable.idempotence": False}], ids=str)
-def test_a_batch_that_is_known_not_to_be_stored_goes_to_the_new_topic(code: int, settings: dict[str, Any]) -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake, **settings) as p:
-            await p.send("t", b"before")
-            fake.errors["produce"].extend([code] * 2)
-            sending = await attempted(fake, p.send("t", b"refused"))
-            former, present = created_again(fake)
-            assert (await sending).offset() == 0
-            assert (former.end, present.end) == (1, 1)
+@on_fake_cluster()
+async def test_a_batch_that_is_known_not_to_be_stored_goes_to_the_new_topic(
+    fake: FakeCluster, code: int, settings: dict[str, Any]
+) -> None:
+    async with producer(fake, **settings) as p:
+        await p.send("t", b"before")
+        fake.errors["produce"].extend([code] * 2)
+        sending = await attempted(fake, p.send("t", b"refused"))
+        former, present = created_again(fake)
+        assert (await sending).offset() == 0
+        assert (former.end, present.end) == (1, 1)
 
-    play(story)
 
-
-def test_a_batch_that_was_never_sent_because_the_leader_is_down_goes_to_the_new_topic() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            await p.send("t", b"before")
-            fake.network.stop("node0:9000")
-            sending = asyncio.create_task(p.send("t", b"b"))
-            await asyncio.sleep(1)
-            former, present = created_again(fake)
-            fake.serve(0)
-            assert (await sending).offset() == 0
-            assert (former.end, present.end) == (1, 1)
-
-    play(story)
+@on_fake_cluster()
+async def test_a_batch_that_was_never_sent_because_the_leader_is_down_goes_to_the_new_topic(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        await p.send("t", b"before")
+        fake.network.stop("node0:9000")
+        sending = asyncio.create_task(p.send("t", b"b"))
+        await asyncio.sleep(1)
+        former, present = created_again(fake)
+        fake.serve(0)
+        assert (await sending).offset() == 0
+        assert (former.end, present.end) == (1, 1)
 
 
 @pytest.mark.parametrize("code", NOTHING_WRITTEN)
-def test_a_refusal_says_nothing_of_the_attempts_before_it(code: int) -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            fake.errors["produce_lost"].append(1)
-            fake.errors["produce"].extend([0, code, code])  # the first answer is the one that is lost
-            sending = await attempted(fake, p.send("t", b"doubtful"))
-            former, present = created_again(fake)
-            with pytest.raises(UnknownTopicIdError, match="may have been stored"):
-                await sending
-            assert (former.end, present.end) == (1, 0)
-
-    play(story)
+@on_fake_cluster()
+async def test_a_refusal_says_nothing_of_the_attempts_before_it(fake: FakeCluster, code: int) -> None:
+    async with producer(fake) as p:
+        fake.errors["produce_lost"].append(1)
+        fake.errors["produce"].extend([0, code, code])  # the first answer is the one that is lost
+        sending = await attempted(fake, p.send("t", b"doubtful"))
+        former, present = created_again(fake)
+        with pytest.raises(UnknownTopicIdError, match="may have been stored"):
+            await sending
+        assert (former.end, present.end) == (1, 0)
 
 
-def test_what_stands_behind_goes_to_the_new_topic_in_order_and_without_a_gap() -> None:
-    async def story(fake: FakeCluster) -> None:
-        heard: list[tuple[bytes | None, str, int]] = []
+@on_fake_cluster()
+async def test_what_stands_behind_goes_to_the_new_topic_in_order_and_without_a_gap(fake: FakeCluster) -> None:
+    heard: list[tuple[bytes | None, str, int]] = []
 
-        def told(error: KafkaError | None, report: DeliveryReport) -> None:
-            heard.append((report.value(), "" if error is None else error.name, report.offset()))
+    def told(error: KafkaError | None, report: DeliveryReport) -> None:
+        heard.append((report.value(), "" if error is None else error.name, report.offset()))
 
-        async with producer(fake, **{"batch.num.records": 1}) as p:
-            await p.send("t", b"before")
-            fake.errors["produce_lost"].append(1)
-            sending = [asyncio.create_task(p.send("t", f"doubtful{number}")) for number in range(3)]
-            await attempted(fake, asyncio.gather(*sending, return_exceptions=True))
-            former = Place(fake)
-            for number in range(7):
-                await p.produce("t", str(number), on_delivery=told)
-            _, present = created_again(fake)
-            assert await p.flush() == 0
-            assert all(isinstance(each.exception(), UnknownTopicIdError) for each in sending)
-            assert heard == [(str(number).encode(), "", number) for number in range(7)]
-            assert former.end == 4
-            assert present.sequences == list(range(7))
-
-    play(story)
+    async with producer(fake, **{"batch.num.records": 1}) as p:
+        await p.send("t", b"before")
+        fake.errors["produce_lost"].append(1)
+        sending = [asyncio.create_task(p.send("t", f"doubtful{number}")) for number in range(3)]
+        await attempted(fake, asyncio.gather(*sending, return_exceptions=True))
+        former = Place(fake)
+        for number in range(7):
+            await p.produce("t", str(number), on_delivery=told)
+        _, present = created_again(fake)
+        assert await p.flush() == 0
+        assert all(isinstance(each.exception(), UnknownTopicIdError) for each in sending)
+        assert heard == [(str(number).encode(), "", number) for number in range(7)]
+        assert former.end == 4
+        assert present.sequences == list(range(7))
 
 
-def test_a_batch_in_doubt_waits_while_a_node_that_is_behind_names_the_former_topic() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            await p.send("t", b"before")
-            former, present = created_again(fake)
-            assert (await p.send("t", b"first")).offset() == 0
-            fake.errors["produce_lost"].append(1)
-            sending = await attempted(fake, p.send("t", b"doubtful"))
-            behind = former.sequences[:]
-            fake.topics["t"], fake.metadata_version = (former.id, 1), 1
-            p.cluster.request_refresh()
-            await asyncio.sleep(5)
-            assert p.cluster.topics["t"].topic_id == former.id
-            assert not sending.done()
-            assert former.sequences == behind, "not sent to the former topic"
-            fake.topics["t"], fake.metadata_version = (present.id, 1), 2
-            assert (await sending).offset() == 1
-            assert present.end == 2
-            assert set(present.sequences) == {0, 1}
-
-    play(story)
+@on_fake_cluster()
+async def test_a_batch_in_doubt_waits_while_a_node_that_is_behind_names_the_former_topic(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        await p.send("t", b"before")
+        former, present = created_again(fake)
+        assert (await p.send("t", b"first")).offset() == 0
+        fake.errors["produce_lost"].append(1)
+        sending = await attempted(fake, p.send("t", b"doubtful"))
+        behind = former.sequences[:]
+        fake.topics["t"], fake.metadata_version = (former.id, 1), 1
+        p.cluster.request_refresh()
+        await asyncio.sleep(5)
+        assert p.cluster.topics["t"].topic_id == former.id
+        assert not sending.done()
+        assert former.sequences == behind, "not sent to the former topic"
+        fake.topics["t"], fake.metadata_version = (present.id, 1), 2
+        assert (await sending).offset() == 1
+        assert present.end == 2
+        assert set(present.sequences) == {0, 1}
 
 
-def test_a_batch_in_doubt_under_the_former_id_is_repeated_while_the_metadata_name_it() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake) as p:
-            fake.errors["produce_lost"].append(1)
-            fake.errors["produce"].extend([0, 7, 7, 7])
-            sending = await attempted(fake, p.send("t", b"doubtful"))
-            assert (await sending).offset() == 0
-            assert Place(fake).sequences == [0] * 5
-            assert Place(fake).end == 1
-
-    play(story)
+@on_fake_cluster()
+async def test_a_batch_in_doubt_under_the_former_id_is_repeated_while_the_metadata_name_it(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        fake.errors["produce_lost"].append(1)
+        fake.errors["produce"].extend([0, 7, 7, 7])
+        sending = await attempted(fake, p.send("t", b"doubtful"))
+        assert (await sending).offset() == 0
+        assert Place(fake).sequences == [0] * 5
+        assert Place(fake).end == 1
 
 
-def test_it_waits_for_newer_metadata_no_longer_than_it_may() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async with producer(fake, **{"delivery.timeout.ms": 5000}) as p:
-            former, present = created_again(fake)
-            fake.errors["produce_lost"].append(1)
-            sending = await attempted(fake, p.send("t", b"doubtful"))
-            fake.topics["t"], fake.metadata_version = (former.id, 1), 1
-            p.cluster.request_refresh()
-            with pytest.raises(RequestTimedOutError, match="not known to be stored or not within 5000 ms"):
-                await sending
-            assert (former.end, present.end) == (0, 1)
-            assert p.sender.buffer.records == 0
-            assert (await p.send("t", b"next")).offset() == 0, "what is not in doubt goes where the name leads"
-
-    play(story)
+@on_fake_cluster()
+async def test_it_waits_for_newer_metadata_no_longer_than_it_may(fake: FakeCluster) -> None:
+    async with producer(fake, **{"delivery.timeout.ms": 5000}) as p:
+        former, present = created_again(fake)
+        fake.errors["produce_lost"].append(1)
+        sending = await attempted(fake, p.send("t", b"doubtful"))
+        fake.topics["t"], fake.metadata_version = (former.id, 1), 1
+        p.cluster.request_refresh()
+        with pytest.raises(RequestTimedOutError, match="not known to be stored or not within 5000 ms"):
+            await sending
+        assert (former.end, present.end) == (0, 1)
+        assert p.sender.buffer.records == 0
+        assert (await p.send("t", b"next")).offset() == 0, "what is not in doubt goes where the name leads"
 
 
-def test_a_silent_leader_that_was_given_up_leaves_a_batch_in_doubt() -> None:
-    async def main(fake: FakeCluster) -> None:
-        transport = SilentTransport(fake.network)
-        async with Producer({"bootstrap.servers": "node0:9000"}, transport=transport) as p:
-            await p.send("t", b"before")
-            transport.silent.add("node0:9000")
-            fake.coordinator = 1
-            sending = asyncio.create_task(p.send("t", b"doubtful"))
-            await asyncio.sleep(4)
-            fake.move_leader("t", 0, 1)
-            fake.errors["produce"].extend([19] * 3)
-            await until(lambda: len(fake.errors["produce"]) < 3, 0.1)
-            assert "node0:9000" in transport.closed
-            _, present = created_again(fake)
-            fake.leaders[TopicIdPartition(present.id, 0)] = (1, 1)
-            with pytest.raises(UnknownTopicIdError, match="may have been stored"):
-                await sending
-            assert present.end == 0
-            await transport.speak("node0:9000")
-
-    play(main, nodes=2)
+@on_fake_cluster(nodes=2)
+async def test_a_silent_leader_that_was_given_up_leaves_a_batch_in_doubt(fake: FakeCluster) -> None:
+    transport = SilentTransport(fake.network)
+    async with Producer({"bootstrap.servers": "node0:9000"}, transport=transport) as p:
+        await p.send("t", b"before")
+        transport.silent.add("node0:9000")
+        fake.coordinator = 1
+        sending = asyncio.create_task(p.send("t", b"doubtful"))
+        await asyncio.sleep(4)
+        fake.move_leader("t", 0, 1)
+        fake.errors["produce"].extend([19] * 3)
+        await until(lambda: len(fake.errors["produce"]) < 3, 0.1)
+        assert "node0:9000" in transport.closed
+        _, present = created_again(fake)
+        fake.leaders[TopicIdPartition(present.id, 0)] = (1, 1)
+        with pytest.raises(UnknownTopicIdError, match="may have been stored"):
+            await sending
+        assert present.end == 0
+        await transport.speak("node0:9000")
 
 
 @pytest.mark.rule("CM-44")
-def test_a_transaction_with_a_batch_in_doubt_is_aborted() -> None:
-    async def story(fake: FakeCluster) -> None:
-        async def transact(p: Producer) -> None:
-            async with p.transaction():
-                sending = await attempted(fake, p.send("t", b"doubtful"))
-                created_again(fake)
-                with pytest.raises(UnknownTopicIdError):
-                    await sending
-                await p.send("t", b"behind")
+@on_fake_cluster()
+async def test_a_transaction_with_a_batch_in_doubt_is_aborted(fake: FakeCluster) -> None:
+    async def transact(p: Producer) -> None:
+        async with p.transaction():
+            sending = await attempted(fake, p.send("t", b"doubtful"))
+            created_again(fake)
+            with pytest.raises(UnknownTopicIdError):
+                await sending
+            await p.send("t", b"behind")
 
-        async with producer(fake, **{"transactional.id": "tx"}) as p:
-            fake.errors["produce_lost"].append(1)
-            with pytest.raises(UnknownTopicIdError, match="may have been stored"):
-                await transact(p)
-            assert [marker.transaction_result for r in fake.markers for marker in r.markers] == [False]
-            async with p.transaction():
-                await p.send("t", b"next")
-            assert [marker.transaction_result for r in fake.markers for marker in r.markers] == [False, True]
-
-    play(story)
+    async with producer(fake, **{"transactional.id": "tx"}) as p:
+        fake.errors["produce_lost"].append(1)
+        with pytest.raises(UnknownTopicIdError, match="may have been stored"):
+            await transact(p)
+        assert [marker.transaction_result for r in fake.markers for marker in r.markers] == [False]
+        async with p.transaction():
+            await p.send("t", b"next")
+        assert [marker.transaction_result for r in fake.markers for marker in r.markers] == [False, True]
 
 
 def test_the_blocking_producer_hears_of_it_once() -> None:
