@@ -17,7 +17,7 @@ from share_coordinator.core.commands import CommandBatch, WriteState
 from share_persister import PersisterClient, PersisterError, PersisterSettings, StateInit
 from tests.support.clocks import LoopClock
 from tests.support.coordinator_nodes import Net, change, key
-from tests.support.share_coordinators import SHARDS, Host, World
+from tests.support.share_coordinators import SHARDS, CoordinatorProcess, Host
 from tests.support.virtual_time import run
 
 #: What happens to one request: nothing odd, lost before or behind the coordinator, delivered after its stream broke,
@@ -78,7 +78,7 @@ class LossyStream:
 class LossyTransport:
     """The in-memory transport with faults on its streams; its unary calls are whole."""
 
-    def __init__(self, net: Net, world: World, faults: Iterator[str]) -> None:
+    def __init__(self, net: Net, world: CoordinatorProcess, faults: Iterator[str]) -> None:
         self.world = world
         self.faults = faults
         self._inner = net.network.transport()

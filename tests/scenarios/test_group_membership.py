@@ -11,8 +11,8 @@ from group_coordinator.codec import GroupLogCodec
 from group_coordinator.core import records as r
 from group_coordinator.core.views import GroupConfigs
 from kip932 import errors
+from tests.support.group_cluster import KAFKA, GroupCluster, assigned
 from tests.support.group_driver import topic_id
-from tests.support.group_world import KAFKA, World, assigned
 from tests.support.virtual_time import virtual
 
 FOO, BAR = topic_id("foo"), topic_id("bar")
@@ -25,7 +25,7 @@ def _outcome(response: object) -> tuple[int, int]:
 @pytest.mark.scenario("S-065")
 @virtual
 async def test_join_get_partitions_when_the_topic_appears_leave() -> None:
-    async with World() as world:
+    async with GroupCluster() as world:
         first = await world.heartbeat("m", 0, ["foo"])
         assert _outcome(first) == (0, 2)
         assert first.HasField("assignment")
@@ -40,7 +40,7 @@ async def test_join_get_partitions_when_the_topic_appears_leave() -> None:
 @pytest.mark.scenario("S-066")
 @virtual
 async def test_two_members() -> None:
-    async with World() as world:
+    async with GroupCluster() as world:
         assert _outcome(await world.heartbeat("A", 0, ["foo"])) == (0, 2)
         assert _outcome(await world.heartbeat("B", 0, ["foo"])) == (0, 3)
         world.create("foo", 3)
@@ -55,7 +55,7 @@ async def test_two_members() -> None:
 @pytest.mark.scenario("S-067")
 @virtual
 async def test_leave_and_rejoin_with_the_same_member_id() -> None:
-    async with World() as world:
+    async with GroupCluster() as world:
         await world.heartbeat("A", 0, ["foo"])
         world.create("foo", 2)
         assert (await world.until_assigned("A", 2)).member_epoch == 4
@@ -67,7 +67,7 @@ async def test_leave_and_rejoin_with_the_same_member_id() -> None:
 @pytest.mark.scenario("S-068")
 @virtual
 async def test_group_size_limit() -> None:
-    async with World(replace(KAFKA, max_size=2)) as world:
+    async with GroupCluster(replace(KAFKA, max_size=2)) as world:
         codes = [(await world.heartbeat(member, 0, ["foo"])).error_code for member in ("1", "2", "3")]
         assert codes == [0, 0, errors.GroupMaxSizeReachedError.code]
         assert _outcome(await world.heartbeat("1", 2)) == (0, 3)
@@ -77,7 +77,7 @@ async def test_group_size_limit() -> None:
 @pytest.mark.scenario("S-069")
 @virtual
 async def test_session_expiry_and_rejoin() -> None:
-    async with World() as world:
+    async with GroupCluster() as world:
         world.configs = GroupConfigs(501, 500, 0)
         world.create("foo", 2)
         first = await world.heartbeat("m", 0, ["foo"])
@@ -100,7 +100,7 @@ async def test_session_expiry_and_rejoin() -> None:
 @pytest.mark.rule("GC-69b", "GC-69e", "OP-1")
 @virtual
 async def test_membership_survives_a_group_coordinator_restart() -> None:
-    async with World() as world:
+    async with GroupCluster() as world:
         await world.heartbeat("A", 0, ["foo"])
         world.create("foo", 2)
         assert (await world.until_assigned("A", 2)).member_epoch == 4
@@ -116,7 +116,7 @@ async def test_membership_survives_a_group_coordinator_restart() -> None:
 @pytest.mark.scenario("S-071")
 @virtual
 async def test_what_a_session_expiry_writes() -> None:
-    async with World() as world:
+    async with GroupCluster() as world:
         assert _outcome(await world.heartbeat("m", 0, ["foo"])) == (0, 2)
         log, host = world.log_of("grp"), world.role.hosts[_shard(world)]
         before = len(log.entries)
@@ -135,14 +135,14 @@ async def test_what_a_session_expiry_writes() -> None:
         assert host.shard.next_deadline() is None
 
 
-def _shard(world: World) -> int:
+def _shard(world: GroupCluster) -> int:
     return world.logs.index(world.log_of("grp"))
 
 
 @pytest.mark.scenario("S-072")
 @virtual
 async def test_the_member_id_is_the_clients() -> None:
-    async with World() as world:
+    async with GroupCluster() as world:
         world.create("foo", 1)
         world.create("bar", 1)
         joined = await world.heartbeat("M", 0, ["foo", "bar"])
@@ -155,7 +155,7 @@ async def test_the_member_id_is_the_clients() -> None:
 @pytest.mark.scenario("S-073")
 @virtual
 async def test_unknown_group_and_unknown_member() -> None:
-    async with World() as world:
+    async with GroupCluster() as world:
         await world.heartbeat("m", 0, ["foo"], "g1")
         sizes = [len(log.entries) for log in world.logs]
         assert (await world.heartbeat("m", 100, None, "nope")).error_code == errors.GroupIdNotFoundError.code
@@ -166,7 +166,7 @@ async def test_unknown_group_and_unknown_member() -> None:
 @pytest.mark.scenario("S-078")
 @virtual
 async def test_session_timeout_and_heartbeat_interval_are_dynamic_per_group() -> None:
-    async with World() as world:
+    async with GroupCluster() as world:
         assert (await world.heartbeat("m", 0, ["foo"])).heartbeat_interval_ms == 5_000
         world.configs = GroupConfigs(50_000, 10_000, 0)
         changed = await world.heartbeat("m", 2)

@@ -20,7 +20,7 @@ from kip932.state_values import StateWrite
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from share_persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings
 from tests.support.clocks import LoopClock
-from tests.support.share_coordinators import SHARDS, World
+from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import TOPIC
 from tests.support.virtual_time import now_s
 
@@ -129,8 +129,8 @@ class Net:
         self.network.serve(address, STATE_SERVICE, node)
         return node
 
-    def real(self, address: str = "one:1") -> World:
-        world = World()
+    def real(self, address: str = "one:1") -> CoordinatorProcess:
+        world = CoordinatorProcess()
         self.network.serve(address, STATE_SERVICE, world.service)
         return world
 

@@ -102,7 +102,7 @@ class Meter:
         self.refused += keys
 
 
-class World:
+class CoordinatorProcess:
     """A coordinator with its dispatcher and service."""
 
     def __init__(self, write_timeout_ms: int = 5_000) -> None:

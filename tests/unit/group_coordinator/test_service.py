@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
@@ -17,36 +16,18 @@ from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest, Sh
 from kip932.ids import REQUEST_GROUPS_MAX, shard_index
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster.owners import OwnerAddress
+from tests.support.group_cluster import Acls, GroupCluster, assigned, play
 from tests.support.group_driver import topic_id
-from tests.support.group_world import World, assigned
-from tests.support.virtual_time import run
 
 
-class Acls:
-    """Allows exactly what is listed; (operation, resource type, name), `*` for every name."""
-
-    def __init__(self, *entries: tuple[int, int, str]) -> None:
-        self.entries = set(entries)
-
-    def allowed(self, caller: object, operation: int, resource_type: int, name: str) -> bool:
-        del caller
-        return bool({(operation, resource_type, name), (operation, resource_type, "*")} & self.entries)
-
-
-def play(body: Any, world: World | None = None) -> None:
-    async def go() -> None:
-        async with world or World() as found:
-            await cast(Coroutine[Any, Any, None], body(found))
-
-    run(go())
-
-
-async def _describe(world: World, *group_ids: str, operations: bool = False) -> list[Any]:
+async def _describe(world: GroupCluster, *group_ids: str, operations: bool = False) -> list[Any]:
     request = ShareGroupDescribeRequest(group_ids=group_ids, include_authorized_operations=operations)
     return list(cast(ShareGroupDescribeResponse, await world.call("ShareGroupDescribe", request)).groups)
 
 
-async def _list(world: World, states: list[str] | None = None, types: list[str] | None = None) -> ListGroupsResponse:
+async def _list(
+    world: GroupCluster, states: list[str] | None = None, types: list[str] | None = None
+) -> ListGroupsResponse:
     request = ListGroupsRequest(
         states_filter=None if states is None else StringList(values=states),
         types_filter=None if types is None else StringList(values=types),
@@ -57,7 +38,7 @@ async def _list(world: World, states: list[str] | None = None, types: list[str] 
 @pytest.mark.rule("GC-8", "GC-10")
 @pytest.mark.scenario("S-064")
 def test_without_the_feature_everything_is_an_unsupported_version() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.enabled = False
         heartbeat = await world.heartbeat("", 0)
         assert heartbeat.error_code == errors.UnsupportedVersionError.code
@@ -71,19 +52,19 @@ def test_without_the_feature_everything_is_an_unsupported_version() -> None:
 def test_access_is_checked_in_order_and_one_hidden_topic_refuses_all() -> None:
     acls = Acls((READ, GROUP, "open"), (DESCRIBE, TOPIC, "seen"))
 
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         assert (await world.heartbeat("", 0, ["hidden"], "closed")).error_code == 30
         assert (await world.heartbeat("", 0, ["hidden"], "open")).error_code == 42
         assert (await world.heartbeat(" ", 0, ["seen", "hidden"], "open")).error_code == 29
         assert (await world.heartbeat(" ", 0, ["seen"], "open")).error_message == "MemberId can't be empty."
         assert (await world.heartbeat("m", 0, ["seen"], "open")).error_code == 0
 
-    play(body, World(access=acls))
+    play(body, GroupCluster(access=acls))
 
 
 @pytest.mark.rule("GC-6", "CM-14")
 def test_a_shard_that_is_elsewhere_answers_with_its_owner() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.owner = OwnerAddress(7, "10.0.0.9", 9092)
         world.role.hosts[shard_index("grp", 3)].lost("moved")
         response = await world.heartbeat("m", 0, ["foo"])
@@ -98,7 +79,7 @@ def test_a_shard_that_is_elsewhere_answers_with_its_owner() -> None:
 
 @pytest.mark.rule("GC-4", "GC-5")
 def test_a_write_that_is_not_confirmed_in_time_is_no_success_and_may_still_land() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         log = world.log_of("grp")
         log.gate.clear()
         response = await world.heartbeat("m", 0, ["foo"])
@@ -112,7 +93,7 @@ def test_a_write_that_is_not_confirmed_in_time_is_no_success_and_may_still_land(
 
 @pytest.mark.rule("GC-25", "GC-24b")
 def test_the_assignment_is_absent_when_unchanged_and_the_host_is_the_callers() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.create("foo", 2)
         joined = await world.heartbeat("m", 0, ["foo"], rack="r1")
         full = await world.until_assigned("m", joined.member_epoch)
@@ -128,7 +109,7 @@ def test_the_assignment_is_absent_when_unchanged_and_the_host_is_the_callers() -
 @pytest.mark.rule("GC-125", "GC-126", "GC-129")
 @pytest.mark.scenario("S-077")
 def test_groups_are_described_and_unknown_and_empty_ids_have_their_errors() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.create("foo", 2)
         joined = await world.heartbeat("m", 0, ["foo"])
         full = await world.until_assigned("m", joined.member_epoch)
@@ -151,7 +132,7 @@ def test_groups_are_described_and_unknown_and_empty_ids_have_their_errors() -> N
 def test_a_hidden_assigned_topic_hides_the_group_and_operations_are_a_bit_field() -> None:
     acls = Acls((READ, GROUP, "*"), (DESCRIBE, GROUP, "*"), (DELETE, GROUP, "grp"), (DESCRIBE, TOPIC, "foo"))
 
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.create("foo", 1)
         joined = await world.heartbeat("m", 0, ["foo"])
         await world.until_assigned("m", joined.member_epoch)
@@ -166,12 +147,12 @@ def test_a_hidden_assigned_topic_hides_the_group_and_operations_are_a_bit_field(
         acls.entries.discard((DESCRIBE, GROUP, "*"))
         assert (await _describe(world, "grp"))[0].error_code == 30
 
-    play(body, World(access=acls))
+    play(body, GroupCluster(access=acls))
 
 
 @pytest.mark.rule("GC-128")
 def test_without_an_authorizer_all_operations_are_3400() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await world.heartbeat("m", 0, ["foo"])
         (group,) = await _describe(world, "grp", operations=True)
         assert group.authorized_operations == 3400
@@ -181,7 +162,7 @@ def test_without_an_authorizer_all_operations_are_3400() -> None:
 
 @pytest.mark.rule("CM-91")
 def test_a_describe_of_too_many_groups_is_refused_whole() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         names = [f"g{number}" for number in range(REQUEST_GROUPS_MAX)]
         assert {group.error_code for group in await _describe(world, *names)} == {69}
         with pytest.raises(TransportError, match="at most 1000 are described by one request") as refused:
@@ -193,7 +174,7 @@ def test_a_describe_of_too_many_groups_is_refused_whole() -> None:
 
 @pytest.mark.rule("CM-91")
 def test_a_group_named_often_is_described_once_and_a_long_id_is_refused() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await world.heartbeat("m", 0, ["foo"])
         assert len(await _describe(world, *["grp"] * 500)) == 1
         with pytest.raises(TransportError, match="256 characters"):
@@ -208,7 +189,7 @@ def test_descriptions_of_several_groups_that_are_too_large_together_are_refused(
 ) -> None:
     monkeypatch.setattr(service, "DESCRIPTIONS_BYTES_MAX", 300)
 
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         for name in ("g", "h"):
             await world.heartbeat("m", 0, ["t" * 200], name)
         assert len(await _describe(world, "g")) == 1
@@ -221,7 +202,7 @@ def test_descriptions_of_several_groups_that_are_too_large_together_are_refused(
 @pytest.mark.rule("GC-120", "GC-121", "GC-123")
 @pytest.mark.scenario("S-075")
 def test_groups_of_all_shards_are_listed_and_filtered() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         for number in range(5):
             await world.heartbeat("m", 0, ["foo"], f"g{number}")
         await world.heartbeat("m", -1, None, "g3")
@@ -248,7 +229,7 @@ def test_groups_of_all_shards_are_listed_and_filtered() -> None:
 
 @pytest.mark.rule("GC-123")
 def test_a_shard_that_is_elsewhere_contributes_nothing_and_another_failure_fails_the_list() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await world.heartbeat("m", 0, ["foo"])
         for index in range(3):
             if index != shard_index("grp", 3):
@@ -268,19 +249,19 @@ def test_a_shard_that_is_elsewhere_contributes_nothing_and_another_failure_fails
 def test_only_groups_that_may_be_described_are_listed() -> None:
     acls = Acls((READ, GROUP, "*"), (DESCRIBE, TOPIC, "*"), (DESCRIBE, GROUP, "b"))
 
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         for group_id in ("a", "b"):
             await world.heartbeat("m", 0, ["foo"], group_id)
         assert [group.group_id for group in (await _list(world)).groups] == ["b"]
         acls.entries.add((DESCRIBE, CLUSTER, "kafka-cluster"))
         assert [group.group_id for group in (await _list(world)).groups] == ["a", "b"]
 
-    play(body, World(access=acls))
+    play(body, GroupCluster(access=acls))
 
 
 @pytest.mark.rule("GC-150", "GC-151", "GC-152", "GC-157", "OP-9")
 def test_groups_and_rebalances_are_counted_under_both_names() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await world.heartbeat("m", 0, ["foo"])
         await world.heartbeat("m", 2)
         await world.heartbeat("m", 0, ["foo"], "other")

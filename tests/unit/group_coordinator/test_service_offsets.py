@@ -16,16 +16,15 @@ from kip932.ids import NULL_TOPIC_ID, REQUEST_GROUPS_MAX, REQUEST_PARTITIONS_MAX
 from kip932.rpc.transport import TransportError, TransportStatus
 from kip932.state_values import StateSummary
 from share_persister import PersisterError
+from tests.support.group_cluster import Acls, GroupCluster, play
 from tests.support.group_driver import topic_id
-from tests.support.group_world import World
 from tests.support.virtual_time import run
-from tests.unit.group_coordinator.test_service import Acls, play
 
 T = topic_id("t")
 Request = pb.DescribeShareGroupOffsetsRequest
 
 
-async def _ready(world: World, start: int = 100, complete: int = 6, end: int = 130) -> None:
+async def _ready(world: GroupCluster, start: int = 100, complete: int = 6, end: int = 130) -> None:
     """A group whose t-0 and t-1 are initialised; t-0 with the given state."""
     world.create("t", 2)
     joined = await world.heartbeat("m", 0, ["t"])
@@ -34,7 +33,7 @@ async def _ready(world: World, start: int = 100, complete: int = 6, end: int = 1
     world.leaders.ends[T, 0] = end
 
 
-async def _ask(world: World, topics: dict[str, list[int]] | None, group_id: str = "grp") -> Any:
+async def _ask(world: GroupCluster, topics: dict[str, list[int]] | None, group_id: str = "grp") -> Any:
     listed = None
     if topics is not None:
         listed = Request.TopicList(values=[Request.Topic(topic_name=n, partitions=p) for n, p in topics.items()])
@@ -54,7 +53,7 @@ def _rows(group: Any) -> list[tuple[str, int, int, int, int]]:
 @pytest.mark.rule("GC-110", "GC-114", "GC-115", "GC-118")
 @pytest.mark.scenario("S-080")
 def test_the_lag_counts_what_is_still_to_be_completed() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         group = await _ask(world, {"t": [0]})
         assert (group.error_code, _rows(group)) == (0, [("t", 0, 100, 9, 24)])
@@ -66,7 +65,7 @@ def test_the_lag_counts_what_is_still_to_be_completed() -> None:
 @pytest.mark.rule("GC-110", "GC-116")
 @pytest.mark.scenario("S-080")
 def test_null_topics_are_all_initialised_partitions_and_an_empty_list_is_none() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         assert _rows(await _ask(world, None)) == [("t", 0, 100, 9, 24), ("t", 1, -1, 0, -1)]
         assert _rows(await _ask(world, {})) == []
@@ -79,7 +78,7 @@ def test_null_topics_are_all_initialised_partitions_and_an_empty_list_is_none() 
 @pytest.mark.rule("GC-112", "GC-113")
 @pytest.mark.scenario("S-080")
 def test_unknown_topics_partitions_and_groups_have_no_data_and_no_error() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         group = await _ask(world, {"bad": [1], "t": [5, -1]})
         assert _rows(group) == [("bad", 1, -1, 0, -1), ("t", 5, -1, 0, -1), ("t", -1, -1, 0, -1)]
@@ -104,7 +103,7 @@ def test_unknown_topics_partitions_and_groups_have_no_data_and_no_error() -> Non
 def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
     summary: StateSummary, row: tuple[int, int, int]
 ) -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         world.persister.states["grp", TopicIdPartition(T, 0)] = summary
         assert _rows(await _ask(world, {"t": [0]})) == [("t", 0, *row)]
@@ -114,7 +113,7 @@ def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
 
 @pytest.mark.parametrize(("holes", "lag"), [(0, 24), (4, 24), (6, 24), (10, 20), (29, 1), (30, 0), (1_000, 0)])
 def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes: int, lag: int) -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)  # six are finished, and they may be of the hole
         world.leaders.holes[T, 0] = holes
         assert _rows(await _ask(world, {"t": [0]})) == [("t", 0, 100, 9, lag)]
@@ -124,7 +123,7 @@ def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes
 
 @pytest.mark.rule("GC-116")
 def test_a_summarys_error_is_swallowed() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         refused = PersisterError(errors.CoordinatorNotAvailableError(), outcome_unknown=True)
         world.persister.refuse[TopicIdPartition(T, 0)] = refused
@@ -137,7 +136,7 @@ def test_a_summarys_error_is_swallowed() -> None:
 
 @pytest.mark.rule("GC-115")
 def test_a_leader_that_moved_is_asked_again_up_to_five_times() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         moved = errors.NotLeaderOrFollowerError.code
         world.leaders.failures = [moved] * 5
@@ -151,7 +150,7 @@ def test_a_leader_that_moved_is_asked_again_up_to_five_times() -> None:
 
 @pytest.mark.rule("GC-117")
 def test_without_a_leader_the_partition_says_so() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         world.leader = None
         partition = (await _ask(world, {"t": [0]})).topics[0].partitions[0]
@@ -165,7 +164,7 @@ def test_without_a_leader_the_partition_says_so() -> None:
 
 @pytest.mark.rule("GC-119")
 def test_a_failed_summary_call_is_the_groups_error() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         world.persister.broken = errors.RequestTimedOutError("too late")
         group = await _ask(world, {"t": [0]})
@@ -176,7 +175,7 @@ def test_a_failed_summary_call_is_the_groups_error() -> None:
 
 @pytest.mark.rule("GC-5", "GC-119")
 def test_an_unexpected_failure_has_a_number_and_no_text() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         world.persister.broken = ZeroDivisionError("secret")
         group = await _ask(world, {"t": [0]})
@@ -189,7 +188,7 @@ def test_an_unexpected_failure_has_a_number_and_no_text() -> None:
 def test_hidden_groups_and_topics() -> None:
     acls = Acls((READ, GROUP, "*"), (DESCRIBE, GROUP, "grp"), (DESCRIBE, TOPIC, "t"))
 
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         assert (await _ask(world, None, "other")).error_code == errors.GroupAuthorizationFailedError.code
         acls.entries.discard((DESCRIBE, TOPIC, "t"))
@@ -199,12 +198,12 @@ def test_hidden_groups_and_topics() -> None:
         assert group.topics[0].topic_id == NULL_TOPIC_ID
         assert group.topics[0].partitions[0].error_code == errors.TopicAuthorizationFailedError.code
 
-    play(body, World(access=acls))
+    play(body, GroupCluster(access=acls))
 
 
 @pytest.mark.rule("GC-7", "CM-14")
 def test_a_shard_that_is_elsewhere_marks_only_its_groups() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         other = next(name for name in ("a", "b", "c", "d") if shard_index(name, 3) != shard_index("grp", 3))
         world.role.hosts[shard_index(other, 3)].lost("moved")
@@ -217,7 +216,7 @@ def test_a_shard_that_is_elsewhere_marks_only_its_groups() -> None:
 
 @pytest.mark.rule("CM-62", "GC-110")
 def test_partitions_of_all_groups_asked_for_are_bounded_together() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         half = Request.TopicList(
             values=[Request.Topic(topic_name="t", partitions=range(REQUEST_PARTITIONS_MAX // 2 + 1))]
         )
@@ -235,7 +234,7 @@ def test_partitions_of_all_groups_asked_for_are_bounded_together() -> None:
 def test_an_offsets_request_for_too_many_groups_or_partitions_is_refused_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _ready(world)
         many = Request(groups=[Request.Group(group_id="x")] * (REQUEST_GROUPS_MAX + 1))
         with pytest.raises(TransportError, match="1001 groups were asked for; at most 1000") as refused:

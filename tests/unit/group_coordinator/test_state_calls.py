@@ -14,32 +14,31 @@ from kip932.ids import TopicIdPartition, shard_index
 from kip932.state_values import StateSummary
 from shard_runtime.record_log.protocol import AppendRefusedError
 from share_persister import PersisterError
+from tests.support.group_cluster import GroupCluster, assigned, play
 from tests.support.group_driver import topic_id
-from tests.support.group_world import World, assigned
-from tests.unit.group_coordinator.test_service import play
 
 T = topic_id("t")
 T0, T1 = TopicIdPartition(T, 0), TopicIdPartition(T, 1)
 
 
-def _groups(world: World) -> dict[str, Group]:
+def _groups(world: GroupCluster) -> dict[str, Group]:
     shard = world.role.hosts[shard_index("grp", 3)].shard
     assert isinstance(shard, GroupShard)
     return dict(shard.groups)
 
 
-def _states(world: World) -> dict[bytes, tuple[int, ...]]:
+def _states(world: GroupCluster) -> dict[bytes, tuple[int, ...]]:
     return dict(_groups(world)["grp"].states.initialized)
 
 
-async def _joined(world: World) -> int:
+async def _joined(world: GroupCluster) -> int:
     world.create("t", 2)
     return (await world.heartbeat("m", 0, ["t"])).member_epoch
 
 
 @pytest.mark.rule("GC-75", "GC-76", "OP-17")
 def test_a_definite_refusal_is_asked_for_again_by_the_next_heartbeat() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.persister.refuse[T1] = PersisterError(errors.InvalidRequestError(), outcome_unknown=False)
         epoch = await _joined(world)
         await asyncio.sleep(0.01)
@@ -55,7 +54,7 @@ def test_a_definite_refusal_is_asked_for_again_by_the_next_heartbeat() -> None:
 @pytest.mark.rule("GC-72", "GC-76a")
 @pytest.mark.parametrize("how", ["unknown", "exception", "kafka"])
 def test_an_unknown_outcome_waits_for_the_retry_interval(how: str) -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         failures = {"exception": OSError("gone"), "kafka": errors.RequestTimedOutError()}
         if how == "unknown":
             unknown = PersisterError(errors.RequestTimedOutError(), outcome_unknown=True)
@@ -78,7 +77,7 @@ def test_an_unknown_outcome_waits_for_the_retry_interval(how: str) -> None:
 
 @pytest.mark.rule("GC-76")
 def test_a_fenced_initialisation_is_repeated_above_the_stored_epoch() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.persister.states["grp", T0] = StateSummary(41, 0, 7, 0)
         epoch = await _joined(world)
         await asyncio.sleep(0.01)
@@ -92,7 +91,7 @@ def test_a_fenced_initialisation_is_repeated_above_the_stored_epoch() -> None:
 
 @pytest.mark.rule("GC-69d", "GC-76a", "CM-12")
 def test_a_call_under_way_ends_with_its_shard_and_the_next_owner_repeats_it() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.persister.gate.clear()
         epoch = await _joined(world)
         await asyncio.sleep(0.01)
@@ -109,7 +108,7 @@ def test_a_call_under_way_ends_with_its_shard_and_the_next_owner_repeats_it() ->
 
 @pytest.mark.rule("GC-2", "GC-24i")
 def test_nothing_is_ordered_before_the_batch_is_durable() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.create("t", 2)
         log = world.log_of("grp")
         log.gate.clear()
@@ -126,7 +125,7 @@ def test_nothing_is_ordered_before_the_batch_is_durable() -> None:
 
 @pytest.mark.rule("GC-79", "GC-80", "OP-5")
 def test_a_deleted_topic_is_swept_at_once_and_its_state_deleted() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _joined(world)
         await asyncio.sleep(0.01)
         assert len(world.persister.states) == 2
@@ -140,7 +139,7 @@ def test_a_deleted_topic_is_swept_at_once_and_its_state_deleted() -> None:
 
 @pytest.mark.rule("GC-80")
 def test_nothing_is_swept_while_the_image_may_be_older_than_the_log() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _joined(world)
         await asyncio.sleep(0.01)
         world.complete_since_ms = world.clock.now_ms()
@@ -159,7 +158,7 @@ def test_nothing_is_swept_while_the_image_may_be_older_than_the_log() -> None:
 
 @pytest.mark.rule("GC-80")
 def test_the_timer_finds_a_deletion_that_nobody_told_of() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _joined(world)
         await asyncio.sleep(0.01)
         world.image = world.image.without("t")
@@ -171,7 +170,7 @@ def test_the_timer_finds_a_deletion_that_nobody_told_of() -> None:
 
 @pytest.mark.rule("GC-82")
 def test_state_that_the_share_coordinator_lost_is_found_at_load_and_initialised_from_0() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         epoch = await _joined(world)
         response = await world.until_assigned("m", epoch)
         del world.persister.states["grp", T1]
@@ -187,7 +186,7 @@ def test_state_that_the_share_coordinator_lost_is_found_at_load_and_initialised_
 
 @pytest.mark.rule("GC-82")
 def test_a_summary_that_cannot_be_read_repairs_nothing() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _joined(world)
         await asyncio.sleep(0.01)
         world.persister.refuse[T0] = PersisterError(errors.CoordinatorNotAvailableError(), outcome_unknown=True)
@@ -201,7 +200,7 @@ def test_a_summary_that_cannot_be_read_repairs_nothing() -> None:
 
 @pytest.mark.rule("GC-76a")
 def test_an_outcome_for_a_group_that_is_elsewhere_is_dropped() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         await _joined(world)
         await asyncio.sleep(0.01)
         shard = world.role.shards
@@ -214,7 +213,7 @@ def test_an_outcome_for_a_group_that_is_elsewhere_is_dropped() -> None:
 
 @pytest.mark.rule("CM-13", "GC-2")
 def test_a_refused_append_fails_the_join_and_leaves_no_member_behind() -> None:
-    async def body(world: World) -> None:
+    async def body(world: GroupCluster) -> None:
         world.create("t", 2)
         world.log_of("grp").failures.append(AppendRefusedError("OOM"))
         refused = await world.heartbeat("m", 0, ["t"])

@@ -12,8 +12,7 @@ from kip932.ids import TopicIdPartition
 from partition_leader.led_partitions import SWEEP_SLICE, LedPartitions
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
-from tests.support.virtual_time import run
-from tests.unit.shard_runtime.rpc.test_turns import turns_of
+from tests.support.virtual_time import run, turns_of
 
 MANY = 20 * SWEEP_SLICE
 

@@ -17,7 +17,7 @@ from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from share_coordinator.core.commands import CommandBatch, InitializeState, ReadState, StateView, WriteState
 from share_coordinator.service import KEYS_SLICE
 from share_persister.routing import state_shard
-from tests.support.share_coordinators import SHARDS, World
+from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import OTHER_TOPIC, TOPIC
 from tests.support.virtual_time import now_s, virtual
 
@@ -47,9 +47,9 @@ def _codes(response: Any) -> dict[Name, int]:
 
 
 class Client:
-    """Calls a world's service through the in-memory transport, bytes and all."""
+    """Calls a coordinator's service through the in-memory transport, bytes and all."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CoordinatorProcess) -> None:
         network = InMemoryNetwork()
         network.serve(_ADDRESS, _SERVICE, world.service)
         self.transport = network.transport()
@@ -68,7 +68,7 @@ def _shard(topic_id: bytes, partition: int) -> int:
 @pytest.mark.rule("SC-12", "SC-37", "SC-50", "SC-99a")
 @virtual
 async def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
-    client = Client(World())
+    client = Client(CoordinatorProcess())
     name = (TOPIC, 0)
     assert _codes(await client.call("InitializeShareGroupState", name, start_offset=5)) == {name: 0}
     batch = {"first_offset": 7, "last_offset": 9, "delivery_state": 2, "delivery_count": 1}
@@ -91,7 +91,7 @@ async def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
 @pytest.mark.rule("SC-12", "SC-15")
 @virtual
 async def test_a_refused_key_does_not_fail_the_others_and_says_why() -> None:
-    client = Client(World())
+    client = Client(CoordinatorProcess())
     names = [(TOPIC, 0), (TOPIC, 99), (OTHER_TOPIC, 1)]
     response = await client.call("InitializeShareGroupState", *names)
     assert _codes(response) == {names[0]: 0, names[1]: 3, names[2]: 0}
@@ -102,7 +102,7 @@ async def test_a_refused_key_does_not_fail_the_others_and_says_why() -> None:
 @pytest.mark.rule("SC-13")
 @virtual
 async def test_a_key_named_twice_runs_twice_in_order_and_answers_its_first_error() -> None:
-    world = World()
+    world = CoordinatorProcess()
     client = Client(world)
     name = (TOPIC, 0)
     await client.call("InitializeShareGroupState", name)
@@ -122,7 +122,7 @@ async def test_a_key_named_twice_runs_twice_in_order_and_answers_its_first_error
 @pytest.mark.rule("P-2", "SC-12")
 @virtual
 async def test_all_keys_of_one_shard_reach_its_host_as_one_command() -> None:
-    world = World()
+    world = CoordinatorProcess()
     client = Client(world)
     names = [(TOPIC, partition) for partition in range(8)]
     await client.call("InitializeShareGroupState", *names)
@@ -137,7 +137,7 @@ async def test_all_keys_of_one_shard_reach_its_host_as_one_command() -> None:
 @pytest.mark.parametrize("rpc", _ALL)
 @virtual
 async def test_not_running_and_empty_requests(rpc: str) -> None:
-    world = World()
+    world = CoordinatorProcess()
     client = Client(world)
     for empty in (_request(rpc), _request(rpc, (TOPIC, 0), group="")):
         assert not (await client.send(rpc, empty)).results
@@ -152,7 +152,7 @@ async def test_not_running_and_empty_requests(rpc: str) -> None:
 @pytest.mark.rule("SC-5", "CM-14", "SC-29a")
 @virtual
 async def test_refusals_carry_the_owner_and_the_stored_leader_epoch() -> None:
-    world = World()
+    world = CoordinatorProcess()
     client = Client(world)
     name = (TOPIC, 0)
     await client.call("InitializeShareGroupState", name)
@@ -170,7 +170,7 @@ async def test_refusals_carry_the_owner_and_the_stored_leader_epoch() -> None:
 @pytest.mark.rule("SC-5")
 @virtual
 async def test_a_loading_shard_says_so() -> None:
-    world = World()
+    world = CoordinatorProcess()
     world.directory.hosts[_shard(TOPIC, 0)].refusal = CoordinatorLoadInProgressError()
     response = await Client(world).call("ReadShareGroupState", (TOPIC, 0), (TOPIC, 1))
     assert _codes(response) == {(TOPIC, 0): 14, (TOPIC, 1): 42}
@@ -179,7 +179,7 @@ async def test_a_loading_shard_says_so() -> None:
 @pytest.mark.rule("SC-63")
 @virtual
 async def test_after_the_write_timeout_only_the_slow_shard_is_not_available_and_its_record_may_still_land() -> None:
-    world = World(write_timeout_ms=5_000)
+    world = CoordinatorProcess(write_timeout_ms=5_000)
     client = Client(world)
     slow = world.directory.hosts[_shard(TOPIC, 0)]
     slow.held = True
@@ -194,7 +194,7 @@ async def test_after_the_write_timeout_only_the_slow_shard_is_not_available_and_
 @pytest.mark.rule("SC-63", "P-12")
 @virtual
 async def test_one_command_ends_in_time_or_with_what_went_wrong_and_a_late_confirmation_hurts_nobody() -> None:
-    world = World(write_timeout_ms=5_000)
+    world = CoordinatorProcess(write_timeout_ms=5_000)
     key = SharePartitionKey("g", TOPIC, 0)
     host = world.directory.hosts[_shard(TOPIC, 0)]
     host.held = True
@@ -213,14 +213,14 @@ async def test_one_command_ends_in_time_or_with_what_went_wrong_and_a_late_confi
 @virtual
 async def test_a_topic_id_of_another_length_is_no_request() -> None:
     with pytest.raises(TransportError) as failure:
-        await Client(World()).call("ReadShareGroupState", (b"short", 0))
+        await Client(CoordinatorProcess()).call("ReadShareGroupState", (b"short", 0))
     assert failure.value.status is TransportStatus.INVALID_ARGUMENT
 
 
 @pytest.mark.rule("P-4")
 @virtual
 async def test_answers_on_a_stream_overtake_a_slow_one() -> None:
-    world = World()
+    world = CoordinatorProcess()
     client = Client(world)
     names = [(TOPIC, 0), (TOPIC, 1)]
     await client.call("InitializeShareGroupState", *names)
@@ -245,7 +245,7 @@ async def test_answers_on_a_stream_overtake_a_slow_one() -> None:
 @pytest.mark.rule("PL-732")
 @virtual
 async def test_a_request_of_an_unknown_kind_is_answered_without_a_response() -> None:
-    stream: Any = await Client(World()).transport.open_stream(_ADDRESS, _METHODS["StateStream"])
+    stream: Any = await Client(CoordinatorProcess()).transport.open_stream(_ADDRESS, _METHODS["StateStream"])
     await stream.write(StateStreamRequest(correlation_id=9))
     answer = await stream.read()
     assert (answer.correlation_id, answer.WhichOneof("response")) == (9, None)
@@ -255,7 +255,7 @@ async def test_a_request_of_an_unknown_kind_is_answered_without_a_response() -> 
 @pytest.mark.rule("SC-80")
 @virtual
 async def test_deleted_topics_are_tombstoned_on_every_served_shard_in_spite_of_a_refusal() -> None:
-    world = World()
+    world = CoordinatorProcess()
     client = Client(world)
     names = [(TOPIC, partition) for partition in range(8)] + [(OTHER_TOPIC, 0)]
     await client.call("InitializeShareGroupState", *names)
@@ -269,7 +269,7 @@ async def test_deleted_topics_are_tombstoned_on_every_served_shard_in_spite_of_a
 @pytest.mark.rule("CM-62")
 @virtual
 async def test_a_request_that_names_more_partitions_than_one_may_is_an_invalid_argument() -> None:
-    client = Client(World())
+    client = Client(CoordinatorProcess())
     for rpc in _ALL:
         with pytest.raises(TransportError, match="go into one request") as refused:
             await client.call(rpc, *((TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX + 1)))
@@ -281,7 +281,7 @@ async def test_a_request_that_names_more_partitions_than_one_may_is_an_invalid_a
 async def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_shard_hangs() -> None:
     """Its caller gives up, and writes a share-partition of its last part anew: the old write must not come after."""
 
-    world = World(write_timeout_ms=5_000)
+    world = CoordinatorProcess(write_timeout_ms=5_000)
     client = Client(world)
     names = [(TOPIC, partition) for partition in range(3 * KEYS_SLICE)]
     world.directory.metadata.topics[TOPIC] = len(names)
@@ -307,7 +307,7 @@ async def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_
 async def test_a_reset_to_the_beginning_by_an_older_node_is_one() -> None:
     """Its protocol has no presence: 0 is left out. Taken for -1, the group began at the end of the log."""
 
-    client = Client(World())
+    client = Client(CoordinatorProcess())
     name = (TOPIC, 0)
     request: Any = _METHODS["InitializeShareGroupState"].request_type(group_id="g")
     request.topics.add(topic_id=TOPIC).partitions.add(partition=0, state_epoch=1)

@@ -13,7 +13,7 @@ from share_coordinator.local import LocalShareCoordinator
 from share_persister import PersisterError, PersisterSettings, StateInit
 from share_persister.values import StoredState
 from tests.support.coordinator_nodes import Net, change, failure_of, key
-from tests.support.share_coordinators import World
+from tests.support.share_coordinators import CoordinatorProcess
 from tests.support.share_state import TOPIC
 from tests.support.virtual_time import now_s, virtual
 
@@ -91,7 +91,7 @@ async def test_the_hint_of_a_refusal_is_followed_at_once_but_not_in_a_circle() -
 @virtual
 async def test_the_coordinator_of_the_same_process_is_called_without_messages() -> None:
     net = Net()
-    world = World()
+    world = CoordinatorProcess()
     persister = net.persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
     name = TopicIdPartition(TOPIC, 0)
     assert await persister.initialize("g", {name: StateInit(2, 5)}) == {name: None}
@@ -110,7 +110,7 @@ async def test_the_coordinator_of_the_same_process_is_called_without_messages() 
 async def test_what_this_process_does_not_own_goes_to_its_owner() -> None:
     net = Net()
     node = net.scripted()
-    world = World()
+    world = CoordinatorProcess()
     local = LocalShareCoordinator(world.dispatcher)
     persister = net.persister(local=local)
     world.directory.active = False
@@ -122,7 +122,7 @@ async def test_what_this_process_does_not_own_goes_to_its_owner() -> None:
 @pytest.mark.rule("PL-707", "P-12")
 @virtual
 async def test_a_local_write_that_is_not_confirmed_in_time_is_open() -> None:
-    world = World()
+    world = CoordinatorProcess()
     persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
     for host in world.directory.hosts:
         host.held = True
@@ -135,7 +135,7 @@ async def test_a_local_write_that_is_not_confirmed_in_time_is_open() -> None:
 @pytest.mark.rule("PL-723", "P-12")
 @virtual
 async def test_a_local_write_ends_with_its_operation_even_where_the_coordinator_would_wait_longer() -> None:
-    world = World(write_timeout_ms=60_000)
+    world = CoordinatorProcess(write_timeout_ms=60_000)
     settings = PersisterSettings(operation_timeout_ms=2_000)
     persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher), settings=settings)
     for host in world.directory.hosts:
@@ -154,7 +154,7 @@ async def test_a_local_write_ends_with_its_operation_even_where_the_coordinator_
 @pytest.mark.rule("PL-723", "P-12")
 @virtual
 async def test_a_refused_local_write_is_tried_again_in_its_place() -> None:
-    world = World()
+    world = CoordinatorProcess()
     persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
     await persister.initialize("g", {TopicIdPartition(TOPIC, 0): StateInit(1, 0)})
     for host in world.directory.hosts:

@@ -11,7 +11,7 @@ from share_coordinator.local import LocalShareCoordinator
 from share_persister import PersisterError, StateInit
 from share_persister.values import StoredState
 from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key
-from tests.support.share_coordinators import World
+from tests.support.share_coordinators import CoordinatorProcess
 from tests.support.share_state import TOPIC
 from tests.support.virtual_time import now_s, virtual
 
@@ -81,7 +81,7 @@ async def test_a_write_that_a_silent_coordinator_may_have_taken_is_unknown_when_
 @pytest.mark.rule("PL-707", "P-12")
 @virtual
 async def test_what_was_asked_of_a_silent_node_is_done_in_this_process_when_it_takes_the_shard() -> None:
-    net, here, owned = Net(), World(), [True]
+    net, here, owned = Net(), CoordinatorProcess(), [True]
     net.scripted("hang", "hang")
 
     class Local(LocalShareCoordinator):

@@ -18,8 +18,7 @@ from partition_leader.share.wide_fetch import LOOK_SLICE, WIDE
 from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_rpc.produce import PendingProduce
 from shard_runtime.rpc.budget import UNBOUNDED
-from tests.support.virtual_time import now_s
-from tests.unit.shard_runtime.rpc.test_turns import turns_of
+from tests.support.virtual_time import now_s, turns_of
 
 from .slices import narrow
 from .worlds import GROUP, TOPIC, World, code, part, run, settle

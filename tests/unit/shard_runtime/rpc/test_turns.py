@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -24,21 +23,10 @@ from share_persister.messages import METHODS
 from share_persister.node_queue import NodeQueue, QueuedCall
 from share_persister.settings import PersisterSettings
 from share_persister.values import StateOperation
-from tests.support.share_coordinators import World
+from tests.support.share_coordinators import CoordinatorProcess
 from tests.support.share_state import TOPIC
-from tests.support.virtual_time import virtual
+from tests.support.virtual_time import turns_of, virtual
 from tests.unit.share_coordinator.test_service import Client
-
-
-async def turns_of(work: Awaitable[Any]) -> int:
-    """How often others had their turn while `work` was done."""
-    task = asyncio.ensure_future(work)
-    turns = 0
-    while not task.done():
-        turns += 1
-        await asyncio.sleep(0)
-    await task
-    return turns
 
 
 @pytest.mark.rule("CM-94")
@@ -47,7 +35,7 @@ async def turns_of(work: Awaitable[Any]) -> int:
 )
 @virtual
 async def test_the_largest_request_for_share_state_is_worked_off_in_slices(rpc: str) -> None:
-    client = Client(World())
+    client = Client(CoordinatorProcess())
     names = [(TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX)]
     turns = await turns_of(client.call(rpc, *names))
     assert turns >= REQUEST_PARTITIONS_MAX // KEYS_SLICE
@@ -56,7 +44,7 @@ async def test_the_largest_request_for_share_state_is_worked_off_in_slices(rpc: 
 @pytest.mark.rule("CM-94")
 @virtual
 async def test_refusals_of_many_share_partitions_leave_no_rings_to_search_for() -> None:
-    client = Client(World())
+    client = Client(CoordinatorProcess())
     names = [(TOPIC, number) for number in range(2_000)]
     gc.collect()
     gc.disable()

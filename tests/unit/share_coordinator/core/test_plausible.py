@@ -15,7 +15,7 @@ from share_coordinator.core.plausible import (
     START_GROWTH_MAX,
     STATE_EPOCH_MAX,
 )
-from tests.support.share_coordinators import World
+from tests.support.share_coordinators import CoordinatorProcess
 from tests.support.share_state import KEY, TOPIC, Driver, initialize, read, write
 from tests.support.virtual_time import virtual
 from tests.unit.share_coordinator.test_service import Client
@@ -100,7 +100,7 @@ def test_a_leader_can_always_claim_above_what_is_stored() -> None:
 @pytest.mark.rule("CM-82")
 @virtual
 async def test_what_is_refused_is_counted_by_key_and_logged_once_in_ten_seconds() -> None:
-    world = World()
+    world = CoordinatorProcess()
     client = Client(world)
     names = [(TOPIC, number) for number in range(3)]
     await client.call("InitializeShareGroupState", *names)

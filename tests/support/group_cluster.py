@@ -5,8 +5,9 @@ coordinator, the leaders and time are in memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
@@ -33,6 +34,7 @@ from share_persister import PersisterError, StateInit, StoredState
 from tests.support.clocks import LoopClock
 from tests.support.group_driver import Image, topic_id
 from tests.support.toy_shard import ObedientLog
+from tests.support.virtual_time import run
 
 COORDINATOR = "127.0.0.1:9092"
 LEADER = "127.0.0.1:9093"
@@ -126,7 +128,7 @@ class Leaders:
         return response
 
 
-class World:
+class GroupCluster:
     """The cluster. `configs` and `image` can be replaced at any time."""
 
     def __init__(self, config: GroupCoordinatorConfig = KAFKA, access: object | None = None) -> None:
@@ -149,7 +151,7 @@ class World:
         self.role = self._role()
         self.epoch = 0
 
-    async def __aenter__(self) -> World:
+    async def __aenter__(self) -> GroupCluster:
         await self.start()
         return self
 
@@ -290,3 +292,22 @@ class _Logs:
 def assigned(response: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]]:
     """The assignment of a response by topic id; {} when absent or empty."""
     return {topic.topic_id: list(topic.partitions) for topic in response.assignment.topic_partitions}
+
+
+class Acls:
+    """Allows exactly what is listed; (operation, resource type, name), `*` for every name."""
+
+    def __init__(self, *entries: tuple[int, int, str]) -> None:
+        self.entries = set(entries)
+
+    def allowed(self, caller: object, operation: int, resource_type: int, name: str) -> bool:
+        del caller
+        return bool({(operation, resource_type, name), (operation, resource_type, "*")} & self.entries)
+
+
+def play(body: Any, world: GroupCluster | None = None) -> None:
+    async def go() -> None:
+        async with world or GroupCluster() as found:
+            await cast(Coroutine[Any, Any, None], body(found))
+
+    run(go())
