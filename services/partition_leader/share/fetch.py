@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -26,6 +26,9 @@ from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 
 log = structlog.get_logger(__name__)
+
+#: How long a fetch with records to read waits before it looks again for room in its connection's answers, s (CM-92).
+_ROOM_LOOK_S: Final = 0.05
 
 
 class FetchParameters(NamedTuple):
@@ -90,6 +93,7 @@ class ShareFetchOperation:
         self._expired = False
         self._parked = False
         self._timer: asyncio.TimerHandle | None = None
+        self._room_timer: asyncio.TimerHandle | None = None
 
     @property
     def done(self) -> bool:
@@ -140,6 +144,8 @@ class ShareFetchOperation:
             self._read(hosts, self._budget.bytes_each(len(hosts), room))
         elif step is Step.ANSWER:
             self._complete()
+        elif hosts and not room and self._room_timer is None:
+            self._room_timer = asyncio.get_running_loop().call_later(_ROOM_LOOK_S, self._look_for_room)
 
     def partition_failed(self, key: SharePartitionKey, error: KafkaError) -> None:
         """A share-partition could not be initialised (PL-604)."""
@@ -154,6 +160,11 @@ class ShareFetchOperation:
     def _arm(self) -> None:
         delay_s = self._parameters.max_wait_ms / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
+
+    def _look_for_room(self) -> None:
+        """Look again for room in the connection's answers (CM-92): no event tells when there is some."""
+        self._room_timer = None
+        self.attempt()
 
     def _obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
         """The share-partition's host; None when it is not served now. An error goes into the results (PL-205)."""
@@ -312,9 +323,10 @@ class ShareFetchOperation:
 
     def _finish(self) -> None:
         self._done = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._room_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._room_timer = None
         if self._parked:
             self._stop_waiting()
 

@@ -51,7 +51,6 @@ class SharePartition:
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.Initialized: self._initialized,
             events.InitializeFailed: self._initialize_failed,
-            events.ReleaseFetchLock: self._release_fetch_lock,
             events.Acquire: self._acquire,
             events.Acknowledge: self._acknowledge,
             events.Release: self._release,
@@ -78,6 +77,11 @@ class SharePartition:
         """
         if type(event) is TakeFetchLock:  # it touches no record and begins every fetch: it needs no critical section
             return self._take_fetch_lock(event)
+        if type(event) is events.ReleaseFetchLock:  # nor may anything keep a fetch from giving its lock back (PL-206)
+            if self._fetch_lock != event.fetch_id:
+                return []
+            self._fetch_lock = None
+            return [_WAKE]
         state = self._state
         state.effects, state.wake, state.now_ms = [], False, now_ms
         settings = getattr(event, "settings", None)
@@ -260,7 +264,7 @@ class SharePartition:
         first = self.next_fetch_offset()
         return [ReadLog(fetch_id, first, max(0, self._state.window.next_offset - first) + max_records)]
 
-    def _release_fetch_lock(self, event: events.ReleaseFetchLock | events.Acquire) -> None:
+    def _release_fetch_lock(self, event: events.Acquire) -> None:
         """Give the fetch lock back if this fetch has it, and let the next waiter look, whatever came of it
         (PL-214)."""
         if self._fetch_lock == event.fetch_id:
