@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from partition_leader.share.core.events import AckBatch
 from partition_leader.share.core.share_partition import SharePartition
 from partition_leader.share.fetch import ShareFetchOperation
 from shard_runtime.rpc.budget import Budget, Share
