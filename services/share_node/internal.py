@@ -37,19 +37,33 @@ class LogEnds:
         self.list_offsets: Final[Callable[..., Awaitable[Any]]] = leader.list_offsets
 
 
-class OlderNodes:
-    """Whether the node list has a node of an older build, without an internal address; logs each change of that."""
+#: How long after the last node of an older build its calls on the client port are still served.
+OLDER_GONE_MS: Final = 60_000
 
-    def __init__(self, nodes: Callable[[], Sequence[NodeRecord]]) -> None:
+
+class OlderNodes:
+    """Whether the node list has a node of an older build, without an internal address; logs each change of that.
+
+    It also says so for a minute after the last one: where a rollout is taken back, an older node may come and call
+    before the node list here shows it, and it would take UNIMPLEMENTED for a failure (CM-16).
+    """
+
+    def __init__(self, nodes: Callable[[], Sequence[NodeRecord]], now_ms: Callable[[], int]) -> None:
         self._nodes = nodes
+        self._now_ms = now_ms
         self._open = False
+        self._until_ms = 0
 
     def __call__(self) -> bool:
         """Called at each call of a service between nodes that comes to the client port."""
         older = [node.name for node in self._nodes() if not node.internal_address]
-        if bool(older) != self._open:
-            self._open = bool(older)
-            if older:
+        now_ms = self._now_ms()
+        if older:
+            self._until_ms = now_ms + OLDER_GONE_MS
+        served = bool(older) or (self._open and now_ms < self._until_ms)
+        if served != self._open:
+            self._open = served
+            if served:
                 log.warning(
                     "nodes of an older build call the share coordinator on the client port; it is served there, to "
                     "anyone, until they are exchanged",

@@ -110,7 +110,7 @@ class Roles:
             state_hosts = self._state.hosts
             self._watch(ShardKind.SHARE_STATE, "share_coordinator", state_hosts)
             internal.add(_STATE, self._state.service)
-            server.add(_STATE, self._state.service, only_while=OlderNodes(node.registry.nodes))
+            server.add(_STATE, self._state.service, only_while=OlderNodes(node.registry.nodes, self._clock.now_ms))
             node.serve(ShardKind.SHARE_STATE, lambda shard: state_hosts[int(shard.name)])
         if self._groups is not None:
             group_hosts = self._groups.hosts

@@ -11,7 +11,7 @@ from shard_runtime.config.process_settings import load_settings
 from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.record_log.redis.cluster_store import _pack, _unpack
 from shard_runtime.rpc.server import ListenError
-from share_node.internal import OlderNodes, internal_address, internal_host
+from share_node.internal import OLDER_GONE_MS, OlderNodes, internal_address, internal_host
 from share_node.process_store import refuse_unusable
 from share_node.up import UpOptions, _child_arguments, _flags
 
@@ -73,11 +73,14 @@ def test_a_node_of_an_older_build_is_called_where_it_serves_everything() -> None
 @pytest.mark.rule("CM-81")
 def test_the_client_port_serves_nodes_only_while_an_older_build_is_about() -> None:
     nodes: list[NodeRecord] = []
-    older = OlderNodes(lambda: nodes)
+    now_ms = 5_000
+    older = OlderNodes(lambda: nodes, lambda: now_ms)
     seen = []
     with capture_logs() as lines:
         for now in ([], [NEW], [NEW, OLD], [OLD], [NEW]):
             nodes[:] = now
             seen.append(older())
-    assert seen == [False, False, True, True, False]
+    assert seen == [False, False, True, True, True], "in a rollout that is taken back, one comes before it is listed"
+    now_ms += OLDER_GONE_MS
+    assert not older()
     assert [line["nodes"] for line in lines if line["log_level"] == "warning"] == [["old"]], "once"
