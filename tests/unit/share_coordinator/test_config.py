@@ -8,7 +8,7 @@ from shard_runtime.config.process_settings import SettingsError, load_settings
 from share_coordinator.config import ShareCoordinatorConfig
 
 
-@pytest.mark.rule("SR-14", "SC-53")
+@pytest.mark.rule("SR-14")
 def test_defaults_keep_replay_short() -> None:
     config = ShareCoordinatorConfig()
     assert config.state_topic_num_partitions == 50
@@ -17,7 +17,6 @@ def test_defaults_keep_replay_short() -> None:
     assert config.write_timeout_ms == 5_000
 
 
-@pytest.mark.rule("SC-53")
 def test_settings_go_by_kafkas_names_and_ranges() -> None:
     name = "share.coordinator.snapshot.update.records.per.snapshot"
     settings = load_settings({name: "0", "share.coordinator.write.timeout.ms": "700"})
