@@ -56,7 +56,6 @@ def test_sigkill_of_everything_and_a_restart_on_the_same_data(begin: Begin, repo
 
 
 @everything_holds
-@pytest.mark.rule("SR-24")
 def test_sigkill_of_several_processes_at_the_same_moment(begin: Begin, report: Report) -> None:
     experiment = begin()
     for _ in range(3):

@@ -68,7 +68,6 @@ def test_combining_is_idempotent_commutative_and_associative(
     assert combine(both, three, start) == combine(one, combine(two, three, start), start)
 
 
-@pytest.mark.rule("SC-112")
 @settings(max_examples=500, deadline=None)
 @given(_BATCHES, _BATCHES, _START, _START)
 def test_merging_into_a_stored_list_is_combining(

@@ -21,8 +21,6 @@ from tests.support.group_driver import Driver, bare
 MEMBERS = st.sampled_from(["A", "B", "C"])
 TOPICS = st.sampled_from(["t", "u"])
 
-pytestmark = [pytest.mark.rule("GC-24c", "GC-26", "GC-63", "GC-73", "GC-75", "GC-76", "GC-76a", "GC-77", "GC-79")]
-
 
 class GroupSchedules(RuleBasedStateMachine):
     def __init__(self) -> None:
@@ -210,5 +208,7 @@ class GroupSchedules(RuleBasedStateMachine):
         assert held == wanted
 
 
-TestGroupSchedules = GroupSchedules.TestCase
+TestGroupSchedules = pytest.mark.rule(
+    "GC-24c", "GC-26", "GC-63", "GC-73", "GC-75", "GC-76", "GC-76a", "GC-77", "GC-79"
+)(GroupSchedules.TestCase)
 TestGroupSchedules.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

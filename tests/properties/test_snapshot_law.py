@@ -67,7 +67,7 @@ def _legal_trim_points(driver: Driver) -> range:
     return range(min(newest.values(), default=len(driver.log)) + 1)
 
 
-@pytest.mark.rule("SC-34", "SC-51", "SC-55", "SC-56", "SC-59", "SC-71", "SC-79")
+@pytest.mark.rule("SC-34", "SC-55", "SC-56", "SC-59", "SC-71", "SC-79")
 @settings(max_examples=200, deadline=None)
 @given(st.lists(_STEP, max_size=30), st.integers(0, 4), st.data())
 def test_replaying_the_log_gives_the_live_state(

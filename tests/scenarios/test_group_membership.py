@@ -97,7 +97,7 @@ async def test_session_expiry_and_rejoin() -> None:
 
 
 @pytest.mark.scenario("S-070")
-@pytest.mark.rule("GC-69b", "GC-69e", "OP-1")
+@pytest.mark.rule("GC-69b", "GC-69e", "OP-1", "GC-29", "GC-69c")
 @virtual
 async def test_membership_survives_a_group_coordinator_restart() -> None:
     async with GroupCluster() as world:
@@ -113,6 +113,7 @@ async def test_membership_survives_a_group_coordinator_restart() -> None:
         assert len(world.log_of("grp").entries) == entries + 1  # the new owner's claim, and nothing else
 
 
+@pytest.mark.rule("GC-29", "GC-30")
 @pytest.mark.scenario("S-071")
 @virtual
 async def test_what_a_session_expiry_writes() -> None:

@@ -133,8 +133,23 @@ async def test_unknown_topics(wire: Wire) -> None:
         assert name in found.error_message
 
 
+#: What the protocol declares and no service has; the lines "not served" of tests/conformance name this test.
+NOT_SERVED = (
+    "DeleteGroups", "AlterShareGroupOffsets", "DeleteShareGroupOffsets", "CreateAcls", "DescribeAcls", "DeleteAcls",
+    "WriteTxnMarkers", "ExplainRecord",
+)  # fmt: skip
+
+
 @pytest.mark.asyncio
-@pytest.mark.rule("GC-126", "GC-110")
+@pytest.mark.parametrize("name", NOT_SERVED)
+async def test_what_is_not_served_is_unimplemented(wire: Wire, name: str) -> None:
+    with pytest.raises(TransportError) as refused:
+        await wire.call(name, METHODS[name].request_type())
+    assert refused.value.status is TransportStatus.UNIMPLEMENTED
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("GC-125")
 async def test_unknown_groups(wire: Wire) -> None:
     group = unique("nobody")
     address = await wire.coordinator(group)

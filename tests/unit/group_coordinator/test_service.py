@@ -259,7 +259,7 @@ def test_only_groups_that_may_be_described_are_listed() -> None:
     play(body, GroupCluster(access=acls))
 
 
-@pytest.mark.rule("GC-150", "GC-151", "GC-152", "GC-157", "OP-9")
+@pytest.mark.rule("GC-150", "GC-151", "GC-152", "GC-157", "OP-9", "GC-40")
 def test_groups_and_rebalances_are_counted_under_both_names() -> None:
     async def body(world: GroupCluster) -> None:
         await world.heartbeat("m", 0, ["foo"])

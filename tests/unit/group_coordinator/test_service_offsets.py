@@ -50,7 +50,7 @@ def _rows(group: Any) -> list[tuple[str, int, int, int, int]]:
     ]
 
 
-@pytest.mark.rule("GC-110", "GC-114", "GC-115", "GC-118")
+@pytest.mark.rule("GC-114", "GC-115", "GC-118")
 @pytest.mark.scenario("S-080")
 def test_the_lag_counts_what_is_still_to_be_completed() -> None:
     async def body(world: GroupCluster) -> None:
@@ -75,7 +75,7 @@ def test_null_topics_are_all_initialised_partitions_and_an_empty_list_is_none() 
     play(body)
 
 
-@pytest.mark.rule("GC-112", "GC-113")
+@pytest.mark.rule("GC-112", "GC-113", "OP-13")
 @pytest.mark.scenario("S-080")
 def test_unknown_topics_partitions_and_groups_have_no_data_and_no_error() -> None:
     async def body(world: GroupCluster) -> None:
@@ -111,6 +111,7 @@ def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
     play(body)
 
 
+@pytest.mark.rule("GC-115")
 @pytest.mark.parametrize(("holes", "lag"), [(0, 24), (4, 24), (6, 24), (10, 20), (29, 1), (30, 0), (1_000, 0)])
 def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes: int, lag: int) -> None:
     async def body(world: GroupCluster) -> None:
@@ -214,7 +215,7 @@ def test_a_shard_that_is_elsewhere_marks_only_its_groups() -> None:
     play(body)
 
 
-@pytest.mark.rule("CM-62", "GC-110")
+@pytest.mark.rule("CM-62")
 def test_partitions_of_all_groups_asked_for_are_bounded_together() -> None:
     async def body(world: GroupCluster) -> None:
         half = Request.TopicList(

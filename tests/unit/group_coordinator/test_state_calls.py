@@ -89,7 +89,7 @@ def test_a_fenced_initialisation_is_repeated_above_the_stored_epoch() -> None:
     play(body)
 
 
-@pytest.mark.rule("GC-69d", "GC-76a", "CM-12")
+@pytest.mark.rule("GC-69d", "GC-76a", "CM-12", "GC-24i")
 def test_a_call_under_way_ends_with_its_shard_and_the_next_owner_repeats_it() -> None:
     async def body(world: GroupCluster) -> None:
         world.persister.gate.clear()

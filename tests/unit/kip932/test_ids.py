@@ -35,7 +35,7 @@ def test_what_is_no_topic_id_is_refused(text: str) -> None:
         parse_topic_id(text)
 
 
-@pytest.mark.rule("SC-1", "SC-2")
+@pytest.mark.rule("SC-1", "SC-2", "GC-131")
 def test_a_share_key_is_read_from_the_right_as_a_group_may_hold_colons() -> None:
     key = SharePartitionKey("a:b:", TOPIC, 7)
     assert key.text == f"a:b::{TEXT}:7"
@@ -43,7 +43,7 @@ def test_a_share_key_is_read_from_the_right_as_a_group_may_hold_colons() -> None
     assert key.topic_partition == TopicIdPartition(TOPIC, 7)
 
 
-@pytest.mark.rule("SC-2")
+@pytest.mark.rule("SC-2", "GC-131")
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -55,7 +55,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.rule("SC-100", "SC-101", "SC-102", "SC-104", "SC-105", "SC-108", "SC-109", "SC-110")
+@pytest.mark.rule("SC-100", "SC-101", "SC-102", "SC-104", "SC-105", "SC-108", "SC-109", "SC-110", "SC-103", "SC-106")
 @pytest.mark.parametrize(("number", "current", "new", "start", "expected"), EXAMPLES, ids=[str(e[0]) for e in EXAMPLES])
 def test_worked_example(number: int, current: str, new: str, start: int, expected: str) -> None:
     assert combine(batches(current), batches(new), start) == batches(expected)

@@ -65,7 +65,7 @@ def _shard(topic_id: bytes, partition: int) -> int:
     return state_shard(SharePartitionKey("g", topic_id, partition), SHARDS)
 
 
-@pytest.mark.rule("SC-12", "SC-37", "SC-50", "SC-99a")
+@pytest.mark.rule("SC-37", "SC-50")
 @virtual
 async def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
     client = Client(CoordinatorProcess())
@@ -176,7 +176,7 @@ async def test_a_loading_shard_says_so() -> None:
     assert _codes(response) == {(TOPIC, 0): 14, (TOPIC, 1): 42}
 
 
-@pytest.mark.rule("SC-63")
+@pytest.mark.rule("SC-63", "SC-12")
 @virtual
 async def test_after_the_write_timeout_only_the_slow_shard_is_not_available_and_its_record_may_still_land() -> None:
     world = CoordinatorProcess(write_timeout_ms=5_000)
@@ -209,7 +209,6 @@ async def test_one_command_ends_in_time_or_with_what_went_wrong_and_a_late_confi
     assert await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000) is host.refusal
 
 
-@pytest.mark.rule("SC-2")
 @virtual
 async def test_a_topic_id_of_another_length_is_no_request() -> None:
     with pytest.raises(TransportError) as failure:

@@ -23,7 +23,7 @@ def _partitions(request: Any) -> list[int]:
     return [partition.partition for topic in request.write.topics for partition in topic.partitions]
 
 
-@pytest.mark.rule("SC-90", "PL-602", "PL-702", "P-4")
+@pytest.mark.rule("SC-90", "PL-602", "PL-702", "P-4", "GC-118")
 @virtual
 async def test_all_operations_reach_the_coordinator_and_come_back() -> None:
     net = Net()
@@ -50,7 +50,7 @@ async def test_all_operations_reach_the_coordinator_and_come_back() -> None:
     await persister.close()
 
 
-@pytest.mark.rule("SC-48")
+@pytest.mark.rule("SC-48", "OP-5")
 @virtual
 async def test_deleting_what_the_cluster_does_not_know_is_done_at_the_first_answer() -> None:
     net = Net()
@@ -82,7 +82,7 @@ async def test_one_batch_is_in_flight_and_what_arrives_meanwhile_leaves_together
     await persister.close()
 
 
-@pytest.mark.rule("PL-721")
+@pytest.mark.rule("PL-721", "SC-97")
 @virtual
 async def test_reads_do_not_wait_for_writes() -> None:
     net = Net()

@@ -53,7 +53,7 @@ def test_a_join_orders_the_initialisation_of_all_partitions_at_its_group_epoch()
     assert order.partitions == tuple((key, -1) for key in _keys(0, 1))
 
 
-@pytest.mark.rule("GC-70", "GC-72")
+@pytest.mark.rule("GC-70", "GC-72", "OP-2", "OP-3")
 @pytest.mark.scenario("S-079")
 def test_a_call_is_repeated_with_the_stored_offset_only_after_the_retry_interval() -> None:
     driver, first = _started()
@@ -297,7 +297,6 @@ def test_a_group_is_looked_at_when_loaded_and_then_every_ten_minutes() -> None:
     assert len(driver.take_effects()) == 1
 
 
-@pytest.mark.rule("GC-63", "GC-73")
 def test_a_partition_is_in_at_most_one_list() -> None:
     states = Lifecycle({T: TopicState(T, "t", 3, {}, (0, 1, 2))})
     back = states.sent_back(_keys(1), 2, 5, 9)

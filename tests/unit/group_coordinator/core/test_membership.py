@@ -91,7 +91,7 @@ def test_inside_the_interval_a_dropped_topic_is_taken_at_the_present_epoch() -> 
     assert _group(driver).assignment_epoch == epoch
 
 
-@pytest.mark.rule("GC-24d", "GC-29", "GC-62", "GC-78")
+@pytest.mark.rule("GC-24d", "GC-29", "GC-62", "GC-78", "GC-79")
 def test_growth_and_deletion_and_recreation_bump_and_an_unrelated_topic_does_not() -> None:
     driver, epoch = _settled()
     driver.create("unrelated", 5)
@@ -187,7 +187,7 @@ def test_a_rejected_heartbeat_does_not_extend_a_session_and_a_late_expiry_does_n
     assert driver.shard.next_deadline() is None
 
 
-@pytest.mark.rule("GC-32")
+@pytest.mark.rule("GC-32", "GC-24h")
 def test_an_expiry_that_was_due_before_a_heartbeat_arrived_is_void() -> None:
     driver, epoch = _settled()
     driver.now_ms += 45_000

@@ -81,7 +81,9 @@ AFTER_INITIALIZATION = [
 ]  # fmt: skip
 
 
-@pytest.mark.rule("GC-35", "GC-24a", "GC-24f", "GC-24g", "GC-25", "GC-26", "GC-30", "GC-63a", "GC-71", "GC-75", "GC-77")
+@pytest.mark.rule(
+    "GC-35", "GC-24a", "GC-24f", "GC-24g", "GC-25", "GC-26", "GC-30", "GC-63a", "GC-71", "GC-75", "GC-77", "GC-29"
+)
 def test_the_worked_timeline_is_written_and_answered_step_by_step() -> None:
     driver = _driver()
     start_ms = driver.now_ms

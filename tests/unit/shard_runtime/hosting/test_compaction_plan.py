@@ -28,7 +28,7 @@ def test_a_stream_is_due_above_the_larger_of_both_bounds() -> None:
     assert stream("abc----").due()
 
 
-@pytest.mark.rule("CM-18", "SR-13")
+@pytest.mark.rule("CM-18", "SR-13", "SC-70")
 def test_it_is_needed_from_the_oldest_newest_copy_on() -> None:
     assert stream("ab-a").needed_from() == Position(1, StreamId(1, 1))
     assert stream("ab-aB").needed_from() == Position(3, StreamId(1, 3)), "a tombstone needs no copy"

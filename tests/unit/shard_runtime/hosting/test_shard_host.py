@@ -91,7 +91,7 @@ async def test_what_arrives_during_a_flush_forms_the_next_one() -> None:
     assert world.log.flushes == [1, 6]
 
 
-@pytest.mark.rule("SC-14")
+@pytest.mark.rule("SC-14", "GC-3")
 async def test_a_read_sees_uncommitted_state_and_waits_for_it() -> None:
     world = await World().gain()
     world.log.gate.clear()
@@ -255,7 +255,7 @@ async def test_replay_in_pages_gives_the_state_back() -> None:
     assert world.ids()[-2:] == ["2-0", "2-1"]
 
 
-@pytest.mark.rule("SC-77")
+@pytest.mark.rule("SC-77", "SC-5")
 async def test_a_broken_entry_fails_the_load_and_names_itself() -> None:
     world = World()
     world.log.entries.append(Entry(StreamId(1, 1), "R", b"a=x"))
@@ -342,7 +342,7 @@ async def test_a_refused_trim_drops_the_shard() -> None:
     assert world.drops == ["the owner record is not ours any more"]
 
 
-@pytest.mark.rule("CM-18")
+@pytest.mark.rule("CM-18", "SR-15")
 async def test_a_refused_cold_copy_is_undone_and_tried_later() -> None:
     limits = CompactionLimits(entries_min=5, entries_per_key=1, slice_keys=10, retry_ms=1_000, history_ms=0)
     world = await World(HostOptions(compaction=limits)).gain()

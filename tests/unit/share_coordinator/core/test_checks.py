@@ -56,7 +56,7 @@ def test_a_null_topic_id_or_negative_partition_is_invalid_for_every_rpc(rpc: str
     assert _code(_stored(), RPCS[rpc](key)) == errors.InvalidRequestError.code
 
 
-@pytest.mark.rule("SC-22", "SC-29", "SC-47", "SC-50")
+@pytest.mark.rule("SC-22", "SC-47", "SC-50")
 @pytest.mark.parametrize(
     ("rpc", "code"),
     [
@@ -71,7 +71,7 @@ def test_a_key_without_state(rpc: str, code: int) -> None:
     assert _code(Driver(), RPCS[rpc](KEY)) == code
 
 
-@pytest.mark.rule("SC-23", "SC-26", "SC-28", "SC-29")
+@pytest.mark.rule("SC-23", "SC-26", "SC-28")
 @pytest.mark.parametrize(
     ("epoch", "read_code", "write_code"),
     [

@@ -56,7 +56,7 @@ FALSE: dict[str, KeyCommand] = {
 }
 
 
-@pytest.mark.rule("CM-82")
+@pytest.mark.rule("CM-82", "SC-26")
 @pytest.mark.parametrize("what", FALSE)
 def test_what_no_correct_node_sends_is_refused_and_nothing_is_stored(what: str) -> None:
     driver = _stored()

@@ -96,7 +96,7 @@ def test_archived_records_add_up_over_snapshots_replays_and_new_leaders(limit: i
     assert driver.run(ReadSummary(KEY)) == StateSummary(6, 0, 0, 0, 0, 0)
 
 
-@pytest.mark.rule("SC-33", "SC-35")
+@pytest.mark.rule("SC-33", "SC-35", "SC-32")
 def test_a_delayed_duplicate_of_initialize_does_not_wipe_progress() -> None:
     driver = Driver()
     driver.run(initialize(5, 0))
@@ -170,7 +170,7 @@ def test_delete_writes_one_tombstone_and_forgets_everything() -> None:
     assert (record.snapshot_epoch, record.fence_leader_epoch) == (0, 0)
 
 
-@pytest.mark.rule("SC-40", "SC-44", "SC-99a", "PL-702")
+@pytest.mark.rule("SC-40", "SC-44", "PL-702", "SC-32")
 def test_the_story_of_section_7_record_by_record() -> None:
     driver = Driver()
     stats = WriteStats(cause=1, n_accept=10, hwm=120, speo=120)
@@ -239,7 +239,7 @@ def test_with_kafkas_limit_the_501st_write_is_a_snapshot() -> None:
     assert last.batches == ((0, 500, 2, 1),)
 
 
-@pytest.mark.rule("SC-51", "SC-56", "SC-58")
+@pytest.mark.rule("SC-56", "SC-58")
 def test_an_orphan_update_stands_for_itself_and_is_counted() -> None:
     shard = Driver().shard
     shard.replay(ShareUpdate(KEY, 4, 2, 1, 10, 0, (StateBatch(5, 12, 2, 1),)))
@@ -271,7 +271,7 @@ def test_undo_in_reverse_order_restores_every_former_state() -> None:
 
 
 @pytest.mark.scenario("S-094")
-@pytest.mark.rule("SC-60", "SC-73", "SC-74", "SC-75")
+@pytest.mark.rule("SC-60", "SC-73", "SC-74", "SC-75", "SC-54")
 def test_a_cold_key_is_copied_once_until_it_changes_again() -> None:
     driver = Driver()
     driver.run(initialize(1, 0))

@@ -63,7 +63,7 @@ def test_a_formatter_is_named(fake: FakeCluster, name: str, written: str) -> Non
     assert fake.states("t") == {0: "acknowledged"}
 
 
-@pytest.mark.rule("CT-30", "CT-31")
+@pytest.mark.rule("CT-30")
 def test_a_formatter_gets_properties_of_its_file_and_of_the_command_line(fake: FakeCluster, tmp_path: Path) -> None:
     _produce(fake, b"one", b"two")
     file = tmp_path / "formatter.properties"

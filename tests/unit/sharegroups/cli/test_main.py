@@ -151,7 +151,7 @@ def test_members_and_state_are_described(fake: FakeCluster) -> None:
     assert state[2].split() == ["g", "node0:9000", "(0)", "Stable", "2", "2", "1"]
 
 
-@pytest.mark.rule("CT-28", "CT-29", "CT-15")
+@pytest.mark.rule("CT-28", "CT-29", "CT-15", "OP-10")
 def test_an_unknown_group_and_a_wrong_command_line_exit_with_1(fake: FakeCluster) -> None:
     result = sharegroups("groups", "describe", "--group", "nope")
     assert result.exit_code == 1
@@ -167,6 +167,10 @@ def test_an_unknown_group_and_a_wrong_command_line_exit_with_1(fake: FakeCluster
         (("consume",), "Missing option '--topic'"),
         (("topics", "create", "t", "--output", "xml"), "'xml' is not one of 'text', 'json'"),
         (("nonsense",), "No such command 'nonsense'"),
+        (("configs", "--group", "g"), "No such command 'configs'"),
+        (("groups", "delete", "--group", "g"), "No such command 'delete'"),
+        (("groups", "reset-offsets", "--group", "g"), "No such command 'reset-offsets'"),
+        (("groups", "delete-offsets", "--group", "g"), "No such command 'delete-offsets'"),
         (("--nonsense",), "No such option '--nonsense'"),
         (("topics",), "Create, change and look at topics."),
         ((), "Queues for Kafka's share groups"),
