@@ -6,7 +6,7 @@ at the end, call `stop`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,12 +74,15 @@ class GroupCoordinatorService:
 
 
 class GroupCoordinatorRole:
-    """The group coordinator of one node. Raises ConfigError for an assignor that cannot be loaded."""
+    """The group coordinator of one node. `configs`: the broker configs, which a custom assignor is given (GC-57).
 
-    def __init__(self, config: GroupCoordinatorConfig, node: Node, configs: dict[str, object] | None = None) -> None:
+    Raises ConfigError for an assignor that cannot be loaded.
+    """
+
+    def __init__(self, config: GroupCoordinatorConfig, node: Node, configs: Mapping[str, object]) -> None:
         self._config = config
         self._node = node
-        self._assignor = load_assignor(config.assignors, configs or {})
+        self._assignor = load_assignor(config.assignors, configs)
         self._settings = config.settings()
         self.shards = GroupShards(config.shards)
         self.metrics = GroupCoordinatorMetrics(node.registry, self.shards)

@@ -220,6 +220,7 @@ class Roles:
                 client_id_of=_client_id,
                 host_options=self._host_options(self._settings[kafka_configs.COMMIT_TIMEOUT_MS]),
             ),
+            {name: self._settings[name] for name in kafka_configs.BROKER_CONFIGS},
         )
 
     def _partition_leader(self) -> PartitionLeader:

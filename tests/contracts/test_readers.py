@@ -29,7 +29,8 @@ pytestmark = pytest.mark.asyncio
 async def test_notes_lie_beside_the_stream() -> None:
     assert OTHER.readers_key == "{sgs:3}:readers"
     assert GROUP.readers_key == "{gc:7}:readers"
-    assert slot_of(OTHER.readers_key) == slot_of(OTHER.streams[0])
+    assert {slot_of(key) for key in (OTHER.readers_key, OTHER.owner_key)} == {slot_of(OTHER.streams[0])}
+    assert OTHER.streams == ("{sgs:3}:log",)
 
 
 @pytest.mark.rule("SR-29", "PM-12")

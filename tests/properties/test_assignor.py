@@ -47,6 +47,7 @@ def test_homogeneous_targets_are_complete_shared_evenly_and_balanced(spec: Group
     assert all(1 <= holders[partition] <= sharing for partition in partitions)
     sizes = [sum(map(len, target.values())) for target in targets.values()]
     assert not sizes or max(sizes) - min(sizes) <= 1
+    assert not partitions or min(sizes) >= 1
 
 
 @pytest.mark.rule("GC-51", "GC-59")

@@ -39,6 +39,7 @@ from tests.support.virtual_time import run
 COORDINATOR = "127.0.0.1:9092"
 LEADER = "127.0.0.1:9093"
 FAR_FUTURE_MS = 1 << 50
+CLIENT_ID = "client-7"
 METHODS = service_methods(service_pb.DESCRIPTOR.services_by_name["GroupCoordinatorService"])
 #: Epochs of the scenarios are Kafka's, with assignment interval 0.
 KAFKA = GroupCoordinatorConfig(shards=3, fast_first_assignment=False)
@@ -264,7 +265,9 @@ class GroupCluster:
                 owner_of=lambda _: self.owner,
                 leader_of=lambda _: self.leader,
                 enabled=lambda: self.enabled,
+                client_id_of=lambda _: CLIENT_ID,
             ),
+            {},
         )
 
     def _complete_since(self) -> int:

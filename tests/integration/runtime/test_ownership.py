@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -236,10 +237,14 @@ async def test_every_node_finds_owners_through_hints() -> None:
 
 
 @pytest.mark.rule("GC-1", "SR-2")
-async def test_another_number_of_shards_than_the_clusters_refuses_the_start() -> None:
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [("offsets.topic.num.partitions", 10), ("share.coordinator.state.topic.num.partitions", 4)],
+)
+async def test_another_number_of_shards_than_the_clusters_refuses_the_start(name: str, stored: int) -> None:
     async with Cluster() as cluster:
         await cluster.start("a")
-        other = cluster.process("b", {"offsets.topic.num.partitions": "7"})
-        with pytest.raises(LogError, match=r"set offsets\.topic\.num\.partitions=10"):
+        other = cluster.process("b", {name: "7"})
+        with pytest.raises(LogError, match=rf"set {re.escape(name)}={stored}"):
             await other.start()
         await other.close()

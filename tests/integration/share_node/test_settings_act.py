@@ -52,11 +52,14 @@ def test_dead_letter_configs_are_refused_with_the_reason_and_fetches_keep_to_fet
 @pytest.mark.rule("GC-8")
 async def test_a_node_with_share_groups_switched_off_refuses_fetches_and_acknowledgements() -> None:
     with Cluster({**QUICK, "share.version": "0"}) as cluster:
-        async with Wire(cluster.bootstrap) as wire:
+        async with Wire(cluster.bootstrap, cluster.internal) as wire:
             session = Session(wire, "g", "m", await wire.create_topic("t"))
             unsupported = errors.UnsupportedVersionError.code
             assert (await session.fetch(wait_ms=0)).error_code == unsupported
             assert (await session.acknowledge((0, 0, [ACCEPT]), epoch=1)).error_code == unsupported
+            assert (await wire.summary("g", session.topic_id)).error_code == errors.NONE, (
+                "calls about state have no gate"
+            )
 
 
 def test_a_node_does_not_start_with_a_setting_that_would_have_no_effect() -> None:

@@ -95,13 +95,20 @@ def test_the_process_settings_are_taken_over() -> None:
     assert config_of(Settings(kafka_configs.BROKER_CONFIGS, {})) == GroupCoordinatorConfig()
 
 
-@pytest.mark.rule("GC-27", "GC-137", "GC-138")
+@pytest.mark.rule("GC-27", "GC-32", "GC-137", "GC-138")
 def test_group_configs_are_the_groups_clamped_or_the_brokers() -> None:
     overrides = {(RESOURCE_GROUP, "g"): {"share.session.timeout.ms": "50000", "share.heartbeat.interval.ms": "99999"}}
     effective = EffectiveConfigs(Settings(kafka_configs.BROKER_CONFIGS, {}), lambda *key: overrides.get(key, {}))
     look_up = group_configs(effective)
     assert look_up("g") == GroupConfigs(50_000, 15_000, 1_000)
     assert look_up("other") == GroupConfigs()
+    brokers = {
+        "group.share.session.timeout.ms": 46_000,
+        "group.share.heartbeat.interval.ms": 6_000,
+        "group.share.assignment.interval.ms": 700,
+    }
+    look_up = group_configs(EffectiveConfigs(Settings(kafka_configs.BROKER_CONFIGS, brokers), lambda *_: {}))
+    assert look_up("any") == GroupConfigs(46_000, 6_000, 700)
 
 
 @pytest.mark.rule("CM-20", "P-13")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -11,13 +12,18 @@ from group_coordinator.ports import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPI
 from group_coordinator.service import NO_OPERATIONS
 from kip932 import errors
 from kip932.api.v1.common_pb2 import StringList
+from kip932.api.v1.describe_share_group_offsets_pb2 import (
+    DescribeShareGroupOffsetsRequest as OffsetsRequest,
+)
+from kip932.api.v1.describe_share_group_offsets_pb2 import DescribeShareGroupOffsetsResponse
 from kip932.api.v1.list_groups_pb2 import ListGroupsRequest, ListGroupsResponse
 from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from kip932.ids import REQUEST_GROUPS_MAX, shard_index
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster.owners import OwnerAddress
-from tests.support.group_cluster import Acls, GroupCluster, assigned, play
+from tests.support.group_cluster import CLIENT_ID, Acls, GroupCluster, assigned, play
 from tests.support.group_driver import topic_id
+from tests.support.virtual_time import now_s
 
 
 async def _describe(world: GroupCluster, *group_ids: str, operations: bool = False) -> list[Any]:
@@ -35,7 +41,7 @@ async def _list(
     return cast(ListGroupsResponse, await world.call("ListGroups", request))
 
 
-@pytest.mark.rule("GC-8", "GC-10")
+@pytest.mark.rule("GC-8", "GC-10", "GC-110")
 @pytest.mark.scenario("S-064")
 def test_without_the_feature_everything_is_an_unsupported_version() -> None:
     async def body(world: GroupCluster) -> None:
@@ -44,6 +50,9 @@ def test_without_the_feature_everything_is_an_unsupported_version() -> None:
         assert heartbeat.error_code == errors.UnsupportedVersionError.code
         described = await _describe(world, "grp-1", "grp-2")
         assert [(group.group_id, group.error_code) for group in described] == [("grp-1", 35), ("grp-2", 35)]
+        asked = OffsetsRequest(groups=[OffsetsRequest.Group(group_id="grp-1")])
+        offsets = cast(DescribeShareGroupOffsetsResponse, await world.call("DescribeShareGroupOffsets", asked))
+        assert [(group.group_id, group.error_code) for group in offsets.groups] == [("grp-1", 35)]
 
     play(body)
 
@@ -82,8 +91,9 @@ def test_a_write_that_is_not_confirmed_in_time_is_no_success_and_may_still_land(
     async def body(world: GroupCluster) -> None:
         log = world.log_of("grp")
         log.gate.clear()
+        began_s = now_s()
         response = await world.heartbeat("m", 0, ["foo"])
-        assert response.error_code == errors.CoordinatorNotAvailableError.code
+        assert (response.error_code, now_s() - began_s) == (errors.CoordinatorNotAvailableError.code, 5)
         log.gate.set()
         again = await world.heartbeat("m", 0, ["foo"])
         assert (again.error_code, again.member_epoch) == (0, 2)
@@ -117,6 +127,7 @@ def test_groups_are_described_and_unknown_and_empty_ids_have_their_errors() -> N
         assert (live.error_code, live.group_state, live.assignor_name) == (0, "Stable", "simple")
         assert (live.group_epoch, live.assignment_epoch) == (full.member_epoch, full.member_epoch)
         (member,) = live.members
+        assert (member.client_id, list(member.subscribed_topic_names)) == (CLIENT_ID, ["foo"])
         (topic,) = member.assignment.topic_partitions
         assert (topic.topic_id, topic.topic_name, list(topic.partitions)) == (topic_id("foo"), "foo", [0, 1])
         assert (fake.error_code, fake.error_message) == (69, "Group fake not found.")
@@ -124,6 +135,25 @@ def test_groups_are_described_and_unknown_and_empty_ids_have_their_errors() -> N
         world.delete("foo")
         (after,) = await _describe(world, "grp")
         assert list(after.members[0].assignment.topic_partitions) == []
+
+    play(body)
+
+
+@pytest.mark.rule("GC-129")
+def test_a_description_waits_for_what_it_tells_to_be_durable() -> None:
+    async def body(world: GroupCluster) -> None:
+        await world.heartbeat("m", 0, ["foo"])
+        log = world.log_of("grp")
+        log.gate.clear()
+        joining = asyncio.ensure_future(world.heartbeat("n", 0, ["foo"]))
+        await asyncio.sleep(0)
+        described = asyncio.ensure_future(_describe(world, "grp"))
+        await asyncio.sleep(1)
+        assert not described.done()
+        log.gate.set()
+        assert (await joining).error_code == 0
+        (group,) = await described
+        assert [member.member_id for member in group.members] == ["m", "n"]
 
     play(body)
 

@@ -250,6 +250,33 @@ def test_an_offsets_request_for_too_many_groups_or_partitions_is_refused_whole(
     play(body)
 
 
+@pytest.mark.rule("GC-115")
+def test_each_leader_is_asked_once_for_all_its_partitions_and_again_when_it_did_not_answer() -> None:
+    asked: list[tuple[str, list[int]]] = []
+
+    class Leaders:
+        async def call(self, address: str, _method: Any, request: Any, _timeout_s: float) -> Any:
+            (topic,) = request.topics
+            asked.append((address, [one.partition_index for one in topic.partitions]))
+            if address == "two:1" and len(asked) <= 6:
+                status = TransportStatus.UNAVAILABLE if len(asked) % 2 else TransportStatus.DEADLINE_EXCEEDED
+                raise TransportError(status, address, "away")
+            results = [
+                list_pb.ListOffsetsResponse.PartitionResult(partition_index=one.partition_index, offset=7)
+                for one in topic.partitions
+            ]
+            response = list_pb.ListOffsetsResponse()
+            response.topics.add(topic_id=topic.topic_id, partitions=results)
+            return response
+
+    async def no_pause(_: float) -> None: ...
+
+    ends = EndOffsets(cast(Any, Leaders()), lambda key: "two:1" if key.partition % 2 else "one:1", no_pause)
+    wanted = [TopicIdPartition(T, index) for index in range(4)]
+    assert run(ends.latest(dict.fromkeys(wanted, 0))) == dict.fromkeys(wanted, LogEnd(7, 0))
+    assert asked == [("one:1", [0, 2]), *[("two:1", [1, 3])] * 6]
+
+
 @pytest.mark.rule("CM-62", "GC-115")
 def test_one_leader_is_asked_for_no_more_partitions_than_one_request_holds() -> None:
     asked: list[int] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from group_coordinator.core import commands as c
 from group_coordinator.core.group import Group
@@ -44,6 +45,24 @@ def test_a_definite_refusal_is_asked_for_again_by_the_next_heartbeat() -> None:
         await asyncio.sleep(0.01)
         assert _states(world) == {T: (0,)}
         world.persister.refuse.clear()
+        await world.heartbeat("m", epoch)
+        await asyncio.sleep(0.01)
+        assert _states(world) == {T: (0, 1)}
+
+    play(body)
+
+
+@pytest.mark.rule("GC-75")
+def test_an_outcome_that_the_store_refuses_leaves_the_partitions_to_their_retry() -> None:
+    async def body(world: GroupCluster) -> None:
+        world.persister.gate.clear()
+        epoch = await _joined(world)
+        world.log_of("grp").failures.append(AppendRefusedError("OOM"))
+        world.persister.gate.set()
+        await asyncio.sleep(0.01)
+        assert len(world.persister.states) == 2
+        assert _states(world) == {}
+        await asyncio.sleep(30)
         await world.heartbeat("m", epoch)
         await asyncio.sleep(0.01)
         assert _states(world) == {T: (0, 1)}
@@ -115,8 +134,10 @@ def test_nothing_is_ordered_before_the_batch_is_durable() -> None:
         beat = asyncio.ensure_future(world.heartbeat("m", 0, ["t"]))
         await asyncio.sleep(1)
         assert world.persister.calls == []
+        flushes = len(log.flushes)
         log.gate.set()
         assert (await beat).error_code == 0
+        assert log.flushes[flushes:] == [6]  # all records of the join in one append
         await asyncio.sleep(0.01)
         assert world.persister.calls == [("initialize", "grp")]
 
@@ -174,8 +195,11 @@ def test_state_that_the_share_coordinator_lost_is_found_at_load_and_initialised_
         epoch = await _joined(world)
         response = await world.until_assigned("m", epoch)
         del world.persister.states["grp", T1]
-        await world.restart()
-        await asyncio.sleep(0.01)
+        with capture_logs() as lines:
+            await world.restart()
+            await asyncio.sleep(0.01)
+        (told,) = [line for line in lines if "has lost state that was initialised" in line["event"]]
+        assert (told["log_level"], told["group"], told["count"]) == ("error", "grp", 1)
         assert world.persister.states["grp", T1].start_offset == 0
         assert world.persister.states["grp", T0].start_offset == -1
         assert world.registry.get_sample_value("group_coordinator_repaired_partitions_total") == 1

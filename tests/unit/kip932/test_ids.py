@@ -16,6 +16,7 @@ from kip932.ids import (
     topic_id_text,
     valid_topic_name,
 )
+from share_persister.routing import state_shard
 
 TOPIC = bytes(range(16))
 TEXT = "AAECAwQFBgcICQoLDA0ODw"
@@ -67,6 +68,24 @@ def test_what_is_no_share_key_is_refused_with_the_reason(text: str, said: str) -
 )
 def test_a_hash_is_javas_over_utf_16_code_units(text: str, value: int) -> None:
     assert java_hash(text) == value
+
+
+@pytest.mark.rule("SC-3", "GC-1")
+@pytest.mark.parametrize(
+    ("text", "hashed", "shard"),
+    [
+        ("G1:AAAAAAAAAAAAAAAAAAAAAQ:0", 2_082_049_366, 16),
+        ("G1:AAAAAAAAAAAAAAAAAAAAAQ:1", 2_082_049_367, 17),
+        ("G1:AAAAAAAAAAAAAAAAAAAAAQ:2", 2_082_049_368, 18),
+        ("orders-group:ZnlX3hsTTxaS1Kh7kX1o2A:7", -1_174_821_681, 31),
+        ("a:b:ZnlX3hsTTxaS1Kh7kX1o2A:0", 455_365_398, 48),
+        ("grp-\u00e9:ZnlX3hsTTxaS1Kh7kX1o2A:0", -219_313_250, 0),
+        ("\U0001f600:ZnlX3hsTTxaS1Kh7kX1o2A:0", -1_360_420_228, 28),
+    ],
+)
+def test_a_share_partition_is_kept_by_the_shard_of_its_key(text: str, hashed: int, shard: int) -> None:
+    assert java_hash(text) == hashed
+    assert state_shard(parse_share_key(text), 50) == shard_index(text, 50) == shard
 
 
 @pytest.mark.rule("SC-3", "GC-1")

@@ -37,6 +37,8 @@ def test_the_schedules_are_bounded() -> None:
     assert ours.attempts == 25
     assert 1_600 <= KAFKA_PROFILE.pause_ms(1, rng) <= 2_400
     assert 12_800 <= KAFKA_PROFILE.pause_ms(4, rng) <= 19_200
+    assert all(24_000 <= KAFKA_PROFILE.pause_ms(n, rng) <= 36_000 for n in range(5, 9))
+    assert KAFKA_PROFILE.attempts == 5
 
 
 @pytest.mark.rule("CM-4", "GC-74", "PL-724")

@@ -96,6 +96,18 @@ def test_a_member_of_two_topics_gets_more_than_members_of_one() -> None:
     }
 
 
+@pytest.mark.rule("GC-52")
+def test_the_desired_sizes_share_out_every_slot_evenly() -> None:
+    """With floats the sum is wrong for some of these."""
+    for members in range(1, 60):
+        assert desired_sizes(members, 0) == (0, [0] * members)
+        for partitions in range(1, 60):
+            sharing, sizes = desired_sizes(members, partitions)
+            assert sharing == -(-members // partitions)
+            assert (sum(sizes), len(sizes)) == (sharing * partitions, members)
+            assert max(sizes) - min(sizes) <= 1
+
+
 @pytest.mark.rule("GC-50", "GC-53")
 def test_no_members_and_no_partitions() -> None:
     assert SimpleAssignor().assign(GroupSpec({}, {T: (0,)}, frozenset({T}), homogeneous=True)) == {}

@@ -247,6 +247,9 @@ def test_a_topic_that_is_only_absent_is_not_swept() -> None:
     size = len(driver.log)
     assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(0, more=False, lagging=False)
     assert len(driver.log) == size
+    driver.create("t", 3)  # and what is there and not initialised is left to heartbeats
+    assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(0, more=False, lagging=False)
+    assert (len(driver.log), driver.take_effects()) == (size, [])
 
 
 @pytest.mark.rule("GC-80")

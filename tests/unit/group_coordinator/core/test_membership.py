@@ -59,6 +59,16 @@ def test_a_new_rack_is_recorded_without_a_bump() -> None:
     assert driver.new_records(size) == [r.MemberMetadata("g", "A", "r1", "client", "127.0.0.1", ("t",))]
 
 
+@pytest.mark.rule("GC-24b")
+@pytest.mark.parametrize(("client_id", "host"), [("other", "127.0.0.1"), ("client", "10.0.0.8")])
+def test_a_new_client_id_or_host_is_recorded_without_a_bump(client_id: str, host: str) -> None:
+    driver, epoch = _settled()
+    size = len(driver.log)
+    reply = driver.run(c.Heartbeat("g", "A", epoch, None, None, client_id, host))
+    assert reply == c.HeartbeatReply("A", epoch, 5_000, None)
+    assert driver.new_records(size) == [r.MemberMetadata("g", "A", None, client_id, host, ("t",))]
+
+
 @pytest.mark.rule("GC-24b", "GC-24e", "GC-24g")
 def test_a_changed_subscription_bumps_once_and_its_order_and_duplicates_do_not_count() -> None:
     driver, epoch = _settled()
@@ -71,14 +81,16 @@ def test_a_changed_subscription_bumps_once_and_its_order_and_duplicates_do_not_c
     assert len(driver.log) == size
 
 
-@pytest.mark.rule("GC-24g", "GC-25")
+@pytest.mark.rule("GC-24g", "GC-25", "GC-70")
 def test_subscribing_to_nothing_takes_everything_away() -> None:
     driver, epoch = _settled()
+    driver.create("t", 3)
     assert driver.beat("A", epoch, [])[1:4] == (epoch + 1, 5_000, {})
     assert driver.beat("A", epoch + 1)[1:4] == (epoch + 1, 5_000, None)
+    assert driver.take_effects() == []
 
 
-@pytest.mark.rule("GC-24g")
+@pytest.mark.rule("GC-24g", "GC-138")
 def test_inside_the_interval_a_dropped_topic_is_taken_at_the_present_epoch() -> None:
     driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=0))
     driver.create("u", 1)
@@ -103,10 +115,78 @@ def test_growth_and_deletion_and_recreation_bump_and_an_unrelated_topic_does_not
     assert driver.beat("A", epoch + 1).assignment == {T: (0, 1, 2)}
     driver.delete("t")
     assert driver.beat("A", epoch + 2).assignment == {}
+    assert _group(driver).metadata_hash == 0
     new = driver.create("t", 1, generation=1)
     driver.beat("A", epoch + 3)
     driver.initialize()
     assert driver.beat("A", epoch + 4).assignment == {new: (0,)}
+    size = len(driver.log)
+    assert driver.beat("A", epoch + 5).member_epoch == epoch + 5
+    assert driver.new_records(size) == []  # not for ever
+
+
+@pytest.mark.rule("GC-24d", "GC-69c")
+def test_the_first_heartbeat_after_a_load_bumps_when_a_topic_grew_meanwhile_and_only_then() -> None:
+    driver, epoch = _settled()
+    driver.reload()
+    size = len(driver.log)
+    assert driver.beat("A", epoch).member_epoch == epoch
+    assert driver.new_records(size) == []
+    driver.create("t", 3)
+    driver.reload()
+    assert driver.beat("A", epoch).member_epoch == epoch + 1
+    assert isinstance(driver.new_records(size)[0], r.GroupMetadata)
+
+
+@pytest.mark.rule("GC-24c")
+def test_pending_partitions_bump_once_while_their_assignment_waits_for_the_interval() -> None:
+    driver, epoch = _settled()
+    driver.configs = GroupConfigs(assignment_interval_ms=60_000)
+    driver.create("t", 3)
+    assert driver.beat("A", epoch).member_epoch == epoch
+    driver.initialize()
+    size = len(driver.log)
+    for _ in range(3):
+        driver.beat("A", epoch)
+    assert (driver.new_records(size), _group(driver).epoch) == ([], epoch + 1)
+
+
+@pytest.mark.rule("GC-24f", "GC-31")
+def test_members_whose_target_stays_get_no_record_and_each_adopts_its_own_part() -> None:
+    driver, _ = _settled(6)
+    driver.create("u", 1)
+    for member_id, topics in (("B", ["t"]), ("C", ["u"])):
+        driver.settle(member_id, topics)
+    driver.beat("D", 0, ["t"])
+    for member_id in "ABC":
+        driver.beat(member_id, driver.shard.groups["g"].members[member_id].epoch)
+    driver.beat("D", -1)
+    size = len(driver.log)
+    first = driver.beat("A", _group(driver).members["A"].epoch)
+    changed = [record.member_id for record in driver.new_records(size) if isinstance(record, r.TargetMember)]
+    assert changed == ["A", "B"]
+    assert len(_group(driver).members["B"].assigned[T]) == 2
+    second = driver.beat("B", _group(driver).members["B"].epoch)
+    assert first.assignment is not None
+    assert second.assignment is not None
+    assert sorted(first.assignment[T] + second.assignment[T]) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.rule("GC-51")
+def test_a_group_whose_members_differ_is_dealt_topic_by_topic() -> None:
+    """GC-56b's first example; as one computation over all topics its result would be another one."""
+    driver = Driver(configs=GroupConfigs(assignment_interval_ms=10_000))
+    ids = {name: driver.create(name, partitions) for name, partitions in (("t1", 3), ("t2", 3), ("t3", 2))}
+    for member_id, topics in (("A", ["t1", "t2"]), ("B", ["t3"]), ("C", ["t2", "t3"])):
+        driver.beat(member_id, 0, topics)
+        driver.initialize()
+    driver.advance(10_000)
+    driver.beat("A", 2)
+    held = {
+        member_id: {name: target[topic] for name, topic in ids.items() if topic in target}
+        for member_id, target in _group(driver).targets.items()
+    }
+    assert held == {"A": {"t1": (0, 1, 2), "t2": (0, 2)}, "B": {"t3": (0,)}, "C": {"t2": (1,), "t3": (1,)}}
 
 
 @pytest.mark.rule("GC-24c")
@@ -170,6 +250,20 @@ def test_leaving_writes_its_batch_and_the_others_adopt_on_their_own_heartbeats()
         r.GroupMetadata("g", epoch + 1, mh, 1),
     ]
     assert driver.beat("A", epoch)[1:4] == (epoch + 1, 5_000, {T: (0, 1)})
+
+
+@pytest.mark.rule("GC-30")
+def test_who_joins_after_the_last_member_does_not_wait_and_its_topics_left_the_hash() -> None:
+    driver, _ = _settled()
+    driver.configs = GroupConfigs(assignment_interval_ms=60_000)
+    size = len(driver.log)
+    driver.beat("A", -1)
+    epoch = _group(driver).epoch
+    assert driver.new_records(size)[3:] == [
+        r.GroupMetadata("g", epoch, 0, 0),
+        r.TargetMetadata("g", epoch, 0, {}),
+    ]
+    assert driver.beat("B", 0, ["t"]).assignment == {T: (0, 1)}
 
 
 @pytest.mark.rule("GC-32", "GC-33")
@@ -272,7 +366,7 @@ def test_a_member_that_waits_for_a_topic_to_exist_is_in_no_hurry() -> None:
 def test_a_member_in_an_unknown_state_is_reconciled_again() -> None:
     driver, epoch = _settled()
     driver.shard.replay(r.CurrentAssignment("g", "A", epoch, epoch - 1, 9, {}))
-    assert _group(driver).members["A"].state == r.UNKNOWN_STATE
+    assert _group(driver).members["A"].state == r.UNKNOWN_STATE == 127
     reply = driver.beat("A", epoch)
     assert (reply.member_epoch, reply.assignment) == (epoch, {T: (0, 1)})
     assert _group(driver).members["A"].state == r.STABLE

@@ -59,6 +59,22 @@ def test_a_tombstone_for_what_was_never_seen_is_ignored(kind: int) -> None:
 
 
 @pytest.mark.rule("GC-65", "GC-66", "GC-67", "GC-68", "GC-69")
+def test_each_record_sets_what_it_says() -> None:
+    described = r.MemberMetadata("g", "m", "rack", "client", "host", ("t", "u"))
+    found = (described, r.GroupMetadata("g", 4, 11, 1), TARGET, r.TargetMetadata("g", 3, 77), CURRENT)
+    group = _group(*found)
+    assert (group.epoch, group.metadata_hash, group.assignment_epoch, group.assignment_ms) == (4, 11, 3, 77)
+    assert (dict(group.targets), dict(group.subscription.names)) == ({"m": {T: (0,)}}, {"t": 1, "u": 1})
+    member = group.members["m"]
+    assert (member.rack_id, member.client_id, member.client_host, member.subscribed) == (
+        "rack", "client", "host", ("t", "u"),
+    )  # fmt: skip
+    assert (member.epoch, member.previous_epoch, member.state, member.assigned) == (4, 3, r.STABLE, {T: (0,)})
+    left = _group(*found, r.Tombstone(r.CURRENT, "g", "m")).members["m"]
+    assert (left.epoch, left.previous_epoch, left.assigned) == (-1, -1, {})
+
+
+@pytest.mark.rule("GC-65", "GC-66", "GC-67", "GC-68", "GC-69")
 def test_a_group_is_taken_apart_in_order() -> None:
     shard = _shard(
         MEMBER,
@@ -85,6 +101,8 @@ def test_a_group_is_taken_apart_in_order() -> None:
         ([MEMBER, CURRENT, r.Tombstone(r.MEMBER, "g", "m")], "found at epoch 4"),
         ([MEMBER, TARGET, r.Tombstone(r.CURRENT, "g", "m"), r.Tombstone(r.MEMBER, "g", "m")], "with a target"),
         ([MEMBER, r.Tombstone(r.GROUP, "g")], "1 members, 0 targets, assignment epoch 1"),
+        ([r.GroupMetadata("g", 4, 1, 0), r.Tombstone(r.GROUP, "g")], "0 members, 0 targets, assignment epoch 1"),
+        ([TARGET, r.Tombstone(r.GROUP, "g")], "0 members, 1 targets"),
         ([TARGET, r.Tombstone(r.TARGET_META, "g")], "found 1 targets"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.core.commands import Heartbeat
+from group_coordinator.core.commands import Heartbeat, OffsetsQuery
 from group_coordinator.core.validation import check_heartbeat, check_member_id
 from group_coordinator.core.views import CoordinatorSettings
 from kip932 import errors
@@ -46,10 +46,27 @@ def test_the_first_thing_wrong_is_named(command: Heartbeat, text: str) -> None:
 
 @pytest.mark.rule("GC-17", "GC-23a")
 @pytest.mark.parametrize(
-    "command", [Heartbeat("g", "m", 1, None, ()), Heartbeat("g", "m", -1), Heartbeat("g", "m", 0, "r", (".*", ".*"))]
+    "command",
+    [
+        Heartbeat("g", "m", 1, None, ()),
+        Heartbeat("g", "m", -1),
+        Heartbeat("g", "m", 0, "r", (".*", ".*")),
+        Heartbeat("g" * 255, "m" * 36, 0, "r", ("t" * 249,) * 1_000),
+    ],
 )
 def test_what_is_unusual_but_legal_passes(command: Heartbeat) -> None:
     check_heartbeat(command)
+
+
+@pytest.mark.rule("GC-23a")
+def test_a_pattern_is_a_name_like_any_other_and_a_topic_that_does_not_exist_is_waited_for() -> None:
+    driver = Driver()
+    topic = driver.create("foo", 1)
+    assert driver.settle("m", [".*", "foo.", "later"]).assignment is None
+    assert driver.run(OffsetsQuery("g")) == {}
+    later = driver.create("later", 1)
+    driver.settle("m", [".*", "foo.", "later"])
+    assert (topic != later, driver.shard.groups["g"].members["m"].assigned) == (True, {later: (0,)})
 
 
 @pytest.mark.rule("GC-19")
@@ -87,6 +104,7 @@ def test_a_stale_or_future_member_epoch_is_fenced_with_both_epochs_named() -> No
             driver.beat("m", wrong)
         assert f"epoch {wrong}," in caught.value.message
         assert str(epoch + 1) in caught.value.message
+        assert "must abandon all its partitions and rejoin" in caught.value.message
     assert len(driver.log) == size
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
@@ -33,7 +34,14 @@ def test_a_group_follows_the_broker_until_it_sets_its_own() -> None:
 def test_a_stored_value_outside_the_bounds_is_clamped() -> None:
     stored = {(RESOURCE_GROUP, "g"): {"share.record.lock.duration.ms": "60000"}}
     flags = {"group.share.max.record.lock.duration.ms": "40000"}
-    assert effective(stored, flags).group("g", kafka_configs.GROUP_LOCK_DURATION_MS) == 40_000
+    here = effective(stored, flags)
+    with capture_logs() as lines:
+        for _ in range(2):
+            assert here.group("g", kafka_configs.GROUP_LOCK_DURATION_MS) == 40_000
+    (told,) = lines  # once
+    assert (told["log_level"], told["config"], told["of"], told["value"], told["used"]) == (
+        "warning", "share.record.lock.duration.ms", "g", 60_000, 40_000,
+    )  # fmt: skip
 
 
 @pytest.mark.rule("GC-144", "GC-139a")
@@ -56,7 +64,7 @@ def test_topic_configs() -> None:
     assert here.topic("t", kafka_configs.MAX_MESSAGE_BYTES) == 1_048_576
 
 
-@pytest.mark.rule("GC-145")
+@pytest.mark.rule("GC-145", "GC-144a")
 @pytest.mark.scenario("S-131")
 @pytest.mark.parametrize(
     ("name", "value"),
@@ -86,6 +94,7 @@ def test_values_a_group_may_not_have(name: str, value: str) -> None:
         effective().check(RESOURCE_GROUP, {name: value}, frozenset({name}))
 
 
+@pytest.mark.rule("GC-144a")
 @pytest.mark.scenario("S-131")
 @pytest.mark.parametrize(
     ("name", "value"),

@@ -84,6 +84,27 @@ def test_all_faults_are_told_at_once_and_so_are_those_of_the_file(tmp_path: Path
             "must be at least group.share.max.size",
         ),
         ({"group.share.session.timeout.ms": "70000"}, "group.share.max.session.timeout.ms=60000"),
+        ({"group.share.session.timeout.ms": "44999"}, "group.share.min.session.timeout.ms=45000"),
+        ({"group.share.heartbeat.interval.ms": "4999"}, "group.share.min.heartbeat.interval.ms=5000"),
+        ({"group.share.heartbeat.interval.ms": "15001"}, "group.share.max.heartbeat.interval.ms=15000"),
+        (
+            {"group.share.min.assignment.interval.ms": "1001"},
+            "group.share.min.assignment.interval.ms=1001",
+        ),
+        ({"group.share.assignment.interval.ms": "15001"}, "group.share.max.assignment.interval.ms=15000"),
+        (
+            {"group.share.delivery.count.limit": "2", "group.share.min.delivery.count.limit": "3"},
+            "group.share.min.delivery.count.limit=3",
+        ),
+        (
+            {"group.share.delivery.count.limit": "9", "group.share.max.delivery.count.limit": "8"},
+            "group.share.max.delivery.count.limit=8",
+        ),
+        (
+            {"group.share.partition.max.record.locks": "100", "group.share.min.partition.max.record.locks": "101"},
+            "group.share.min.partition.max.record.locks=101",
+        ),
+        ({"group.share.partition.max.record.locks": "4001"}, "group.share.max.partition.max.record.locks=4000"),
         ({"group.share.assignors": "simple,simple"}, "exactly one assignor"),
         (
             {

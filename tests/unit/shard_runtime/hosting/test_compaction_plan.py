@@ -28,10 +28,12 @@ def test_a_stream_is_due_above_the_larger_of_both_bounds() -> None:
     assert stream("abc----").due()
 
 
-@pytest.mark.rule("CM-18", "SR-13", "SC-70")
+@pytest.mark.rule("CM-18", "SR-13", "SC-70", "SC-71")
 def test_it_is_needed_from_the_oldest_newest_copy_on() -> None:
     assert stream("ab-a").needed_from() == Position(1, StreamId(1, 1))
     assert stream("ab-aB").needed_from() == Position(3, StreamId(1, 3)), "a tombstone needs no copy"
+    assert stream("-abcbcbc").needed_from() == Position(1, StreamId(1, 1)), "one idle key holds all back"
+    assert stream("-abcbcbca").needed_from() == Position(6, StreamId(1, 6)), "until it is written again"
     assert stream("aA").needed_from() == Position(1, StreamId(1, 1)), "without keys, from the last entry on"
 
 

@@ -58,10 +58,16 @@ def test_reading_raises_the_leader_epoch_and_generation_durably() -> None:
     (record,) = driver.written(read(2, 4))
     assert isinstance(record, ShareUpdate)
     assert (record.leader_epoch, record.generation, record.start_offset, record.batches) == (2, 4, -1, ())
+    assert (record.delivery_complete_count, driver.state().updates) == (-1, 1)
     assert driver.written(read(2, 4)) == []
     assert driver.written(read(2, 5)) != []
+    driver.run(write((7, 9, 2, 1), start=5, dcc=3))
+    (record,) = driver.written(read(3))
+    assert isinstance(record, ShareUpdate)
+    assert (record.start_offset, record.delivery_complete_count, record.batches) == (5, 3, ())
+    assert driver.state().batches == ((7, 9, 2, 1),)
     assert driver.replayed().state(KEY) == driver.state()
-    assert driver.state().fence == (2, 5)
+    assert driver.state().fence == (3, 0)
 
 
 @pytest.mark.scenario("S-091")
@@ -227,18 +233,6 @@ def test_a_snapshot_comes_after_the_configured_number_of_updates(limit: int, kin
     assert driver.state().create_ms == driver.state().write_ms
 
 
-@pytest.mark.rule("SC-53")
-def test_with_kafkas_limit_the_501st_write_is_a_snapshot() -> None:
-    driver = Driver(updates_per_snapshot=500)
-    driver.run(initialize(1, 0))
-    for index in range(501):
-        driver.run(write((index, index, 2, 1), start=0))
-    assert all(isinstance(record, ShareUpdate) for record in driver.log[1:501])
-    last = driver.log[501]
-    assert isinstance(last, ShareSnapshot)
-    assert last.batches == ((0, 500, 2, 1),)
-
-
 @pytest.mark.rule("SC-56", "SC-58")
 def test_an_orphan_update_stands_for_itself_and_is_counted() -> None:
     shard = Driver().shard
@@ -246,11 +240,12 @@ def test_an_orphan_update_stands_for_itself_and_is_counted() -> None:
     state = shard.state(KEY)
     assert state is not None
     assert (state.state_epoch, state.fence, state.start_offset, state.batches) == (0, (2, 1), 10, ((10, 12, 2, 1),))
-    shard.replay(ShareUpdate(KEY, 5, -1, 0, -1, -1, ()))
+    shard.replay(ShareUpdate(KEY, 5, -1, 0, 12, -1, (StateBatch(14, 15, 2, 1),)))
     assert (shard.counts.orphan_updates, shard.counts.epoch_mismatches) == (1, 1)
     after = shard.state(KEY)
     assert after is not None
-    assert (after.leader_epoch, after.generation) == (2, 1)
+    assert (after.leader_epoch, after.generation, after.snapshot_epoch) == (2, 1, 4)
+    assert (after.start_offset, after.batches) == (12, ((12, 12, 2, 1), (14, 15, 2, 1)))  # applied all the same
 
 
 @pytest.mark.rule("SC-59", "SR-23")
@@ -377,13 +372,16 @@ def test_snapshots_anchor_updates_do_not_and_a_tombstone_ends_its_key() -> None:
     assert [driver.shard.anchor(record) for record in driver.log] == [Anchor(KEY, True), None, Anchor(KEY, False)]
 
 
-@pytest.mark.rule("SC-73", "CM-18")
+@pytest.mark.rule("SC-60", "SC-73", "CM-18")
 def test_rewrite_copies_the_present_state_of_living_keys() -> None:
     driver = Driver()
     driver.run(initialize(5, 3))
+    made_ms = driver.wall_ms
+    driver.advance(5)
     driver.run(read(4, 2))
     driver.run(write((3, 9, 2, 1), start=3, dcc=7))
     before = driver.state()
+    assert before.create_ms == before.write_ms == made_ms
     driver.advance(10)
     ((copy,),) = driver.shard.rewrite([KEY, KEY._replace(partition=5)], driver.wall_ms)
     driver.shard.replay(copy)
