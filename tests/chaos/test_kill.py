@@ -32,7 +32,7 @@ def finish(experiment: Experiment, report: Report) -> None:
 
 
 @everything_holds
-@pytest.mark.rule("CM-3", "CM-12", "CM-13", "CM-43", "PL-411")
+@pytest.mark.rule("CM-3", "CM-12", "CM-13", "CM-43", "PL-1209")
 @pytest.mark.parametrize("target", [LEADER, STATE, GROUPS, STORE])
 def test_sigkill_of_one_process_again_and_again(target: str, begin: Begin, report: Report) -> None:
     experiment = begin()

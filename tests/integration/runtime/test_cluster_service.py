@@ -247,7 +247,7 @@ async def test_find_coordinator(wire: Wire) -> None:
     assert (answer.coordinators[0].error_code, answer.coordinators[0].node_id) == (42, -1)
 
 
-@pytest.mark.rule("GC-136", "GC-138", "GC-145", "GC-146")
+@pytest.mark.rule("GC-136", "GC-138", "GC-145", "GC-146", "PL-1002")
 async def test_group_configs_are_set_and_go_back(wire: Wire) -> None:
     key = "share.delivery.count.limit"
     assert (await wire.alter(RESOURCE_GROUP, "g", (key, 0, "3"))).error_code == 0

@@ -121,7 +121,7 @@ async def test_batches_that_cannot_be_stored(wire: Wire) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.rule("PL-509", "CM-22")
+@pytest.mark.rule("CM-22")
 async def test_unknown_topics(wire: Wire) -> None:
     nobody = bytes(range(1, 17))
     assert (await _produced(wire, _produce(nobody, _batch(1)))).error_code == errors.UnknownTopicIdError.code

@@ -38,7 +38,7 @@ async def _until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) ->
 
 
 @pytest.mark.scenario("S-025")
-@pytest.mark.rule("PL-255", "CM-11")
+@pytest.mark.rule("PL-255", "CM-11", "PL-402", "PL-601")
 @pytest.mark.asyncio
 async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Cluster) -> None:
     async with Wire(growing.bootstrap, growing.internal) as wire:

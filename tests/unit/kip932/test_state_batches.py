@@ -95,7 +95,7 @@ def test_a_higher_count_or_state_wins_on_the_overlap(
     assert combine([StateBatch(*current)], [StateBatch(*new)]) == expected
 
 
-@pytest.mark.rule("SC-42", "PL-707")
+@pytest.mark.rule("SC-42")
 def test_coverage_helpers_answer_from_a_combined_list() -> None:
     stored = batches("100-104/A/1 105-109/K/1 120-124/R/2")
     assert batch_at(stored, 104) == StateBatch(100, 104, 0, 1)

@@ -241,7 +241,6 @@ async def test_answers_on_a_stream_overtake_a_slow_one() -> None:
     await stream.close()
 
 
-@pytest.mark.rule("PL-732")
 @virtual
 async def test_a_request_of_an_unknown_kind_is_answered_without_a_response() -> None:
     stream: Any = await Client(CoordinatorProcess()).transport.open_stream(_ADDRESS, _METHODS["StateStream"])

@@ -13,7 +13,7 @@ from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key
 from tests.support.virtual_time import now_s, virtual
 
 
-@pytest.mark.rule("GC-74", "PL-724", "SC-93")
+@pytest.mark.rule("GC-74", "PL-724", "SC-93", "PL-723")
 @virtual
 async def test_pauses_double_with_jitter_and_each_attempt_looks_the_coordinator_up_again() -> None:
     net = Net()
@@ -28,7 +28,7 @@ async def test_pauses_double_with_jitter_and_each_attempt_looks_the_coordinator_
     await persister.close()
 
 
-@pytest.mark.rule("GC-74", "PL-724", "SC-94")
+@pytest.mark.rule("GC-74", "PL-724", "SC-94", "PL-723")
 def test_the_schedules_are_bounded() -> None:
     rng = Random(7)
     ours = PersisterSettings()
@@ -123,7 +123,7 @@ async def test_whether_a_failed_write_may_have_landed(replies: list[Reply], code
     await persister.close()
 
 
-@pytest.mark.rule("PL-707")
+@pytest.mark.rule("PL-723")
 @virtual
 async def test_a_broken_stream_is_opened_again() -> None:
     net = Net()
@@ -134,7 +134,7 @@ async def test_a_broken_stream_is_opened_again() -> None:
     await persister.close()
 
 
-@pytest.mark.rule("PL-707")
+@pytest.mark.rule("PL-723")
 @virtual
 async def test_a_stopped_node_is_retried_until_it_is_back() -> None:
     net = Net()

@@ -26,7 +26,7 @@ class Hint:
         return self.address
 
 
-@pytest.mark.rule("PL-707", "PL-723", "GC-74")
+@pytest.mark.rule("PL-723", "GC-74")
 @virtual
 async def test_a_silent_coordinator_is_left_once_another_owns_the_shard() -> None:
     net, hint = Net(), Hint("one:1")
@@ -78,7 +78,7 @@ async def test_a_write_that_a_silent_coordinator_may_have_taken_is_unknown_when_
     await persister.close()
 
 
-@pytest.mark.rule("PL-707", "P-12")
+@pytest.mark.rule("P-12")
 @virtual
 async def test_what_was_asked_of_a_silent_node_is_done_in_this_process_when_it_takes_the_shard() -> None:
     net, here, owned = Net(), CoordinatorProcess(), [True]

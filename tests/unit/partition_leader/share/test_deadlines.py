@@ -40,7 +40,7 @@ def test_a_deadline_comes_once_and_a_newer_one_replaces_it() -> None:
     run_virtual(main())
 
 
-@pytest.mark.rule("P-13", "PL-303")
+@pytest.mark.rule("P-13")
 def test_a_failing_holder_keeps_nobody_else_from_its_deadline() -> None:
     async def main() -> None:
         clock = LoopClock()

@@ -67,7 +67,7 @@ def test_lost_leadership_answers_what_waits_and_writes_nothing_more() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-633", "PL-602")
+@pytest.mark.rule("PL-633", "PL-602", "PL-105")
 def test_a_new_leadership_starts_from_what_is_stored_with_a_new_epoch() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -96,7 +96,7 @@ def test_leadership_is_given_up_only_when_a_higher_epoch_is_stored(above: int, g
     run(scenario)
 
 
-@pytest.mark.rule("PL-631", "PL-523")
+@pytest.mark.rule("PL-631", "PL-523", "PL-212", "PL-601")
 def test_a_fetch_parks_until_the_retiring_object_has_written_and_then_gets_the_successor() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -178,7 +178,7 @@ def test_a_fetch_still_parked_when_its_session_closes_ends_and_opens_nothing_ane
     run(scenario)
 
 
-@pytest.mark.rule("PL-630", "PL-634")
+@pytest.mark.rule("PL-630", "PL-634", "PL-504")
 @pytest.mark.parametrize(
     ("error", "seen"),
     [

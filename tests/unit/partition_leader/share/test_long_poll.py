@@ -158,7 +158,7 @@ def test_a_changed_setting_wakes_a_parked_fetch() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-212", "PL-632")
+@pytest.mark.rule("PL-212", "PL-632", "PL-205", "PL-214")
 def test_lost_leadership_ends_parked_fetches_at_once() -> None:
     async def scenario(world: World) -> None:
         await started(world)
@@ -199,7 +199,7 @@ def test_a_fetch_that_needs_no_bytes_waits_only_for_a_lock() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-211", "PL-212")
+@pytest.mark.rule("PL-211", "PL-212", "PL-213")
 def test_a_fetch_waits_for_its_min_bytes_and_others_do_not_wait_behind_it() -> None:
     async def scenario(world: World) -> None:
         await started(world)
@@ -243,7 +243,7 @@ def test_a_fetch_parked_behind_a_cold_read_is_woken_by_its_end() -> None:
     run(scenario, tail_cache_bytes=0)
 
 
-@pytest.mark.rule("PL-213", "PL-1207")
+@pytest.mark.rule("PL-213", "PL-1207", "PL-206", "PL-214")
 def test_a_cold_read_that_ends_after_the_deadline_acquires_nothing_and_leaves_no_lock() -> None:
     async def scenario(world: World) -> None:
         await world.produce(2)

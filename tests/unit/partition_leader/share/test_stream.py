@@ -157,7 +157,7 @@ def test_a_client_that_reads_nothing_is_not_read_from_for_ever() -> None:
     play(scenario)
 
 
-@pytest.mark.rule("PL-202", "CM-62")
+@pytest.mark.rule("CM-62")
 def test_a_message_that_cannot_be_read_ends_the_stream() -> None:
     async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
         stream.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=1))

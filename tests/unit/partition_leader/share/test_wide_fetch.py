@@ -98,7 +98,7 @@ def test_records_that_come_behind_the_walk_are_found_by_the_next_one(narrowly: N
     run(scenario)
 
 
-@pytest.mark.rule("CM-97", "PL-215")
+@pytest.mark.rule("CM-97", "PL-215", "PL-206")
 @pytest.mark.parametrize("passed", range(10))
 def test_a_walk_whose_caller_is_gone_ends_and_leaves_nothing(narrowly: None, passed: int) -> None:
     async def scenario(world: World) -> None:

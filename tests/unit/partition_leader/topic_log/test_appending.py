@@ -82,7 +82,7 @@ async def test_what_arrives_during_a_flush_forms_the_next_one() -> None:
         assert flushes == [1, 20]
 
 
-@pytest.mark.rule("CM-42", "PL-008")
+@pytest.mark.rule("CM-42", "PL-008", "PL-006")
 async def test_the_high_watermark_moves_only_when_the_store_has_confirmed() -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead()
@@ -245,7 +245,7 @@ async def test_a_lost_reply_is_resolved_and_the_no_op_goes_to_the_control_log() 
         assert log.high_watermark == 6
 
 
-@pytest.mark.rule("CM-13", "PL-008")
+@pytest.mark.rule("CM-13", "PL-008", "PL-007")
 async def test_a_newer_owner_fences_the_log_and_everybody_is_told() -> None:
     async with Cluster() as cluster:
         one, two = cluster.node(), cluster.node()
@@ -276,7 +276,7 @@ async def test_a_deleted_stream_ends_the_log_as_unknown_partition() -> None:
             await log.append([batch(1)], 1000)
 
 
-@pytest.mark.rule("CM-3", "PL-411")
+@pytest.mark.rule("CM-3")
 async def test_nothing_is_answered_past_the_lease_and_all_again_once_it_is_renewed() -> None:
     async with Cluster() as cluster:
         node = cluster.node()

@@ -64,7 +64,7 @@ def test_topic_configs() -> None:
     assert here.topic("t", kafka_configs.MAX_MESSAGE_BYTES) == 1_048_576
 
 
-@pytest.mark.rule("GC-145", "GC-144a")
+@pytest.mark.rule("GC-145", "GC-144a", "PL-1002")
 @pytest.mark.scenario("S-131")
 @pytest.mark.parametrize(
     ("name", "value"),

@@ -38,7 +38,7 @@ def test_very_many_partitions_are_added_and_forgotten_by_several_requests() -> N
     assert session.known == (B,)
 
 
-@pytest.mark.rule("CL-31", "PL-502a")
+@pytest.mark.rule("CL-31", "PL-502a", "PL-504")
 def test_a_lost_session_starts_over_and_old_news_does_not_disturb_it() -> None:
     session = FetchSession()
     old = session.fetch_step({A: "a"})

@@ -61,7 +61,7 @@ def test_many_short_acknowledgements_are_told_as_joined_ranges() -> None:
     assert told(bench) == [(LIMIT, ((0, 4, 5),)), (REJECTED, ((5, 9, 5),))]
 
 
-@pytest.mark.rule("PL-810")
+@pytest.mark.rule("PL-810", "T12", "T13")
 def test_locks_that_run_out_and_sessions_that_close_at_the_limit_are_told() -> None:
     bench = Bench(log=[(0, 9)])
     at_limit(bench)

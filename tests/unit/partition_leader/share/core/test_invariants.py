@@ -131,7 +131,6 @@ def test_a_contradiction_is_found_and_says_where_it_is(spoil: Callable[[Window],
         bench.core.check()
 
 
-@pytest.mark.rule("PL-303")
 def test_a_lock_that_is_over_is_a_contradiction_only_while_the_share_partition_is_active() -> None:
     window = Window()
     window.add(InFlightBatch(0, 4, STATE_ACQUIRED, 1, member="M", deadline=LOCK_MS))

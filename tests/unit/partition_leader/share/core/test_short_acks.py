@@ -43,7 +43,7 @@ def test_a_commit_leaves_alone_what_a_later_request_has_pending_in_the_same_batc
     assert bench.fetch("N", until=19) == [(at, at, 2) for at in range(1, 20, 2)]
 
 
-@pytest.mark.rule("PL-406", "PL-410")
+@pytest.mark.rule("PL-410", "PL-407")
 @pytest.mark.parametrize("refused", [(12, 12, ACCEPT), (3, 3, ACCEPT)])
 def test_one_refused_record_among_many_undoes_them_all(refused: tuple[int, int, int]) -> None:
     bench = fetched()
@@ -75,7 +75,7 @@ def test_renewals_among_many_keep_their_lock_and_only_the_rest_is_written() -> N
     assert bench.core.next_deadline() == bench.now - 1 + LOCK_MS
 
 
-@pytest.mark.rule("PL-107", "T6", "T7")
+@pytest.mark.rule("PL-107", "T7")
 def test_a_release_among_many_ends_at_the_delivery_limit() -> None:
     bench = fetched(delivery_count_limit=2, dlq_enabled=True)
     bench.acked("M", (2, 6, RELEASE))

@@ -20,7 +20,7 @@ def fetched(**changes: int | bool) -> Bench:
     return bench
 
 
-@pytest.mark.rule("T1", "T3", "T5", "PL-105", "PL-106")
+@pytest.mark.rule("T1", "T3", "T5", "PL-105")
 def test_each_acquisition_counts_as_a_delivery() -> None:
     bench = fetched()
     assert bench.records() == [(0, 9, 1, 1)]
@@ -62,7 +62,7 @@ def test_reject_goes_to_the_dead_letter_queue() -> None:
     assert write.cause == fx.CAUSE_DLQ
 
 
-@pytest.mark.rule("T11", "PL-303", "PL-324", "PL-325")
+@pytest.mark.rule("T11", "PL-303", "PL-324", "PL-325", "PL-001")
 def test_renew_gives_a_full_lock_without_a_write() -> None:
     bench = fetched()
     bench.now += LOCK_MS - 1
@@ -87,7 +87,7 @@ def test_renewals_stay_when_the_request_is_refused_later() -> None:
     assert isinstance(bench.acked("M", (0, 9, RENEW)), InvalidRecordStateError)
 
 
-@pytest.mark.rule("T12", "PL-305", "PL-306", "PL-214")
+@pytest.mark.rule("T12", "PL-305", "PL-306", "PL-214", "PL-406")
 def test_locks_that_end_together_make_one_write() -> None:
     bench = Bench(log=[(0, 9), (10, 19)])
     bench.fetch(max_records=5)
@@ -100,7 +100,7 @@ def test_locks_that_end_together_make_one_write() -> None:
     assert isinstance(bench.acked("M", (0, 9, ACCEPT)), InvalidRecordStateError)  # PL-308
 
 
-@pytest.mark.rule("T12", "PL-104", "PL-301")
+@pytest.mark.rule("T12", "PL-104")
 def test_expiry_reads_the_limit_of_that_moment() -> None:
     bench = fetched()
     bench.set(delivery_count_limit=1)
@@ -124,7 +124,7 @@ def test_expiry_at_the_limit_writes_before_the_dead_letter_queue(succeeds: bool)
     assert len(bench.dead) == 1
 
 
-@pytest.mark.rule("T13", "PL-520", "12.4")
+@pytest.mark.rule("T13", "PL-520", "12.4", "PL-106")
 def test_a_closed_session_gives_back_what_it_holds_and_the_count_stays() -> None:
     bench = Bench(log=[(0, 9), (10, 19)])
     bench.fetch("M", max_records=5)
@@ -161,7 +161,7 @@ def test_leftovers_below_the_start_offset_are_archived(closing: bool) -> None:
     assert bench.fetch("N", until=9) == [(5, 9, 2)]
 
 
-@pytest.mark.rule("T16", "PL-103", "PL-620")
+@pytest.mark.rule("T16", "PL-103", "PL-620", "PL-001", "PL-202", "PL-414")
 def test_a_pending_release_that_the_log_start_passes_stays_archived() -> None:
     bench = fetched()
     bench.ack("M", (0, 9, RELEASE))
@@ -193,7 +193,7 @@ def test_available_records_that_the_log_has_lost_are_archived() -> None:
     assert written(bench.persisted()) == (10, 0, [])
 
 
-@pytest.mark.rule("T19", "PL-001", "PL-002", "PL-705")
+@pytest.mark.rule("T19", "PL-001", "PL-002", "PL-705", "PL-202", "PL-407")
 def test_pending_records_wait_for_their_write() -> None:
     bench = fetched()
     first = bench.ack("M", (0, 4, RELEASE))
@@ -210,7 +210,7 @@ def test_pending_records_wait_for_their_write() -> None:
     assert bench.error(third) is None
 
 
-@pytest.mark.rule("T5", "T6", "PL-104", "PL-107")
+@pytest.mark.rule("T5", "T6", "PL-104", "PL-107", "PL-251")
 def test_only_records_at_the_limit_are_archived_by_a_release() -> None:
     bench = Bench(batches=(StateBatch(0, 4, 0, 4), StateBatch(5, 9, 0, 0)), log=[(0, 9)])
     bench.set(delivery_count_limit=10)

@@ -48,7 +48,7 @@ def full_window() -> Bench:
     return bench
 
 
-@pytest.mark.rule("V5", "PL-131", "PL-134")
+@pytest.mark.rule("V5", "PL-131")
 def test_a_full_window_waits_until_the_start_offset_moves() -> None:
     bench = full_window()
     assert not bench.core.can_acquire(bench.settings)
@@ -58,7 +58,7 @@ def test_a_full_window_waits_until_the_start_offset_moves() -> None:
     assert bench.fetch() == [(100, 109, 1)]
 
 
-@pytest.mark.rule("V6", "PL-132", "PL-222")
+@pytest.mark.rule("V6", "PL-132", "PL-222", "PL-131")
 def test_a_full_window_still_redelivers() -> None:
     bench = full_window()
     bench.acked("M", (50, 50, RELEASE))
@@ -184,7 +184,7 @@ def test_the_last_delivery_is_for_each_record_alone() -> None:
     assert [bench.fetch() for _ in range(11)] == [[(at, at, 5)] for at in range(10)] + [[]]
 
 
-@pytest.mark.rule("V15", "PL-606", "PL-607", "PL-608")
+@pytest.mark.rule("V15", "PL-606", "PL-607", "PL-608", "PL-202")
 def test_a_persister_gap_is_acquired_anew() -> None:
     bench = Bench(10, batches=(StateBatch(21, 30, 2, 1),), log=[(10, 20), (21, 30)])
     assert bench.core.overview().gap_window == (10, 30)
@@ -225,7 +225,7 @@ def test_a_lock_that_ran_out_during_a_failed_write_frees_the_record() -> None:
     assert bench.fetch("N", max_records=5) == [(0, 9, 2)]
 
 
-@pytest.mark.rule("V18", "T18", "PL-803", "PL-804", "PL-621")
+@pytest.mark.rule("V18", "T18", "PL-803", "PL-804")
 def test_read_committed_hides_aborted_records_but_not_markers() -> None:
     bench = Bench()
     bench.log = [

@@ -54,7 +54,7 @@ def test_a_higher_stored_rank_wins_over_what_memory_wanted() -> None:
     assert bench.records() == [(5, 9, 1, 1)]
 
 
-@pytest.mark.rule("PL-707", "PL-705")
+@pytest.mark.rule("PL-707", "PL-705", "PL-406")
 def test_no_write_leaves_before_the_read_back() -> None:
     bench = unanswered(ACCEPT)
     bench.fetch("N", max_records=5)
@@ -190,7 +190,7 @@ def test_the_dead_letter_flow_goes_on_after_a_fail_over() -> None:
     assert bench.spso == 10
 
 
-@pytest.mark.rule("PL-630", "PL-631", "PL-731")
+@pytest.mark.rule("PL-630", "PL-631", "PL-731", "PL-634")
 @pytest.mark.parametrize(
     ("error", "seen", "status"),
     [
