@@ -47,9 +47,9 @@ async def test_consecutive_polls_return_only_what_was_produced_in_between(fake: 
         seen = []
         for _ in range(3):
             messages = await c.poll(5)
-            seen += [(m.offset(), m.delivery_count(), m.value()) for m in messages]
+            seen.append([(m.offset(), m.delivery_count(), m.value()) for m in messages])
             produce(fake)
-        assert seen == [(0, 1, b"v0"), (1, 1, b"v0"), (2, 1, b"v0")]
+        assert seen == [[(0, 1, b"v0")], [(1, 1, b"v0")], [(2, 1, b"v0")]]
     assert fake.states("t") == {0: "acknowledged", 1: "acknowledged", 2: "available"}
 
 
