@@ -1,4 +1,7 @@
-"""`make mutants`: hunt every planted bug several times; a table of how many seeds each took; exit 1 if one got away."""
+"""`make mutants`: plant every bug; a table of the test, or of the seeds, that found it; exit 1 if one got away.
+
+A bug that names tests is planted once and the tests are run; any other is hunted by the simulator several times.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from tests.simulation.mutants.catalogue import MUTANTS
+from tests.simulation.mutants.mutant import Mutant
 
 #: Hunts of one mutant start this far apart, so that they share no seed.
 STRIDE = 100_000
 #: The longest that one hunt may take, in seconds; a mutant that makes a run hang is found by the run's own bounds.
 HUNT_S = 1_200
+#: The longest that the tests of one mutant may take; one that hangs is found.
+TRIAL_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +47,39 @@ def hunt(mutant: str, first: int, seeds: int) -> Hunt:
         done = subprocess.run(command, capture_output=True, text=True, timeout=HUNT_S, env=environment, check=False)
     except subprocess.TimeoutExpired:
         return Hunt(mutant, seeds, "", f"the hunt did not end within {HUNT_S} s")
-    lines = done.stdout.splitlines()
-    try:
-        told = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        last = done.stderr.strip().splitlines()[-1:] or ["nothing said"]
-        return Hunt(mutant, seeds, "", f"the hunt failed: {last[0]}")
+    told = _last_line(done)
+    if isinstance(told, str):
+        return Hunt(mutant, seeds, "", f"the hunt failed: {told}")
     return Hunt(mutant, told["tried"], told["rule"], f"seed {told['seed']}: {told['sentence']}")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a bug's tests said: `found`, with the test that failed, or why none did."""
+
+    mutant: str
+    found: bool
+    said: str
+
+
+def attempt(mutant: str) -> Trial:
+    """Run the tests of one bug in a process of their own."""
+    command = [sys.executable, "-m", "tests.simulation.mutants.tried", mutant]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TRIAL_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Trial(mutant, True, f"its tests did not end within {TRIAL_S} s")
+    told = _last_line(done)
+    return Trial(mutant, False, told) if isinstance(told, str) else Trial(mutant, told["found"], told["said"])
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any] | str:
+    # What the process said last as JSON, or what went wrong with it.
+    try:
+        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        return (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+    return told
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -61,22 +94,34 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := sorted(set(options.mutants) - set(names)):
         parser.error(f"no mutant is called {', '.join(unknown)}; there are {', '.join(names)}")
     started = time.monotonic()
-    hunts: dict[str, list[Hunt]] = defaultdict(list)
-    wanted = options.mutants or names
+    wanted = [mutant for mutant in MUTANTS if not options.mutants or mutant.name in options.mutants]
     with ThreadPoolExecutor(options.processes) as pool:
-        jobs = [
-            pool.submit(hunt, name, 1 + number * STRIDE, options.seeds)
-            for name in wanted
-            for number in range(options.tries)
-        ]
-        for job in jobs:
-            done = job.result()
-            hunts[done.mutant].append(done)
-            if len(hunts[done.mutant]) == options.tries:
-                print(row(done.mutant, hunts[done.mutant]), flush=True)
-    away = [name for name, done in hunts.items() if not all(one.rule for one in done)]
+        away = _tried(pool, [mutant for mutant in wanted if mutant.tests])
+        away += _hunted(pool, [mutant for mutant in wanted if not mutant.tests], options.tries, options.seeds)
     print(f"mutants={len(wanted)} found={len(wanted) - len(away)} seconds={time.monotonic() - started:.0f}")
     return 1 if away else 0
+
+
+def _tried(pool: ThreadPoolExecutor, mutants: Sequence[Mutant]) -> list[str]:
+    """Run the tests of each bug; the names of those that no test found."""
+    away = []
+    for trial in pool.map(attempt, [mutant.name for mutant in mutants]):
+        print(f"{trial.mutant:<24} {'test' if trial.found else 'NOT FOUND'}  {trial.said}", flush=True)
+        if not trial.found:
+            away.append(trial.mutant)
+    return away
+
+
+def _hunted(pool: ThreadPoolExecutor, mutants: Sequence[Mutant], tries: int, seeds: int) -> list[str]:
+    """Hunt each bug `tries` times; the names of those that got away once."""
+    hunts: dict[str, list[Hunt]] = defaultdict(list)
+    jobs = [pool.submit(hunt, mutant.name, 1 + number * STRIDE, seeds) for mutant in mutants for number in range(tries)]
+    for job in jobs:
+        done = job.result()
+        hunts[done.mutant].append(done)
+        if len(hunts[done.mutant]) == tries:
+            print(row(done.mutant, hunts[done.mutant]), flush=True)
+    return [name for name, done in hunts.items() if not all(one.rule for one in done)]
 
 
 def row(name: str, hunts: Sequence[Hunt]) -> str:

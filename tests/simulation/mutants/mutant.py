@@ -37,12 +37,16 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A planted bug: its name, what it does wrong, the rules it breaks (any of them finds it), and its edits."""
+    """A planted bug: its name, what it does wrong, the rules it breaks (any of them finds it), and its edits.
+
+    `tests` are what pytest is to run to find it (paths or node ids); without them the simulator hunts it.
+    """
 
     name: str
     wrong: str
     rules: tuple[str, ...]
     edits: tuple[Edit, ...]
+    tests: tuple[str, ...] = ()
 
     @property
     def modules(self) -> tuple[str, ...]:

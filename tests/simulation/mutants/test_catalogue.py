@@ -1,4 +1,6 @@
-"""Every planted bug still fits the product, and the hook that plants them changes what it should and nothing else."""
+"""Every planted bug still fits the product, the hook that plants them changes what it should and nothing else, and what
+the tests are to find they find.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.mutants.__main__ import attempt
 from tests.simulation.mutants.catalogue import MUTANTS
 from tests.simulation.mutants.mutant import Edit, Mutant, MutantError, plant
 
+ROOT = Path(__file__).parents[3]
+#: Found by tests that take less than a second: planted in every run of the suite, so that the proof itself cannot rot.
+CHEAP = ("refused-batch-believed", "sweep-keeps-the-dead", "one-page-of-control", "no-retention", "slow-store-expires")
 IDS = [mutant.name for mutant in MUTANTS]
 
 
@@ -63,3 +69,36 @@ def test_a_planted_bug_works_in_a_fresh_process() -> None:
         check=True,
     )
     assert said.stdout == "0\n"
+
+
+@pytest.mark.parametrize("mutant", [each for each in MUTANTS if each.tests], ids=lambda each: each.name)
+def test_the_tests_of_a_mutant_exist(mutant: Mutant) -> None:
+    assert [test for test in mutant.tests if not (ROOT / test.partition("::")[0]).is_file()] == []
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_a_planted_bug_is_found_by_its_tests(name: str) -> None:
+    trial = attempt(name)
+    assert trial.found, trial.said
+
+
+def test_a_change_that_is_no_bug_is_not_found() -> None:
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from tests.simulation.mutants import tried\n"
+            "from tests.simulation.mutants.mutant import Edit, Mutant\n"
+            "module = 'partition_leader.share.core.locks'\n"
+            "same = Edit(module, '        self._entries.clear()\\n', '        self._entries = []\\n')\n"
+            "tests = ('tests/unit/partition_leader/share/core/test_locks.py',)\n"
+            "tried.MUTANTS = (Mutant('harmless', 'nothing', ('PL-303',), (same,), tests),)\n"
+            "raise SystemExit(tried.main(['harmless']))",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert said.returncode == 1, said.stderr
+    assert '"found": false' in said.stdout.splitlines()[-1]

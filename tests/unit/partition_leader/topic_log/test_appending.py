@@ -158,7 +158,9 @@ async def test_a_gap_and_an_old_epoch_are_refused_and_leave_nothing_behind() -> 
             await log.append(
                 [batch(1, producer=9, epoch=1, sequence=1), batch(1, producer=9, epoch=1, sequence=5)], 1000
             )
+        assert log.high_watermark == 1
         assert (await log.append([batch(1, producer=9, epoch=1, sequence=1)], 1000)).base_offsets == (1,)
+        assert log.high_watermark == 2  # it was stored, and not taken for a repetition of what was refused
 
 
 @pytest.mark.rule("CM-13")

@@ -155,6 +155,21 @@ async def test_the_control_log_does_not_grow_without_bound() -> None:
         assert (log.log_start_offset, log.high_watermark) == (49, 100)
 
 
+@pytest.mark.rule("CM-45")
+async def test_the_log_start_is_found_under_the_claims_of_many_idle_owners() -> None:
+    async with Cluster() as cluster:
+        node = cluster.node()
+        log = await node.lead()
+        for _ in range(10):
+            await log.append([batch(1)], 1000)
+        await log.move_log_start(6)
+        await log.close(drain_s=5)
+        for _ in range(40):  # more than two pages of the control log
+            log = await node.lead()
+            assert (log.log_start_offset, log.high_watermark) == (6, 10)
+            await log.close(drain_s=5)
+
+
 @pytest.mark.rule("CM-47", "CM-12")
 async def test_a_lost_tail_with_another_owner_jumps_and_leaves_a_hole_that_is_passed_at_once() -> None:
     async with Cluster(replicas=1) as cluster:

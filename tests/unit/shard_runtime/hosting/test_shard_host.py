@@ -286,6 +286,22 @@ async def test_timers_run_only_while_the_shard_can_append_and_restart_in_full() 
     world.host.lost("test")
 
 
+@pytest.mark.parametrize(("took_ms", "restarted"), [(499, False), (500, True)])
+async def test_timers_restart_after_a_flush_that_took_as_long_as_a_write_may(took_ms: int, restarted: bool) -> None:
+    world = await World(HostOptions(write_timeout_ms=500)).gain()
+    world.shard.deadline = world.clock.ms + 100
+    world.log.gate.clear()
+    writing = asyncio.ensure_future(world.host.submit(Put("a", 1)))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    world.clock.ms += took_ms
+    world.log.gate.set()
+    await asyncio.gather(writing, return_exceptions=True)
+    world.host._on_timer()
+    assert world.shard.pauses == ([world.clock.ms] if restarted else [])
+    assert ("expired" in world.shard.values) is not restarted
+
+
 @pytest.mark.rule("GC-32a", "CM-3")
 async def test_a_lease_that_lapsed_and_came_back_restarts_timers() -> None:
     world = await World().gain()

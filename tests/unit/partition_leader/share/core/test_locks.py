@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip932.ids import STATE_AVAILABLE
+from partition_leader.share.core.locks import LockHeap
 from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench
 
 
@@ -20,3 +21,16 @@ def test_asking_for_the_deadline_again_changes_nothing(first: int, last: int) ->
     assert bench.records() == [(first, last, STATE_AVAILABLE, 1)]
     assert bench.core.next_deadline() is None
     assert bench.fetch("other") == [(first, last, 2)]
+
+
+@pytest.mark.rule("PL-303")
+def test_a_heap_of_many_locks_loses_none_that_is_live_and_drops_those_that_are_not() -> None:
+    heap = LockHeap()
+    live = {(1_000 + number, number, number) for number in range(600)}
+    for entry in sorted(live, key=lambda each: -each[0]):
+        heap.push(*entry, live.__contains__)
+        heap.push(entry[0] - 1_000, entry[1], entry[2], live.__contains__)  # renewed since: a copy that does nothing
+    assert len(heap) < 2 * len(live)
+    assert live <= set(heap.entries())
+    assert live <= set(heap.due(1_599))
+    assert heap.due(10_000) == []

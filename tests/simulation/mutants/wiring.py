@@ -1,0 +1,72 @@
+"""Planted bugs in wiring, thresholds, loading and timing: what no schedule needs, and a test of the suite finds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutants.mutant import Edit, Mutant
+
+WIRING: Final = (
+    Mutant(
+        "refused-batch-believed",
+        "a produce that is refused as a whole leaves its first batch known: a retry of it is confirmed and lost",
+        ("CM-43",),
+        (
+            Edit(
+                "partition_leader.topic_log.operations",
+                "            draft.roll_back(accepted)\n            del draft.batches[batches:]",
+                "            del draft.batches[batches:]",
+            ),
+        ),
+        ("tests/unit/partition_leader/topic_log/test_appending.py",),
+    ),
+    Mutant(
+        "sweep-keeps-the-dead",
+        "the sweep of many locks drops the live ones, which never run out",
+        ("PL-303",),
+        (Edit("partition_leader.share.core.locks", "if is_live(entry)]", "if not is_live(entry)]"),),
+        ("tests/unit/partition_leader/share/core/test_locks.py",),
+    ),
+    Mutant(
+        "one-page-of-control",
+        "a load reads one page of the control log: after 20 idle take-overs the log starts at 0 again",
+        ("CM-45", "CM-18"),
+        (Edit("partition_leader.topic_log.load", "if len(page) < _CONTROL_PAGE:", "if len(page) <= _CONTROL_PAGE:"),),
+        ("tests/unit/partition_leader/topic_log/test_takeover.py",),
+    ),
+    Mutant(
+        "no-retention",
+        "the retention sweep does nothing",
+        ("CM-45",),
+        (Edit("partition_leader.role", "await self.led.retain()", "await asyncio.sleep(0)"),),
+        ("tests/unit/partition_leader/test_role.py",),
+    ),
+    Mutant(
+        "retention-swapped",
+        "retention.ms and retention.bytes are handed over in the other order",
+        ("CM-45",),
+        (
+            Edit(
+                "share_node.views",
+                "return effective.topic(name, kafka_configs.RETENTION_MS), "
+                "effective.topic(name, kafka_configs.RETENTION_BYTES)",
+                "return effective.topic(name, kafka_configs.RETENTION_BYTES), "
+                "effective.topic(name, kafka_configs.RETENTION_MS)",
+            ),
+        ),
+        ("tests/unit/partition_leader/test_role.py",),
+    ),
+    Mutant(
+        "slow-store-expires",
+        "a flush that took as long as a write may is no interruption: a slow store expires members",
+        ("GC-32a",),
+        (
+            Edit(
+                "shard_runtime.hosting.shard_host",
+                "            tenure.interrupted |= elapsed_ms >= self._options.write_timeout_ms\n",
+                "",
+            ),
+        ),
+        ("tests/unit/shard_runtime/hosting/test_shard_host.py",),
+    ),
+)
