@@ -309,7 +309,7 @@ async def test_an_unconfirmed_flush_that_a_fail_over_lost_is_sent_again(synced: 
     assert await records(a, LOG) == [b"1"]
 
 
-@pytest.mark.rule("SR-21", "CM-15", "SR-19")
+@pytest.mark.rule("SR-21", "CM-15", "SR-19", "SC-62")
 async def test_a_flush_that_too_few_replicas_have_is_neither_answered_nor_rolled_back(synced: World) -> None:
     a = await synced.process("a", wait_ms=50)
     e = (await a.claim()).epoch

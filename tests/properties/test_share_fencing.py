@@ -86,7 +86,9 @@ class Oracle:
         return isinstance(command, ReadState) and leader > (command.leader_epoch, command.generation)
 
 
-@pytest.mark.rule("SC-22", "SC-23", "SC-24", "SC-25", "SC-26", "SC-28", "SC-29", "SC-29a", "SC-30", "SC-31", "SC-43")
+@pytest.mark.rule(
+    "SC-22", "SC-23", "SC-24", "SC-25", "SC-26", "SC-28", "SC-29", "SC-29a", "SC-30", "SC-31", "SC-43", "SC-27"
+)
 @pytest.mark.rule("SC-33", "SC-34", "SC-40", "SC-41")
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.one_of(_COMMAND, st.sampled_from(["restart", "topic"])), max_size=30), st.integers(0, 3))

@@ -49,7 +49,7 @@ async def _start_and_stop(directory: Path) -> None:
     await store.stop()
 
 
-@pytest.mark.rule("CM-70")
+@pytest.mark.rule("CM-70", "SR-20")
 @pytest.mark.asyncio
 async def test_a_killed_store_comes_back_with_what_it_confirmed(tmp_path: Path) -> None:
     restarted = asyncio.Event()

@@ -27,8 +27,6 @@ from kip932.ids import OFFSET_LATEST
 from sharegroups import Admin, NewTopic, Producer, TopicPartition
 from tests.support.node import BOUND_S, TERMINATED, Cluster, StartedProcess, unique, up_words
 
-pytestmark = pytest.mark.rule("CT-80")
-
 RECORDS = 400
 #: Of a process that has not yet begun to run our code, SIGTERM is the end.
 NOT_BEGUN = -signal.SIGTERM
@@ -125,6 +123,7 @@ def rest_of(cluster: Cluster, folder: Path, topic: str, wanted: int) -> Counter[
     return Counter(number_of(line) for line in written.splitlines())
 
 
+@pytest.mark.rule("CT-80")
 def test_amid_its_records_a_consumer_gives_back_what_it_has_not_written(cluster: Cluster, tmp_path: Path) -> None:
     topic = topic_of(cluster)
     tool = consume(cluster, tmp_path, topic)
@@ -138,6 +137,7 @@ def test_amid_its_records_a_consumer_gives_back_what_it_has_not_written(cluster:
     assert done + rest == Counter(range(RECORDS)), "each once"
 
 
+@pytest.mark.rule("CT-80")
 def test_a_consumer_that_waits_leaves_its_partitions(cluster: Cluster, tmp_path: Path) -> None:
     topic = topic_of(cluster, 10)
     tool = consume(cluster, tmp_path, topic)
@@ -149,6 +149,7 @@ def test_a_consumer_that_waits_leaves_its_partitions(cluster: Cluster, tmp_path:
     assert rest_of(cluster, tmp_path, topic, 10) == Counter(range(10, 20))
 
 
+@pytest.mark.rule("CT-80")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_at_any_moment_of_its_start(cluster: Cluster, tmp_path: Path, number: signal.Signals) -> None:
     topic = topic_of(cluster, 20)
@@ -179,6 +180,7 @@ def _waits_in_its_pipe(tool: Tool) -> None:
     raise AssertionError(f"the pipe holds {last} bytes: {tool.errors}")
 
 
+@pytest.mark.rule("CT-80")
 def test_nobody_takes_its_output(cluster: Cluster, tmp_path: Path) -> None:
     topic = topic_of(cluster, 200, 2_000)
     tool = consume(cluster, tmp_path, topic)
@@ -193,6 +195,7 @@ def test_nobody_takes_its_output(cluster: Cluster, tmp_path: Path) -> None:
     assert sum((whole & rest).values()) <= 1, "at most the one in the middle of which the reader stopped"
 
 
+@pytest.mark.rule("CT-80")
 def test_its_reader_went_away(cluster: Cluster, tmp_path: Path) -> None:
     topic = topic_of(cluster, 200, 2_000)
     tool = consume(cluster, tmp_path, topic)
@@ -208,6 +211,7 @@ def test_its_reader_went_away(cluster: Cluster, tmp_path: Path) -> None:
     assert not done - Counter(range(200))
 
 
+@pytest.mark.rule("CT-80")
 def test_a_producer_waits_for_what_it_has_read(cluster: Cluster, tmp_path: Path) -> None:
     topic = topic_of(cluster, 0)
     tool = Tool(cluster, tmp_path, "produce", topic)
@@ -221,6 +225,7 @@ def test_a_producer_waits_for_what_it_has_read(cluster: Cluster, tmp_path: Path)
     assert rest_of(cluster, tmp_path, topic, 100) == Counter(range(100))
 
 
+@pytest.mark.rule("CT-80")
 def test_a_producer_amid_its_input(cluster: Cluster, tmp_path: Path) -> None:
     """What it says is delivered is there, and it says of every line that it took what became of it."""
     topic = topic_of(cluster, 0)
@@ -261,6 +266,7 @@ def _away(cluster: Cluster) -> Iterator[None]:
         os.kill(cluster.node.pid, signal.SIGCONT)
 
 
+@pytest.mark.rule("CT-80")
 @pytest.mark.parametrize("again", [False, True])
 def test_the_cluster_is_away(cluster: Cluster, tmp_path: Path, again: bool) -> None:
     """Leaving ends by itself, and at once at a second signal."""
@@ -309,6 +315,7 @@ def _all_end(pids: set[int]) -> bool:
     return False
 
 
+@pytest.mark.rule("CT-80")
 def test_up_at_any_moment_of_its_start(tmp_path: Path) -> None:
     chance = random.Random(str(tmp_path))
     for number in range(5):
@@ -320,9 +327,11 @@ def test_up_at_any_moment_of_its_start(tmp_path: Path) -> None:
         assert "Traceback" not in node.errors
     node = StartedProcess(up_words(tmp_path / "data"), tmp_path)
     node.first_line()
-    assert node.stop() == TERMINATED
+    os.kill(node.pid, signal.SIGINT)
+    assert node.ended() == 0, "Ctrl-C is how people end what serves until it is told to"
 
 
+@pytest.mark.rule("CT-80")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     node = StartedProcess(["share_node", "demo", "--keep", str(tmp_path / "kept")], tmp_path)

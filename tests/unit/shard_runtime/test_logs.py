@@ -51,3 +51,20 @@ def test_a_logged_exception_shows_no_values_of_variables() -> None:
         structlog.reset_defaults()
     assert "ValueError" in out.getvalue()
     assert "hunter2" not in out.getvalue()
+
+
+@pytest.mark.rule("CT-82")
+@pytest.mark.parametrize(("form", "escaped"), [("console", r"\x07"), ("json", r"\u0007")])
+def test_names_of_others_do_nothing_to_a_terminal(form: str, escaped: str) -> None:
+    out = io.StringIO()
+    name = "a\x07b\u202ec\x9bd"
+    configure_logs("info", form, out)
+    try:
+        raise ValueError(name)
+    except ValueError:
+        structlog.get_logger().exception("failed", group=name)
+    finally:
+        structlog.reset_defaults()
+    text = out.getvalue()
+    assert [character for character in "\x07\u202e\x9b" if character in text] == []
+    assert text.count(escaped) >= 2

@@ -147,6 +147,9 @@ async def test_not_running_and_empty_requests(rpc: str) -> None:
     world.directory.active = False
     names = [(TOPIC, 0), (OTHER_TOPIC, 1)]
     assert _codes(await client.call(rpc, *names)) == dict.fromkeys(names, 15)
+    emptiness_first = rpc in ("ReadShareGroupState", "WriteShareGroupState")
+    without_group = _codes(await client.send(rpc, _request(rpc, *names, group="")))
+    assert without_group == ({} if emptiness_first else dict.fromkeys(names, 15))
 
 
 @pytest.mark.rule("SC-5", "CM-14", "SC-29a")

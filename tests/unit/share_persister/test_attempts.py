@@ -68,7 +68,7 @@ async def test_the_operation_timeout_caps_everything_and_the_last_error_is_told(
     await persister.close()
 
 
-@pytest.mark.rule("PL-723", "GC-74")
+@pytest.mark.rule("PL-723", "GC-74", "SC-94")
 @virtual
 async def test_attempts_end_after_their_number() -> None:
     net = Net()

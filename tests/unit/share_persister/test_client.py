@@ -152,9 +152,26 @@ async def test_a_full_queue_refuses_and_nothing_was_sent() -> None:
 )
 @virtual
 async def test_what_names_no_share_partition_is_refused_before_anything_is_sent(bad: Any) -> None:
+    net = Net()
+    world = net.real()
+    persister = net.persister()
     with pytest.raises(PersisterError) as failure:
-        await Net().persister().read(bad, 1, 0)
+        await persister.read(bad, 1, 0)
     assert isinstance(failure.value.error, errors.InvalidRequestError)
+    with pytest.raises(PersisterError):
+        await persister.write(bad, change())
+    name = bad.topic_partition
+    for outcomes in (
+        await persister.initialize(bad.group_id, {name: StateInit(1, 0)}),
+        await persister.delete(bad.group_id, {name: -1}),
+        await persister.summary(bad.group_id, [name]),
+    ):
+        refused = outcomes[name]
+        assert isinstance(refused, PersisterError)
+        assert isinstance(refused.error, errors.InvalidRequestError)
+    assert await persister.initialize("g", {}) == {}, "and who names none gets none"
+    assert ([*net.cluster.asked], [command for host in world.directory.hosts for command in host.commands]) == ([], [])
+    await persister.close()
 
 
 @pytest.mark.rule("PL-707")

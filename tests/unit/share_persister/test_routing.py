@@ -12,7 +12,7 @@ from kip932.state_values import StateSummary
 from share_coordinator.local import LocalShareCoordinator
 from share_persister import PersisterError, PersisterSettings, StateInit
 from share_persister.values import StoredState
-from tests.support.coordinator_nodes import Net, change, failure_of, key
+from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key
 from tests.support.share_coordinators import CoordinatorProcess
 from tests.support.share_state import TOPIC
 from tests.support.virtual_time import now_s, virtual
@@ -44,7 +44,43 @@ async def test_a_lookup_is_cached_shared_and_retried_by_its_own_count() -> None:
     await persister.close()
 
 
-@pytest.mark.rule("PL-720")
+@pytest.mark.rule("SC-91")
+@virtual
+async def test_look_ups_go_to_nodes_by_chance() -> None:
+    net = Net()
+    net.scripted()
+    second = Cluster("one:1")
+    net.network.serve("seed:2", CLUSTER_SERVICE, second)
+    net.cluster.codes, second.codes = [15] * 20, [15] * 20
+    persister = net.persister(nodes=("seed:1", "seed:2"))
+    await failure_of(persister)
+    asked = sorted([(at, 1) for at in net.cluster.asked] + [(at, 2) for at in second.asked])
+    order = [seed for _, seed in asked]
+    assert {1, 2} == set(order)
+    assert order not in ([1, 2] * len(order), [2, 1] * len(order))
+    await persister.close()
+
+
+@pytest.mark.rule("SC-94", "PL-723")
+@virtual
+async def test_look_ups_have_attempts_of_their_own_and_begin_anew_after_one_that_succeeded() -> None:
+    net = Net()
+    node = net.scripted(15, 15)
+    net.cluster.codes = [15, 15, 0, 15, 15, 0, 15, 15]
+    persister = net.persister(settings=PersisterSettings(attempts=3))
+    await persister.write(key(), change())
+    assert (len(net.cluster.asked), len(node.requests)) == (9, 3)
+    await persister.close()
+    failing = Net()
+    failing.scripted()
+    failing.cluster.codes = [15] * 3
+    other = failing.persister(settings=PersisterSettings(attempts=3))
+    assert isinstance((await failure_of(other)).error, errors.CoordinatorNotAvailableError)
+    assert len(failing.cluster.asked) == 3
+    await other.close()
+
+
+@pytest.mark.rule("PL-720", "SC-91")
 @virtual
 async def test_the_nodes_own_hint_saves_the_lookup_until_it_proves_wrong() -> None:
     net = Net(coordinator="two:1")

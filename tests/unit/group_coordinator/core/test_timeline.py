@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
+from group_coordinator.core import commands as c
 from group_coordinator.core import records as r
 from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
 from group_coordinator.core.views import GroupConfigs
+from kip932.ids import TopicIdPartition
 from tests.support.group_driver import Driver, persisted, topic_id
 
 T = topic_id("t")
+Partitions = tuple[TopicIdPartition, ...]
 ALL = {T: (0, 1, 2, 3)}
 
 
@@ -106,6 +110,52 @@ def test_the_worked_timeline_is_written_and_answered_step_by_step() -> None:
     assert wrote() == [("STATE", Lifecycle({T: INITIALIZED}))]
     for step in AFTER_INITIALIZATION:
         take(step)
+
+
+def _kinds(records: list[r.Record]) -> list[int]:
+    """The record types of GC-59a; a tombstone's negative."""
+    numbers = {r.MemberMetadata: 10, r.GroupMetadata: 11, r.TargetMetadata: 12, r.TargetMember: 13}
+    numbers |= {r.CurrentAssignment: 14, r.StateMetadata: 15}
+    return [-record.kind if isinstance(record, r.Tombstone) else numbers[type(persisted(record))] for record in records]
+
+
+@pytest.mark.rule("GC-63a")
+def test_each_situation_writes_its_records_in_order() -> None:
+    driver = Driver()
+    for name in "tu":
+        driver.create(name, 1)
+
+    def wrote(command: Callable[[], object]) -> list[int]:
+        size = len(driver.log)
+        command()
+        return _kinds(driver.new_records(size))
+
+    def finished(succeeded: Partitions = (), failed: Partitions = ()) -> list[int]:
+        (order,) = (effect for effect in driver.take_effects() if isinstance(effect, c.InitializeState))
+        return wrote(lambda: driver.run(c.InitializationFinished("g", order.attempt, succeeded, failed)))
+
+    def beat(epoch: int, topics: list[str] | None = None, rack: str | None = None) -> list[int]:
+        return wrote(lambda: driver.beat("A", epoch, topics, rack=rack))
+
+    keys = {name: (TopicIdPartition(topic_id(name), 0),) for name in "tu"}
+    assert beat(0, ["t"]) == [10, 11, 13, 12, 14, 15]
+    assert finished(failed=keys["t"]) == [15]
+    assert beat(2) == [15]
+    assert finished(succeeded=keys["t"]) == [15]
+    assert beat(2) == [11, 13, 12, 14]
+    assert beat(3) == []
+    assert beat(3, rack="r") == [10]
+    assert beat(3, ["t", "u"]) == [10, 11, 12, 14, 15]
+    assert finished(succeeded=keys["u"]) == [15]
+    assert beat(4) == [11, 13, 12, 14]
+    driver.create("t", 2)
+    assert beat(5) == [11, 12, 14, 15]
+    driver.delete("u")
+    assert wrote(lambda: driver.run(c.Sweep(driver.now_ms))) == [15]
+    assert beat(6) == [11, 13, 12, 14]
+    driver.beat("B", 0, ["t"])
+    assert wrote(lambda: driver.beat("B", -1)) == [-14, -13, -10, 11]
+    assert wrote(lambda: driver.beat("A", -1)) == [-14, -13, -10, 11, 12]
 
 
 @pytest.mark.rule("GC-35", "GC-24f")

@@ -81,7 +81,7 @@ def test_a_share_partition_not_initialised_yet_is_read_again_five_times() -> Non
     run(scenario)
 
 
-@pytest.mark.rule("PL-605", "PL-609")
+@pytest.mark.rule("PL-605", "PL-609", "SC-39")
 @pytest.mark.parametrize(("policy", "start"), [("latest", 6), ("earliest", 2), ("by_duration:PT1H", 6)])
 def test_an_unset_start_offset_is_resolved_by_the_group_and_written_before_anything_is_delivered(
     policy: str, start: int

@@ -7,7 +7,7 @@ import pytest
 from partition_leader.share.group_view import EffectiveGroup, GroupViews
 
 
-@pytest.mark.rule("PL-1003")
+@pytest.mark.rule("PL-1003", "GC-138")
 def test_group_settings_are_computed_once_for_each_version_of_the_metadata() -> None:
     version = 1
     computed: list[str] = []

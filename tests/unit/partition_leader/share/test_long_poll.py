@@ -140,7 +140,7 @@ def test_a_log_start_that_frees_the_window_wakes_a_parked_fetch() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-214", "PL-1003")
+@pytest.mark.rule("PL-214", "PL-1003", "GC-138")
 def test_a_changed_setting_wakes_a_parked_fetch() -> None:
     async def scenario(world: World) -> None:
         world.configure(max_record_locks=5)

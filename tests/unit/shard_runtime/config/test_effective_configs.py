@@ -133,6 +133,30 @@ def test_who_wants_a_longer_lock_hears_of_the_range_and_of_renewing() -> None:
         assert words in caught.value.message
 
 
+@pytest.mark.rule("GC-145")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("range", "type", "name"), "Unknown group config name: nope"),
+        (("pair", "range", "type"), "share.partition.max.record.locks"),
+        (("pair", "range"), "share.delivery.count.limit must be in the range"),
+        (("pair",), "share.session.timeout.ms must be greater than"),
+    ],
+)
+def test_of_several_faults_the_first_kind_is_told(wrong: tuple[str, ...], said: str) -> None:
+    flags = {"group.share.max.heartbeat.interval.ms": "50000"}
+    faults = {
+        "name": {"nope": "1"},
+        "type": {"share.partition.max.record.locks": "many"},
+        "range": {"share.delivery.count.limit": "11"},
+        "pair": {"share.heartbeat.interval.ms": "46000", "share.session.timeout.ms": "45000"},
+    }
+    values = {name: value for kind in wrong for name, value in faults[kind].items()}
+    with pytest.raises(InvalidConfigError) as caught:
+        effective(flags=flags).check(RESOURCE_GROUP, values, frozenset(values))
+    assert said in caught.value.message
+
+
 @pytest.mark.rule("GC-145", "GC-147")
 def test_session_timeout_and_heartbeat_are_checked_together_when_either_is_set() -> None:
     flags = {

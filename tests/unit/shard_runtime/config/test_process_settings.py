@@ -121,6 +121,12 @@ def test_server_bounds_refuse_the_start(flags: dict[str, str], says: str) -> Non
     assert says in str(caught.value)
 
 
+@pytest.mark.rule("SR-29")
+def test_history_is_kept_for_ten_minutes_and_readers_may_be_thirty_minutes_behind() -> None:
+    settings = load_settings({})
+    assert (settings["shard.history.ms"], settings["shard.readers.max.lag.ms"]) == (600_000, 1_800_000)
+
+
 def test_a_service_declares_settings_of_its_own() -> None:
     mine = integer("leader.cache.bytes", 10, "A cache.", low=1)
     settings = load_settings({"leader.cache.bytes": "20"}, extra=[table([mine])])

@@ -65,7 +65,7 @@ class World:
         return [str(entry.id) for entry in self.log.entries]
 
 
-@pytest.mark.rule("GC-2", "SR-7", "SC-59")
+@pytest.mark.rule("GC-2", "SR-7", "SC-59", "SC-62")
 async def test_answers_come_after_the_append_and_ids_are_consecutive() -> None:
     world = await World().gain()
     world.log.gate.clear()

@@ -164,7 +164,7 @@ def test_the_start_offset_never_falls_and_a_count_belongs_to_its_start(
     assert driver.shard.counts.start_offset_decreases == (1 if start == 50 else 0)
 
 
-@pytest.mark.rule("SC-46", "SC-47", "SC-54", "SC-57")
+@pytest.mark.rule("SC-46", "SC-47", "SC-54", "SC-57", "SC-49")
 def test_delete_writes_one_tombstone_and_forgets_everything() -> None:
     driver = Driver()
     driver.run(initialize(5, 0))

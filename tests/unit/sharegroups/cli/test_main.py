@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from sharegroups.cli import clients
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import produce
@@ -59,6 +62,13 @@ def test_consume_can_reject_or_release_and_knows_json(fake: FakeCluster) -> None
     )
     assert json.loads(result.stdout)["value"] == "v0"
     assert fake.states("t") == {0: "archived"}
+    produce(fake, 1, partition=1)
+    released = sharegroups(
+        "consume", "--topic", "t", "--group", "h", "--max-messages", "1", "--release", "--enable-systest-events"
+    )
+    assert released.stdout == "v0\nshutdown_complete\n"
+    assert "acknowledged" not in {*fake.states("t", "h").values(), *fake.states("t", "h", 1).values()}
+    assert "available" in {*fake.states("t", "h").values(), *fake.states("t", "h", 1).values()}
     both = sharegroups("consume", "--topic", "t", "--reject", "--release")
     assert both.exit_code == 1
     assert "can't be used with" in both.output
@@ -102,6 +112,32 @@ def test_a_record_that_cannot_be_written_stops_or_is_rejected(
     result = sharegroups("consume", "--topic", "t", "--group", "g", "--timeout-ms", "300", *read, *flags)
     assert result.exit_code == exit_code
     assert fake.states("t") == {0: state}
+
+
+@pytest.mark.rule("CT-32")
+def test_group_ids_that_differ_are_a_usage_error_and_the_client_has_the_tools_name(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[dict[str, object]] = []
+    opened = clients.open_client
+
+    def noted(kind: Any, settings: Any) -> Any:
+        given.append(dict(settings))
+        return opened(kind, settings)
+
+    monkeypatch.setattr(clients, "open_client", noted)
+    file = tmp_path / "client.properties"
+    file.write_text("group.id=other\n")
+    for words in (("--command-config", str(file)), ("--command-property", "group.id=other")):
+        result = sharegroups("consume", "t", "--group", "g", "--timeout-ms", "500", *words)
+        assert (result.exit_code, result.stdout, given) == (1, "", [])
+        assert "--group is 'g' but the settings say group.id=other" in result.stderr
+    produce(fake, 1)
+    assert sharegroups("consume", "t", "--command-config", str(file), "--max-messages", "1").stdout == "v0\n"
+    told = given[0]
+    assert (told["client.id"], told["group.id"], told["share.acknowledgement.mode"]) == (
+        "console-share-consumer", "other", "explicit",
+    )  # fmt: skip
 
 
 @pytest.mark.rule("CT-21", "CT-22", "CT-20")

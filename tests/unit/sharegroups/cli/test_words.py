@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from kip932.printable import printable, printable_json
 from sharegroups.cli import output
+from sharegroups.cli.columns import TABLES
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import produce
@@ -164,3 +165,10 @@ def test_every_column_is_explained_where_it_is_asked_for(fake: FakeCluster, word
     assert len(named - plain) >= 3
     reference = (Path(__file__).parents[4] / "docs" / "reference" / "columns.md").read_text()
     assert {column for column in named - plain if column not in reference} == set()
+    told = " ".join(told.split())
+    tables = [table for command, table in TABLES.items() if command.startswith(" ".join(["sharegroups", *words[:2]]))]
+    meanings = {name: meaning for table in tables for name, meaning in table.items()}
+    for column in named - plain:
+        (sentence,) = {meaning for names, meaning in meanings.items() if column in names.split(", ")}
+        assert sentence in told
+        assert f"| {sentence} |" in reference
