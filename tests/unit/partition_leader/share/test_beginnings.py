@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog.testing
 
 from kip932.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
 )
-from kip932.ids import STATE_ARCHIVED, STATE_AVAILABLE
+from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from partition_leader.share.core.status import Status
+from tests.unit.partition_leader.topic_log.harness import batch
 
 from .persister import Stored
-from .worlds import Member, World, code, key, run, settle
+from .worlds import TOPIC, Member, World, code, key, run, settle
 
 
 async def holding(world: World, records: int = 4, name: str = "m", connection: int | None = None) -> Member:
@@ -100,6 +102,67 @@ def test_an_unset_start_offset_is_resolved_by_the_group_and_written_before_anyth
         await settle()
         assert world.persister.stored[key()].start == start
         assert pending.done is (start < 6)
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-605")
+def test_a_start_offset_by_duration_is_that_of_the_first_record_young_enough() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(auto_offset_reset="by_duration:PT1H")
+        now_ms = world.clock.wall_ms()
+        for age_ms in (7_200_000, 3_660_000, 3_540_000, 0):
+            await world.log().append([batch(2, timestamps=[now_ms - age_ms] * 2)], 10_000)
+        world.persister.stored[key()] = Stored(-1)
+        assert await world.member().fetch(0).ranges() == [(4, 5, 1), (6, 7, 1)]
+        assert world.persister.stored[key()].start == 4
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-604", "PL-605")
+def test_a_start_offset_that_cannot_be_looked_up_fails_the_waiting_fetch() -> None:
+    async def scenario(world: World) -> None:
+        world.persister.stored[key()] = Stored(-1)
+        world.persister.hold("read")
+        pending = world.member().fetch(0, max_wait_ms=5_000)
+        await settle()
+        world.lapse()
+        world.persister.let_go("read")
+        assert code(await pending.error()) == "NOT_LEADER_OR_FOLLOWER"
+        assert pending.at_s == 0
+        assert world.persister.writes == []
+        world.renewed()
+        assert await world.member("n").fetch(0, max_wait_ms=50).ranges() == []
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-601", "PL-509")
+def test_a_partition_that_its_topic_lacks_is_refused_and_stays_in_the_session() -> None:
+    async def scenario(world: World) -> None:
+        member = world.member()
+        pending = member.fetch(9, max_wait_ms=5_000)
+        assert code(await pending.error(9)) == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert pending.at_s == 0
+        world.facts.topics[TOPIC] = 10
+        await world.lead(9)
+        await world.produce(2, 9)
+        assert await member.fetch().ranges(9) == [(0, 1, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-611")
+def test_records_stored_for_a_dead_letter_are_archived_at_once_and_a_log_line_says_so() -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(4)
+        world.persister.stored[key()] = Stored(0, ranks={0: (1, STATE_ARCHIVING), 1: (5, STATE_ARCHIVING)})
+        with structlog.testing.capture_logs() as logged:
+            assert await world.member().fetch(0).ranges() == [(2, 3, 1)]
+            await settle()
+        assert [line["log_level"] for line in logged if "without a dead-letter queue" in line["event"]] == ["error"] * 2
+        assert world.host().core.start_offset == 2
 
     run(scenario)
 

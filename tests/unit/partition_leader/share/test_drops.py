@@ -52,11 +52,13 @@ def test_a_read_of_a_dropped_object_that_fails_late_does_not_touch_its_successor
 def test_lost_leadership_answers_what_waits_and_writes_nothing_more() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
+        assert await world.member(group="other").fetch(0).ranges() == [(0, 3, 1)]
         world.persister.hold("write")
         pending = member.accept(0, 1)
         queued = member.accept(2, 3)
         await settle()
         world.lose()
+        assert len(world.leader.share_partitions) == 0, "of every group"
         await settle()
         assert code(await pending.ack_error()) == code(await queued.ack_error()) == "NOT_LEADER_OR_FOLLOWER"
         assert world.persister.running == 0

@@ -127,12 +127,26 @@ def test_a_log_start_found_by_reading_moves_the_share_partition_and_answers_empt
         world.persister.first_offset = 2
         world.persister.hold("read")
         member = world.member()
-        member.fetch(0, max_wait_ms=0)
+        began = member.fetch(0, max_wait_ms=0)
         await world.log().move_log_start(5)
         world.persister.let_go("read")
         await settle()
+        assert await began.ranges() == []
         assert world.host().core.start_offset == 5
         assert await member.fetch().ranges() == [(5, 9, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-423")
+@pytest.mark.parametrize("batch_size", [1, 0, -5])
+def test_a_batch_size_below_one_counts_as_one(batch_size: int) -> None:
+    async def scenario(world: World) -> None:
+        for _ in range(3):
+            await world.produce(2)
+        member = world.member()
+        await member.fetch(0, batch_size=batch_size).ranges()
+        assert world.host().core.overview().batch_count == 3
 
     run(scenario)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip932.errors import CoordinatorNotAvailableError
+from partition_leader.share.core.events import AckBatch
 from partition_leader.share.fetch import ShareFetchOperation
 from tests.support.virtual_time import now_s
 
@@ -122,7 +123,7 @@ def test_a_roll_back_wakes_a_parked_fetch_when_the_lock_ran_out_meanwhile() -> N
     run(scenario)
 
 
-@pytest.mark.rule("PL-214", "PL-620")
+@pytest.mark.rule("PL-214", "PL-620", "PL-008")
 def test_a_log_start_that_frees_the_window_wakes_a_parked_fetch() -> None:
     async def scenario(world: World) -> None:
         world.configure(max_record_locks=5)
@@ -273,6 +274,26 @@ def test_a_cancelled_fetch_is_forgotten_and_acquires_nothing() -> None:
         assert not pending.done
         assert world.host().core.in_flight == 0
         world.assert_quiet()
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-215")
+def test_what_a_cancelled_fetch_had_acquired_stays_with_its_member_until_the_lock_ends() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(lock_duration_ms=2_000)
+        member, _ = await started(world, records=2)
+        await world.produce(2)
+        world.persister.hold("write")
+        pending = member.fetch(acks={0: [AckBatch(0, 1, (1,))]})  # type: ignore[attr-defined]
+        await settle()
+        began = now_s()
+        world.leader.requests.abandon(pending.handle)
+        world.persister.let_go("write")
+        other = world.member("n").fetch(0, max_wait_ms=20_000)
+        assert await other.ranges() == [(2, 3, 2)]
+        assert other.at_s - began == pytest.approx(2.0, abs=0.02)
+        assert not pending.done
 
     run(scenario)
 

@@ -12,7 +12,7 @@ from kip932.errors import (
 from partition_leader.share.core.events import AckBatch
 from tests.support.virtual_time import now_s
 
-from .worlds import Member, World, code, run, settle
+from .worlds import Member, World, code, part, run, settle
 
 
 async def holding(world: World, records: int = 4, name: str = "m", connection: int | None = None) -> Member:
@@ -52,21 +52,42 @@ def test_a_renewal_whose_lease_lapsed_before_the_answer_is_refused() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
         await world.produce(1, 1)
-        opened = world.member("n")
-        await opened.fetch(0, 1, max_wait_ms=100).answer()
+        assert await member.fetch(1).ranges(1) == [(0, 0, 1)]
         world.persister.hold("write")
-        both = member.acknowledge({0: [AckBatch(0, 1, (4,))]}, is_renew_ack=True)
-        assert await both.ack_error() is None
-        mixed = opened.acknowledge({0: [], 1: [AckBatch(0, 0, (1,))]})
+        both = member.acknowledge({0: [AckBatch(0, 3, (4,))], 1: [AckBatch(0, 0, (1,))]}, is_renew_ack=True)
         await settle()
-        assert not mixed.done
+        assert not both.done, "the renewal waits for the write of the accept"
+        world.lapse()
         world.persister.let_go("write")
-        await mixed.answer()
+        assert code(await both.ack_error(0)) == "NOT_LEADER_OR_FOLLOWER"
+        assert await both.ack_error(1) is None, "its write is durable"
+        world.renewed()
 
     run(scenario)
 
 
-@pytest.mark.rule("CM-3", "PL-630")
+@pytest.mark.rule("PL-322", "PL-323", "PL-420")
+def test_a_fetch_that_renews_applies_its_acknowledgements_and_fetches_nothing() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(2)
+        acks = {0: [AckBatch(0, 1, (4,)), AckBatch(2, 3, (1,))]}
+        nothing = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
+        refused = await member.fetch(acks=acks, is_renew_ack=True, **{**nothing, "max_records": 1}).answer()
+        assert code(refused.error) == "INVALID_REQUEST"
+        assert world.persister.writes == []
+        member.epoch -= 1  # it was refused before its session step
+        renewing = member.fetch(acks=acks, is_renew_ack=True, **nothing)
+        assert await renewing.ack_error() is None
+        assert await renewing.ranges() == []
+        assert (await renewing.answer()).lock_ms == 30_000
+        assert world.host().core.in_flight == 4, "two more records wait"
+        assert len(world.persister.writes) == 1
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-3", "PL-630", "PL-252")
 def test_a_lease_that_lapsed_and_came_back_has_forgotten_nothing() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -176,6 +197,36 @@ def test_acknowledgements_make_no_share_partition_and_name_who_leads() -> None:
         assert code(await answer.ack_error(9)) == "UNKNOWN_TOPIC_OR_PARTITION"
         assert await answer.ack_error(2) is None
         assert world.host(1) is None
+        world.facts.topics = {}
+        assert code(await member.accept(0, 0, partition=9).ack_error(9)) == "UNKNOWN_TOPIC_ID"
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-702")
+def test_a_write_says_what_only_the_leader_knows() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(3)
+        acks = [AckBatch(0, 0, (1,)), AckBatch(1, 2, (2,)), AckBatch(3, 3, (3,))]
+        assert await member.acknowledge({0: acks}).ack_error() is None
+        (write,) = world.persister.writes
+        stats = write.stats
+        assert (stats.n_accept, stats.n_release, stats.n_reject, stats.n_timeout, stats.n_limit) == (1, 2, 1, 0, 0)
+        assert (stats.max_dc, stats.sum_dc, stats.hwm, stats.speo) == (1, 2, 7, 4)
+        assert (write.leader_epoch, write.generation, write.state_epoch) == (world.epochs[0], 1, 1)
+        assert (write.start_offset, write.delivery_complete_count) == (1, 1)
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-508")
+def test_a_forgotten_partition_keeps_its_records_with_their_member() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await member.fetch(forgotten=(part(0),), max_wait_ms=50).answer()
+        assert await world.member("n").fetch(0, max_wait_ms=50).ranges() == []
+        assert await member.accept(0, 3).ack_error() is None
 
     run(scenario)
 

@@ -269,7 +269,7 @@ async def test_a_newer_owner_fences_the_log_and_everybody_is_told() -> None:
         assert late.events == [("closed", NotLeaderOrFollowerError)]
 
 
-@pytest.mark.rule("CM-13", "CM-21")
+@pytest.mark.rule("CM-13", "CM-21", "PL-008")
 async def test_a_deleted_stream_ends_the_log_as_unknown_partition() -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead()

@@ -63,6 +63,7 @@ def test_a_fetch_reads_as_soon_as_the_bytes_are_enough() -> None:
     assert step(one, 0, 0, 100) is Step.READ
 
 
+@pytest.mark.rule("PL-211")
 def test_one_share_partition_counts_for_no_more_than_its_part_of_the_bytes() -> None:
     # PL-211 with PL-207: 50 bytes each.
     one = budget(2, min_bytes=80, max_bytes=100)
@@ -162,6 +163,7 @@ def test_the_answer_keeps_to_its_room_but_for_the_first_share_partition_in_it() 
     assert one.records_from(400, 999) == 0, "the connection's room counts too"
 
 
+@pytest.mark.rule("PL-630", "PL-252")
 @pytest.mark.parametrize(
     ("error", "lease_valid", "event_type"),
     [

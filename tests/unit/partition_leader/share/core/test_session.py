@@ -26,7 +26,7 @@ def opened(*topics: TopicIdPartition) -> SessionCache:
     return cache
 
 
-@pytest.mark.rule("PL-502", "PL-503", "PL-504", "PL-507")
+@pytest.mark.rule("PL-502", "PL-503", "PL-504", "PL-507", "PL-508")
 def test_epochs_count_up_and_every_partition_of_the_session_is_fetched() -> None:
     cache = opened(P0, P1)
     assert set(cache.fetch(request(1), 0, 0).fetch) == {P0, P1}
@@ -36,6 +36,7 @@ def test_epochs_count_up_and_every_partition_of_the_session_is_fetched() -> None
         with pytest.raises(errors.InvalidShareSessionEpochError):
             cache.fetch(request(wrong), 0, 0)
     assert cache.fetch(request(4), 0, 0).epoch == 4
+    assert set(cache.fetch(request(5, P1, forgotten=(P1, P0)), 0, 0).fetch) == {P2}, "in both lists; P0 is not known"
 
 
 @pytest.mark.rule("V19", "PL-503")

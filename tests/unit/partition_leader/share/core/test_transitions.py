@@ -29,7 +29,7 @@ def test_each_acquisition_counts_as_a_delivery() -> None:
     assert bench.fetch("N", max_records=5) == [(0, 9, 2)]
 
 
-@pytest.mark.rule("T4", "T8", "T10", "PL-409", "PL-413")
+@pytest.mark.rule("T4", "T8", "T10", "PL-409", "PL-702")
 def test_accept_reject_and_gap_end_a_record() -> None:
     bench = fetched()
     bench.ack("M", (3, 3, ACCEPT), (4, 4, REJECT), (5, 5, GAP))
@@ -181,6 +181,17 @@ def test_the_log_start_empties_what_lies_below_it() -> None:
     assert (overview.start_offset, overview.end_offset, overview.in_flight) == (40, 40, 0)
     bench.do(ev.LogStartMoved(20))
     assert bench.spso == 40
+
+
+@pytest.mark.rule("PL-620", "PL-606")
+def test_a_log_start_within_a_hole_of_the_stored_state_shortens_it_and_one_past_it_ends_it() -> None:
+    bench = Bench(10, batches=(StateBatch(21, 30, 2, 1),), log=[(10, 20), (21, 30)])
+    bench.do(ev.LogStartMoved(15))
+    assert bench.core.overview().gap_window == (15, 30)
+    assert (bench.spso, bench.core.next_fetch_offset(), bench.core.overview().delivery_complete_count) == (15, 15, 10)
+    bench.do(ev.LogStartMoved(21))
+    assert bench.core.overview().gap_window is None
+    assert bench.spso == 31
 
 
 @pytest.mark.rule("T17", "PL-226", "PL-621")

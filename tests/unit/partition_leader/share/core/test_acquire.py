@@ -1,0 +1,128 @@
+"""What one fetch takes of a share-partition: locks that are left, holes, parts of batches, records that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip932.state_batches import StateBatch
+from partition_leader.share.core import events as ev
+from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench, written
+
+ACCEPT, RELEASE = 1, 2
+THREE = [(0, 9), (10, 19), (20, 29)]
+
+
+def limited(max_record_locks: int, log: list[tuple[int, int]]) -> Bench:
+    return Bench(log=log, settings=ev.GroupSettings(LOCK_MS, max_record_locks=max_record_locks))
+
+
+@pytest.mark.rule("PL-132", "PL-221")
+def test_a_fetch_takes_the_locks_that_are_left_rounded_up_to_a_log_batch() -> None:
+    bench = limited(15, THREE)
+    assert bench.fetch() == [(0, 19, 1)]
+    assert not bench.core.can_acquire(bench.settings)
+    assert bench.fetch() == []
+
+
+@pytest.mark.rule("PL-134", "PL-222")
+def test_a_lowered_limit_of_locks_stops_new_offsets_only() -> None:
+    bench = limited(100, THREE)
+    bench.fetch(max_records=20)
+    bench.acked("M", (5, 5, RELEASE))
+    bench.set(max_record_locks=1)
+    assert bench.fetch("N") == [(5, 5, 2)]
+    assert bench.fetch("N") == []
+    bench.set(max_record_locks=21)
+    assert bench.fetch("N") == [(20, 29, 1)]
+
+
+@pytest.mark.rule("PL-223", "PL-230", "PL-124")
+def test_a_batch_that_begins_before_the_start_offset_is_taken_from_there_and_a_later_one_moves_it() -> None:
+    assert Bench(5, log=[(0, 9)]).fetch() == [(5, 9, 1)]
+    bench = Bench(5, log=[(8, 9)])
+    assert bench.fetch() == [(8, 9, 1)]
+    assert bench.spso == 8
+    bench = Bench(5, batches=(StateBatch(8, 9, 0, 1),), log=[(0, 9)])
+    assert bench.fetch() == [(5, 7, 1), (8, 9, 2)]
+
+
+@pytest.mark.rule("PL-223", "PL-226")
+def test_a_full_window_takes_nothing_of_what_lies_past_it_when_the_log_lost_what_it_offers() -> None:
+    bench = limited(30, [*THREE, (30, 39)])
+    bench.fetch(max_records=30)
+    bench.acked("M", (20, 29, RELEASE))
+    del bench.log[2]
+    assert bench.fetch("N") == []
+    assert bench.records() == [(0, 19, 1, 1), (20, 29, 4, 1)]
+    bench.acked("M", (0, 19, ACCEPT))
+    assert bench.spso == 30
+
+
+@pytest.mark.rule("PL-230", "PL-232", "PL-236")
+def test_the_holes_of_one_read_are_acquired_and_those_between_two_reads_are_not() -> None:
+    log = [(0, 3), (8, 11)]
+    assert Bench(log=log).fetch() == [(0, 11, 1)]
+    assert Bench(log=log).fetch(max_records=6) == [(0, 5, 1)], "the limit falls into the hole, and ends the range there"
+    assert Bench(log=log).fetch(max_records=6, mode=1) == [(0, 5, 1)], "offsets without a record count"
+    bench = Bench(log=log)
+    assert bench.fetch(until=3) == [(0, 3, 1)]
+    assert bench.fetch() == [(8, 11, 1)]
+    assert bench.records() == [(0, 3, 1, 1), (8, 11, 1, 1)]
+
+
+@pytest.mark.rule("PL-230", "PL-606", "PL-607", "PL-608")
+def test_a_range_ends_with_its_hole_of_the_stored_state_and_what_is_left_of_it_comes_next() -> None:
+    bench = Bench(10, batches=(StateBatch(15, 20, 0, 1), StateBatch(24, 30, 2, 1)), log=[(10, 19), (20, 30)])
+    assert bench.fetch(max_records=3) == [(10, 14, 1)]
+    assert bench.core.overview().gap_window == (21, 30)
+    assert bench.fetch(max_records=6, mode=1) == [(15, 20, 2)]
+    assert bench.fetch("N", max_records=2, mode=1) == [(21, 22, 1)]
+    assert bench.fetch("N") == [(23, 23, 1)]
+    bench.ack("M", (10, 20, ACCEPT))
+    assert written(bench.persisted()) == (21, 7, [])
+
+
+@pytest.mark.rule("PL-236", "PL-237")
+def test_record_limit_mode_makes_one_batch_whatever_the_batch_size_beside_a_member_of_the_other_mode() -> None:
+    bench = Bench(log=THREE)
+    assert bench.fetch(max_records=15, batch_size=5, mode=1) == [(0, 14, 1)]
+    assert bench.core.overview().batch_count == 1
+    assert bench.fetch("N", batch_size=5) == [(15, 19, 1), (20, 29, 1)]
+
+
+def failed_once_and_twice() -> Bench:
+    """One cached batch of which 0-4 were delivered once and 5-9 twice; the third delivery is the last."""
+    bench = Bench(log=[(0, 9)])
+    bench.fetch()
+    bench.acked("M", (5, 9, RELEASE))
+    bench.fetch("N")
+    bench.acked("N", (5, 9, RELEASE))
+    bench.acked("M", (0, 4, RELEASE))
+    bench.set(delivery_count_limit=3)
+    return bench
+
+
+@pytest.mark.rule("PL-240")
+def test_a_pass_ends_before_a_record_whose_next_delivery_is_its_last() -> None:
+    bench = failed_once_and_twice()
+    assert bench.fetch() == [(0, 4, 2)]
+    assert bench.fetch() == [(5, 5, 3)]
+    assert bench.fetch() == [(6, 6, 3)]
+    bench = failed_once_and_twice()
+    assert bench.fetch(max_records=2, mode=1) == [(0, 1, 2)], "the limit ends a pass of record-limit mode"
+
+
+@pytest.mark.rule("PL-241", "PL-242")
+@pytest.mark.parametrize(
+    ("limit", "taken"),
+    [(5, [500, 500, 500, 250, 1]), (10, [500] * 5 + [250, 125, 62, 31, 1]), (2, [500, 500])],
+)
+def test_a_batch_that_fails_again_and_again_comes_in_smaller_parts(limit: int, taken: list[int]) -> None:
+    found = []
+    for count in range(limit):
+        bench = Bench(batches=(StateBatch(0, 499, 0, count),), log=[(0, 499)])
+        bench.set(delivery_count_limit=limit)
+        ((first, last, delivery),) = bench.fetch()
+        assert (first, delivery) == (0, count + 1)
+        found.append(last - first + 1)
+    assert found == taken
