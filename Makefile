@@ -71,7 +71,7 @@ types: setup ## Check types, strictly.
 	$(BIN)/mypy $(TYPED)
 
 test: style types ## Style, types and the whole suite; ends with pytest's summary line.
-	$(PY) -m pytest --numprocesses 2 --dist loadgroup $(PYTEST_ARGS)
+	$(PY) -m pytest --numprocesses 2 --dist loadgroup $(if $(PYTEST_ARGS),,--conformance) $(PYTEST_ARGS)
 
 # The plan goes through the environment, because JSON has quotes.
 export PLAN
@@ -105,7 +105,7 @@ ingest-kills: setup ## Kill ingest jobs twenty times, end their queries as often
 	@$(PY) -m tests.integration.share_metrics --kills $(or $(KILLS),20)
 
 docs: setup ## Write the generated pages of docs/ anew.
-	$(PY) tools/conformance.py --write
+	$(PY) -m tools.conformance --write
 	$(PY) -m tools.reference --write
 
 image-base: ## Make a base image from Debian's packages, where the official one cannot be pulled; needs root.

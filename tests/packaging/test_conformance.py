@@ -1,66 +1,223 @@
-"""The conformance page is what the markers say, and markers cite rules that exist."""
+"""The conformance page is what tests cite and what was judged of them; only what ran and passed counts."""
 
+from __future__ import annotations
+
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tools import conformance
+from tools.conformance import __main__ as command
+from tools.conformance import page
+from tools.conformance.citations import Cited, read
+from tools.conformance.plugin import load, unshown, write
+from tools.conformance.specification import rules
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def test_the_page_is_up_to_date() -> None:
-    written = (ROOT / conformance.PAGE).read_text(encoding="utf-8")
-    up_to_date = written == conformance.render(ROOT)
-    assert up_to_date, f"{conformance.PAGE} is not what the tests' markers say now; run: make docs"
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_cited_rule_stands_in_the_specification() -> None:
-    assert conformance.unknown(ROOT) == {}, "tests cite ids that docs/spec does not know; correct the markers"
+@pytest.fixture(scope="module")
+def cited(request: pytest.FixtureRequest) -> Cited:
+    """What all tests cite: from this run when it has collected all, else from a collection of its own."""
+    whole = {"tests/attack", "tests/unit", "tests/integration"}
+    items = request.session.items
+    folders = {"/".join(item.nodeid.split("/")[:2]) for item in items}
+    words = (
+        request.config.getoption("keyword"),
+        request.config.getoption("markexpr"),
+        request.config.getoption("deselect"),
+    )
+    return read(items, ROOT) if whole <= folders and not any(words) else command.collected(ROOT)
+
+
+def test_markers_and_judgements_are_in_order(cited: Cited) -> None:
+    assert page.errors(ROOT, cited) == []
+
+
+def test_the_page_is_up_to_date(cited: Cited) -> None:
+    up_to_date = (ROOT / page.PAGE).read_text(encoding="utf-8") == page.render(ROOT, cited)
+    assert up_to_date, f"{page.PAGE} is not what the tests cite now; run: make docs"
+
+
+def test_what_the_page_counts_is_what_counts(cited: Cited) -> None:
+    text = (ROOT / page.PAGE).read_text(encoding="utf-8")
+    counts = page.counted(text)
+    assert len(counts) > 1000
+    assert {rule for cites in counts.values() for rule in cites} <= {
+        rule for rule, tests in cited.shown_by.items() if tests
+    }
+    assert {test: cites & counts[test] for test, cites in cited.tests().items() if test in counts} == counts
+
+
+TESTS = """
+import pytest
+
+@pytest.mark.rule("GC-1")
+def test_good(): pass
+
+@pytest.mark.rule("CM-2")
+@pytest.mark.parametrize("x", [1, pytest.param(2, marks=pytest.mark.rule("SC-20")), 3])
+def test_parts(x): assert x != BAD
+
+@pytest.mark.rule("SC-21")
+def helper(): pass
+
+class TestMachine(__import__("unittest").TestCase):
+    pytestmark = pytest.mark.rule("SC-22")
+    def runTest(self): pass
+
+@pytest.mark.rule("SC-37")
+@pytest.mark.skipif(SKIP, reason="planted")
+def test_may_skip(): pass
+"""
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
+    """A project with a specification, a few tests and judgements."""
     (tmp_path / "docs/spec").mkdir(parents=True)
     (tmp_path / "docs/spec/a.md").write_text(
         "## 1. Rules (GC-59a; keys)\n| GC-1 | Shard of a group \\| more |\n- **CM-2** Node list\n"
         "| T4 | Acquired | ACCEPT |\n| 12.000 | B leaves |\n## 12. Open points\n| 12.3 | First write | see T5, 12.2 |\n"
         "**Read** — SC-37: returns all. SC-38: if equal\nSC-20…SC-22 = rows 1–3.\nsee GC-77 for more\n"
     )
-    scenarios = tmp_path / "tests/scenarios"
-    scenarios.mkdir(parents=True)
-    (scenarios / "s.txt").write_text("# SC-38\n")
-    (tmp_path / "tests/test_a.py").write_text(
-        'import pytest\npytestmark = pytest.mark.rule("CM-2")\n\n'
-        '@pytest.mark.rule("GC-1", "SC-20")\nclass TestThing:\n    def test_one(self): pass\n\n'
-        '@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.scenario("GC-59a"))])\n'
-        "def test_two(x): pass\n\ndef helper(): pass\n\n"
-        '@pytest.mark.rule("SC-37")\nclass TestMachine(Machine):\n    def add(self): pass\n'
+    (tmp_path / "tests/conformance").mkdir(parents=True)
+    (tmp_path / "tests/conformance/a.txt").write_text(
+        "# judged\nCM-2 partly: of <two> | lists\nSC-38 not served: refused\n"
     )
+    (tmp_path / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "False"))
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    rule\n    scenario\n")
     return tmp_path
 
 
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Pytest with the plugin, in the small project."""
+    own = [
+        "-p",
+        "tools.conformance.plugin",
+        "-p",
+        "no:cacheprovider",
+        *(["-p", "xdist.plugin"] if "-n" in words else []),
+    ]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *own, *words],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def collect(folder: Path) -> Cited:
+    out = folder / "cited.json"
+    done = run(folder, "--collect-only", "-q", f"--conformance-out={out}", "tests")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return load(out)
+
+
 def test_rules_are_found_where_the_specification_defines_them(small: Path) -> None:
-    found = conformance.rules(small / "docs/spec")
+    found = rules(small / "docs/spec")
     assert set(found) == {"GC-59a", "GC-1", "CM-2", "T4", "12.3", "SC-37", "SC-38", "SC-20", "SC-21", "SC-22"}
     assert found["CM-2"].title == "Node list"
     assert found["12.3"].title == "First write see T5, 12.2"
 
 
-def test_markers_of_modules_classes_functions_and_parameters_count(small: Path) -> None:
-    cited = conformance.citations(small / "tests")
-    assert cited["GC-1"] == {"tests/test_a.py::TestThing.test_one"}
-    assert cited["GC-59a"] == {"tests/test_a.py::test_two"}
-    assert cited["SC-37"] == {"tests/test_a.py::TestMachine"}
-    assert "tests/test_a.py::test_two" in cited["CM-2"]
-    assert "tests/test_a.py::TestThing.test_one" in cited["CM-2"]
-    assert not any("helper" in test for tests in cited.values() for test in tests)
+def test_only_what_reaches_a_test_counts(small: Path) -> None:
+    cited = collect(small)
+    assert dict(cited.shown_by) == {
+        "GC-1": {"tests/test_a.py::test_good"},
+        "CM-2": {"tests/test_a.py::test_parts"},
+        "SC-20": {"tests/test_a.py::test_parts"},
+        "SC-22": {"tests/test_a.py::TestMachine::runTest"},
+        "SC-37": {"tests/test_a.py::test_may_skip"},
+    }
+    assert cited.errors == []
 
 
-def test_transcripts_cite_rules_too(small: Path) -> None:
-    assert conformance.citations(small / "tests")["SC-38"] == {"tests/scenarios/s.txt"}
+def test_states_missing_clauses_and_answers_are_on_the_page(small: Path) -> None:
+    text = page.render(small, collect(small))
+    assert "| a.md | 10 | 4 | 1 | 0 | 1 | 4 |" in text
+    assert "| partly, but for: of &lt;two> \\| lists | [test_parts](../tests/test_a.py) |" in text
+    assert "| SC-38 | if equal | not served: refused |  |  |" in text
+    assert page.counted(text)["tests/test_a.py::test_parts"] == {"CM-2", "SC-20"}
 
 
-def test_a_misspelt_rule_is_found(small: Path) -> None:
-    (small / "tests/test_b.py").write_text('import pytest\n\n@pytest.mark.rule("GC-999")\ndef test_it(): pass\n')
-    assert conformance.unknown(small) == {"GC-999": {"tests/test_b.py::test_it"}}
+def test_a_page_that_was_not_judged_claims_nothing(small: Path) -> None:
+    (small / "tests/conformance/a.txt").unlink()
+    assert "| a.md | 10 | 0 | 0 | 5 | 0 | 5 |" in page.render(small, collect(small))
+
+
+def test_what_may_be_skipped_shows_nothing_on_any_machine(small: Path) -> None:
+    (small / "tests/conformance/may_skip.txt").write_text("# needs luck\ntests/test_a.py::test_may\n")
+    cited = collect(small)
+    assert "SC-37" not in cited.shown_by
+    assert cited.skippable["SC-37"] == {"tests/test_a.py::test_may_skip"}
+    text = page.render(small, cited)
+    assert "tests/test_a.py::test_may_skip" not in page.counted(text)
+
+
+def test_tests_of_checkers_are_told_apart(small: Path) -> None:
+    (small / "tests/simulation").mkdir()
+    (small / "tests/simulation/test_checkers_x.py").write_text(
+        "import pytest\npytestmark = pytest.mark.rule('GC-59a')\ndef test_bad(): pass\n"
+    )
+    cited = collect(small)
+    assert "GC-59a" not in cited.shown_by
+    assert cited.errors == []
+    assert "| not shown |  | simulator |" in page.render(small, cited)
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "said"),
+    [
+        (
+            "tests/test_b.py",
+            "import pytest\npytestmark = pytest.mark.rule('GC-1')\ndef test_b(): pass\n",
+            "at the tests that",
+        ),
+        ("tests/test_b.py", "import pytest\n@pytest.mark.rule('GC-999')\ndef test_b(): pass\n", "cites GC-999"),
+        ("tests/conformance/a.txt", "GC-999 partly: x\n", "defines no rule GC-999"),
+        ("tests/conformance/a.txt", "GC-1 mostly: x\n", "is no judgement"),
+        ("tests/conformance/a.txt", "GC-1 partly: x\nGC-1 partly: y\n", "judged in tests/conformance/a.txt:1 already"),
+        ("tests/conformance/a.txt", "SC-21 partly: x\n", "no test that counts cites it"),
+    ],
+)
+def test_what_is_wrong_is_named(small: Path, where: str, text: str, said: str) -> None:
+    (small / where).write_text(text)
+    (error,) = page.errors(small, collect(small))
+    assert said in error
+    assert where in error
+
+
+@pytest.mark.parametrize(
+    ("bad", "skip", "more", "said"),
+    [
+        ("0", "True", (), "test_may_skip: skipped, so it does not show SC-37"),
+        ("2", "False", (), "test_parts: failed, so it does not show CM-2, SC-20"),
+        ("0", "False", ("--deselect", "tests/test_a.py::test_good"), "test_good: not run, so it does not show GC-1"),
+        ("0", "True", ("-n", "1"), "test_may_skip: skipped, so it does not show SC-37"),
+        ("0", "False", (), ""),
+    ],
+)
+def test_a_run_fails_unless_all_that_counts_passed(
+    small: Path, bad: str, skip: str, more: tuple[str, ...], said: str
+) -> None:
+    (small / page.PAGE).write_text(page.render(small, collect(small)))
+    (small / "tests/test_a.py").write_text(TESTS.replace("BAD", bad).replace("SKIP", skip))
+    done = run(small, "--conformance", *more, "tests")
+    assert done.returncode == (1 if said else 0), done.stdout + done.stderr
+    assert said in done.stdout
+    if said:
+        assert "1 failed" in done.stdout.splitlines()[-1] or "2 failed" in done.stdout.splitlines()[-1]
+    assert run(small, *more, "tests").returncode == (1 if bad != "0" else 0)
+
+
+def test_what_was_kept_is_read_back(tmp_path: Path) -> None:
+    cited = Cited()
+    cited.shown_by["GC-1"] |= {"tests/a.py::test_b"}
+    cited.errors.append("one")
+    write(tmp_path / "kept.json", cited)
+    assert load(tmp_path / "kept.json") == cited
+    assert unshown(cited.tests(), {"tests/a.py::test_b": "passed"}) == []

@@ -11,8 +11,6 @@ import pytest
 
 from share_node.grpc_library import CHOICES, TRIED
 
-pytestmark = pytest.mark.rule("P-4")
-
 #: Prints what the environment says when grpc begins to be imported, and what it says in the end.
 _PROGRAM = """
 import importlib, os, sys

@@ -12,7 +12,7 @@ from shard_runtime.config.process_settings import load_settings
 from share_node.cluster_init import init, init_cluster
 from tests.support.stores import Server
 
-pytestmark = [pytest.mark.rule("CM-20"), pytest.mark.asyncio]
+pytestmark = pytest.mark.asyncio
 
 
 @pytest_asyncio.fixture
@@ -29,6 +29,7 @@ async def run(*words: str, environ: dict[str, str] | None = None) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, init, list(words), env=environ)
 
 
+@pytest.mark.rule("CM-20")
 async def test_a_new_store_gets_a_cluster_once(server: Server) -> None:
     url = f"redis://127.0.0.1:{server.port}"
     first = await run("--store", url)
@@ -39,6 +40,7 @@ async def test_a_new_store_gets_a_cluster_once(server: Server) -> None:
     assert (await server.run(("GET", "{meta}:cluster")))[0].decode() == cluster_id
 
 
+@pytest.mark.rule("CM-20")
 async def test_two_at_once_agree_on_one_cluster(server: Server) -> None:
     settings = load_settings({"store.url": f"redis://127.0.0.1:{server.port}"})
     found = await asyncio.gather(*(init_cluster(settings) for _ in range(4)))

@@ -8,9 +8,8 @@ from shard_runtime.config.process_settings import SettingsError, load_settings
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, RpcServer
 from share_node.health import address_of, main, status_of
 
-pytestmark = pytest.mark.rule("CM-4")
 
-
+@pytest.mark.rule("CM-4")
 @pytest.mark.asyncio
 async def test_readiness_follows_the_process() -> None:
     server = RpcServer("127.0.0.1")

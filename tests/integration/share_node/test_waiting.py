@@ -24,7 +24,7 @@ from tests.support.node import BOUND_S, StartedProcess
 from tests.support.ports import free_port
 from tests.support.stores import Server
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-130")]
+pytestmark = pytest.mark.asyncio
 
 
 @pytest_asyncio.fixture
@@ -102,7 +102,7 @@ async def make_cluster(store: Server) -> None:
     assert made
 
 
-@pytest.mark.rule("CM-20")
+@pytest.mark.rule("CM-130", "CM-20")
 @pytest.mark.parametrize("role", sorted(ROLES))
 async def test_a_role_waits_for_its_store_then_for_a_cluster_and_goes_on(
     tmp_path: Path, store: Server, role: str
@@ -126,6 +126,7 @@ async def test_a_role_waits_for_its_store_then_for_a_cluster_and_goes_on(
         assert await asyncio.to_thread(pod.process.stop) == 0
 
 
+@pytest.mark.rule("CM-130")
 async def test_a_call_to_a_node_that_waits_sends_its_caller_elsewhere(tmp_path: Path, store: Server) -> None:
     """Its name is in the DNS already; UNIMPLEMENTED would be taken for an old release, which is final."""
     async with running(tmp_path, store) as pod:
@@ -137,7 +138,7 @@ async def test_a_call_to_a_node_that_waits_sends_its_caller_elsewhere(tmp_path: 
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-@pytest.mark.rule("CM-4")
+@pytest.mark.rule("CM-130", "CM-4")
 async def test_sigterm_ends_a_wait_at_once_and_in_good_order(tmp_path: Path, store: Server) -> None:
     async with running(tmp_path, store) as pod:
         await pod.until_serving(LIVENESS)
@@ -151,6 +152,7 @@ async def test_sigterm_ends_a_wait_at_once_and_in_good_order(tmp_path: Path, sto
         await pod.until_serving(LIVENESS)
 
 
+@pytest.mark.rule("CM-130")
 async def test_a_store_that_loads_its_data_is_waited_for(tmp_path: Path, store: Server) -> None:
     await store.start()
     await make_cluster(store)
@@ -172,7 +174,7 @@ async def test_a_store_that_loads_its_data_is_waited_for(tmp_path: Path, store: 
         await asyncio.gather(loading, return_exceptions=True)
 
 
-@pytest.mark.rule("CM-20")
+@pytest.mark.rule("CM-130", "CM-20")
 async def test_a_wiped_store_is_waited_for_and_never_taken_for_a_new_one(tmp_path: Path, store: Server) -> None:
     await store.start()
     await make_cluster(store)
@@ -190,7 +192,7 @@ async def test_a_wiped_store_is_waited_for_and_never_taken_for_a_new_one(tmp_pat
         await pod.until_serving(READINESS)
 
 
-@pytest.mark.rule("CM-20")
+@pytest.mark.rule("CM-130", "CM-20")
 async def test_what_only_its_own_settings_can_mend_ends_it_with_the_reason(tmp_path: Path, store: Server) -> None:
     """A restart reads them again, a wait would not."""
     await store.start()
@@ -208,6 +210,7 @@ async def test_what_only_its_own_settings_can_mend_ends_it_with_the_reason(tmp_p
         assert "WRONGPASS" in str(line["why"])
 
 
+@pytest.mark.rule("CM-130")
 async def test_a_store_that_is_unfit_is_waited_for_until_it_is_set_right(tmp_path: Path, store: Server) -> None:
     await store.start()
     await make_cluster(store)
@@ -220,7 +223,7 @@ async def test_a_store_that_is_unfit_is_waited_for_until_it_is_set_right(tmp_pat
         await pod.until_serving(READINESS)
 
 
-@pytest.mark.rule("CM-1")
+@pytest.mark.rule("CM-130", "CM-1")
 async def test_the_name_of_a_predecessor_without_a_shared_directory_is_waited_for(
     tmp_path: Path, store: Server
 ) -> None:

@@ -12,7 +12,7 @@ from shard_runtime.ownership.owner_hints import OwnHints
 from shard_runtime.record_log.protocol import ShardId, ShardKind, StoreUnavailableError
 from tests.support.clocks import HandClock
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-14")]
+pytestmark = pytest.mark.asyncio
 
 EVERY_MS = 3_000
 SHARDS = [ShardId(ShardKind.SHARE_STATE, "0"), ShardId(ShardKind.SHARE_STATE, "1"), ShardId(ShardKind.GROUP, "0")]
@@ -79,6 +79,7 @@ class Process:
             await work
 
 
+@pytest.mark.rule("CM-14")
 async def test_a_claims_hint_is_written_at_once() -> None:
     store = Store()
     process = Process(store, 1)
@@ -91,6 +92,7 @@ async def test_a_claims_hint_is_written_at_once() -> None:
     assert process.hints.tick() is None, "nothing new, and looked at just now"
 
 
+@pytest.mark.rule("CM-14")
 async def test_the_late_word_of_a_former_owner_is_put_right_within_a_lease() -> None:
     store = Store()
     first, second = Process(store, 1), Process(store, 2)
@@ -112,6 +114,7 @@ async def test_the_late_word_of_a_former_owner_is_put_right_within_a_lease() -> 
     assert store.stored[ShardKind.SHARE_STATE] == {"0": (2, 8)}
 
 
+@pytest.mark.rule("CM-14")
 async def test_a_process_that_stood_still_says_nothing_of_a_lease_that_ran_out() -> None:
     store = Store()
     process = Process(store, 1)
@@ -125,6 +128,7 @@ async def test_a_process_that_stood_still_says_nothing_of_a_lease_that_ran_out()
     assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 7)}, "renewed after all"
 
 
+@pytest.mark.rule("CM-14")
 async def test_a_hint_that_is_right_is_not_written_again_and_one_that_was_lost_is() -> None:
     store = Store()
     process = Process(store, 1)
@@ -143,6 +147,7 @@ async def test_a_hint_that_is_right_is_not_written_again_and_one_that_was_lost_i
     assert store.writes == writes + 1
 
 
+@pytest.mark.rule("CM-14")
 async def test_a_shard_that_went_while_the_hints_were_read_is_not_claimed_by_word() -> None:
     store = Store()
     process = Process(store, 1)
@@ -160,6 +165,7 @@ async def test_a_shard_that_went_while_the_hints_were_read_is_not_claimed_by_wor
     assert store.stored[ShardKind.SHARE_STATE] == {"0": (2, 8)}
 
 
+@pytest.mark.rule("CM-14")
 async def test_what_could_not_be_written_follows_once_the_store_is_back_if_it_is_still_true() -> None:
     store = Store()
     process = Process(store, 1)
@@ -173,6 +179,7 @@ async def test_what_could_not_be_written_follows_once_the_store_is_back_if_it_is
     assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 7)}
 
 
+@pytest.mark.rule("CM-14")
 async def test_one_write_at_a_time_and_a_claim_meanwhile_does_not_wait_for_a_tick() -> None:
     store = Store()
     process = Process(store, 1)
@@ -189,7 +196,7 @@ async def test_one_write_at_a_time_and_a_claim_meanwhile_does_not_wait_for_a_tic
     assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 11)}
 
 
-@pytest.mark.rule("CM-96")
+@pytest.mark.rule("CM-14", "CM-96")
 async def test_many_hints_are_compared_in_parts_and_a_claim_meanwhile_does_not_wait_for_the_last() -> None:
     """One comparison of ten thousand held up everything else of the process for 55 ms."""
     store = Store()

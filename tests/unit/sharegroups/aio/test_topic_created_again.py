@@ -17,8 +17,6 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import on_fake_cluster
 
-pytestmark = pytest.mark.rule("CM-43", "CM-21")
-
 #: How an attempt ends of which it is not known that it appended nothing: what the fake does, and the code that it says.
 OPEN = [
     ("produce_lost", 1),
@@ -84,6 +82,7 @@ def created_again(fake: FakeCluster) -> tuple[Place, Place]:
     return former, Place(fake)
 
 
+@pytest.mark.rule("CM-43")
 @pytest.mark.parametrize(("fault", "code"), OPEN)
 @pytest.mark.parametrize("settings", [{}, {"acks": "1"}, {"enable.idempotence": False}], ids=str)
 @on_fake_cluster()
@@ -106,6 +105,7 @@ async def test_a_batch_that_may_be_stored_fails_and_does_not_go_to_the_new_topic
         assert present.sequences in ([0], [-1])
 
 
+@pytest.mark.rule("CM-43")
 @pytest.mark.parametrize("code", NOTHING_WRITTEN)
 @pytest.mark.parametrize("settings", [{}, {"acks": "1"}, {"enable.idempotence": False}], ids=str)
 @on_fake_cluster()
@@ -121,6 +121,7 @@ async def test_a_batch_that_is_known_not_to_be_stored_goes_to_the_new_topic(
         assert (former.end, present.end) == (1, 1)
 
 
+@pytest.mark.rule("CM-43")
 @on_fake_cluster()
 async def test_a_batch_that_was_never_sent_because_the_leader_is_down_goes_to_the_new_topic(fake: FakeCluster) -> None:
     async with producer(fake) as p:
@@ -134,6 +135,7 @@ async def test_a_batch_that_was_never_sent_because_the_leader_is_down_goes_to_th
         assert (former.end, present.end) == (1, 1)
 
 
+@pytest.mark.rule("CM-43")
 @pytest.mark.parametrize("code", NOTHING_WRITTEN)
 @on_fake_cluster()
 async def test_a_refusal_says_nothing_of_the_attempts_before_it(fake: FakeCluster, code: int) -> None:
@@ -147,6 +149,7 @@ async def test_a_refusal_says_nothing_of_the_attempts_before_it(fake: FakeCluste
         assert (former.end, present.end) == (1, 0)
 
 
+@pytest.mark.rule("CM-43")
 @on_fake_cluster()
 async def test_what_stands_behind_goes_to_the_new_topic_in_order_and_without_a_gap(fake: FakeCluster) -> None:
     heard: list[tuple[bytes | None, str, int]] = []
@@ -170,6 +173,7 @@ async def test_what_stands_behind_goes_to_the_new_topic_in_order_and_without_a_g
         assert present.sequences == list(range(7))
 
 
+@pytest.mark.rule("CM-43")
 @on_fake_cluster()
 async def test_a_batch_in_doubt_waits_while_a_node_that_is_behind_names_the_former_topic(fake: FakeCluster) -> None:
     async with producer(fake) as p:
@@ -191,6 +195,7 @@ async def test_a_batch_in_doubt_waits_while_a_node_that_is_behind_names_the_form
         assert set(present.sequences) == {0, 1}
 
 
+@pytest.mark.rule("CM-43")
 @on_fake_cluster()
 async def test_a_batch_in_doubt_under_the_former_id_is_repeated_while_the_metadata_name_it(fake: FakeCluster) -> None:
     async with producer(fake) as p:
@@ -202,6 +207,7 @@ async def test_a_batch_in_doubt_under_the_former_id_is_repeated_while_the_metada
         assert Place(fake).end == 1
 
 
+@pytest.mark.rule("CM-43")
 @on_fake_cluster()
 async def test_it_waits_for_newer_metadata_no_longer_than_it_may(fake: FakeCluster) -> None:
     async with producer(fake, **{"delivery.timeout.ms": 5000}) as p:
@@ -217,6 +223,7 @@ async def test_it_waits_for_newer_metadata_no_longer_than_it_may(fake: FakeClust
         assert (await p.send("t", b"next")).offset() == 0, "what is not in doubt goes where the name leads"
 
 
+@pytest.mark.rule("CM-43")
 @on_fake_cluster(nodes=2)
 async def test_a_silent_leader_that_was_given_up_leaves_a_batch_in_doubt(fake: FakeCluster) -> None:
     transport = SilentTransport(fake.network)
@@ -238,7 +245,7 @@ async def test_a_silent_leader_that_was_given_up_leaves_a_batch_in_doubt(fake: F
         await transport.speak("node0:9000")
 
 
-@pytest.mark.rule("CM-44")
+@pytest.mark.rule("CM-43", "CM-44")
 @on_fake_cluster()
 async def test_a_transaction_with_a_batch_in_doubt_is_aborted(fake: FakeCluster) -> None:
     async def transact(p: Producer) -> None:
@@ -259,6 +266,7 @@ async def test_a_transaction_with_a_batch_in_doubt_is_aborted(fake: FakeCluster)
         assert [marker.transaction_result for r in fake.markers for marker in r.markers] == [False, True]
 
 
+@pytest.mark.rule("CM-43")
 def test_the_blocking_producer_hears_of_it_once() -> None:
     fake = FakeCluster()
     fake.add_topic("t")

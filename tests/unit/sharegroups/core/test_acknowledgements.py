@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW
 from sharegroups.core.acknowledgements import AckBatch, Delivery, has_renewal, merge, offsets_with, record_ranges
 
-pytestmark = pytest.mark.rule("CL-35")
-
 
 @pytest.mark.rule("P-1", "P-14")
 def test_implicit_acceptance_keeps_no_state_per_record() -> None:
@@ -28,13 +26,14 @@ def test_records_are_told_from_the_holes_between_them() -> None:
     assert record_ranges(batches) == [(0, 0), (3, 3), (2_000_000, 2_000_009)]
 
 
-@pytest.mark.rule("CL-23")
+@pytest.mark.rule("CL-35", "CL-23")
 def test_gaps_inside_accepted_ranges_are_told_apart() -> None:
     delivery = Delivery([(10, 13)], [(12, 12)])
     delivery.acknowledge_rest()
     assert delivery.take() == [AckBatch(10, 13, (1, 1, 0, 1))]
 
 
+@pytest.mark.rule("CL-35")
 def test_a_long_hole_travels_as_one_number() -> None:
     delivery = Delivery([(0, 1000)], [(1, 999)])
     delivery.acknowledge_rest()
@@ -57,6 +56,7 @@ def test_the_last_word_before_sending_counts_and_none_after() -> None:
     assert not delivery.finished
 
 
+@pytest.mark.rule("CL-35")
 def test_overlapping_parts_wait_for_the_next_request() -> None:
     merged, deferred = merge([[AckBatch(5, 9, (1,))], [AckBatch(0, 4, (1,))], [AckBatch(9, 12, (2,))]])
     assert merged == [AckBatch(0, 4, (1,)), AckBatch(5, 9, (1,))]
@@ -70,6 +70,7 @@ def test_renewals_are_found_again() -> None:
     assert offsets_with(batches, ACK_RENEW) == [(1, 5)]
 
 
+@pytest.mark.rule("CL-35")
 @given(
     st.lists(st.sampled_from([None, ACK_ACCEPT, ACK_RELEASE, ACK_REJECT, ACK_RENEW]), min_size=1, max_size=300),
     st.sets(st.integers(0, 299), max_size=20),

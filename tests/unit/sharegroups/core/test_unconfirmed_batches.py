@@ -10,13 +10,12 @@ from kip932.ids import TopicPartition
 from sharegroups.core.produce_buffer import NO_IDENTITY, Group, ProduceBuffer, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Course, Meaning, course, created_again, nothing_written
 
-pytestmark = pytest.mark.rule("CM-43")
-
 T0 = TopicPartition("t", 0)
 ME, NEXT = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
 FORMER, PRESENT = Meaning(b"former", 4), Meaning(b"present", 9)
 
 
+@pytest.mark.rule("CM-43")
 def test_only_answers_given_before_the_write_or_in_place_of_it_say_that_nothing_was_written() -> None:
     codes = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KafkaError)}
     told = {code for code in codes if nothing_written(error_class(code)("as the leader says"))}
@@ -24,6 +23,7 @@ def test_only_answers_given_before_the_write_or_in_place_of_it_say_that_nothing_
     assert not {3, 5, 6, 7, 13, 20, -1} & told
 
 
+@pytest.mark.rule("CM-43")
 def test_the_course_of_a_batch_is_judged_by_ids_and_by_the_version_of_the_metadata() -> None:
     assert course(None, PRESENT) is Course.SEND
     assert course(FORMER, FORMER) is Course.SEND
@@ -33,6 +33,7 @@ def test_the_course_of_a_batch_is_judged_by_ids_and_by_the_version_of_the_metada
     assert course(FORMER, Meaning(b"other", FORMER.version)) is Course.WAIT, "a version that says nothing, as 0"
 
 
+@pytest.mark.rule("CM-43")
 def test_the_error_names_the_topic_and_what_to_do() -> None:
     error = created_again("orders")
     assert error.code == 100
@@ -60,6 +61,7 @@ def values(groups: list[Group[int, None]]) -> list[int]:
     return [value for group in groups for batch in group.batches for value in batch.records]
 
 
+@pytest.mark.rule("CM-43")
 def test_only_batches_in_doubt_fail_and_their_memory_is_free_again() -> None:
     buffer = buffer_with(4)
     (doubtful,) = take(buffer, FORMER, budget_bytes=20)
@@ -77,6 +79,7 @@ def test_only_batches_in_doubt_fail_and_their_memory_is_free_again() -> None:
     assert (buffer.used_bytes, buffer.records) == (0, 0)
 
 
+@pytest.mark.rule("CM-43")
 def test_a_batch_in_flight_is_not_judged_before_its_outcome() -> None:
     buffer = buffer_with(1)
     buffer.retry(take(buffer, FORMER)[0], 0, FORMER)
@@ -86,6 +89,7 @@ def test_a_batch_in_flight_is_not_judged_before_its_outcome() -> None:
     assert values(buffer.outlived(lambda _: PRESENT)[0]) == [0], "a refusal says nothing of the attempt before"
 
 
+@pytest.mark.rule("CM-43")
 def test_a_delivered_batch_is_in_doubt_no_more() -> None:
     buffer = buffer_with(6)
     buffer.retry(take(buffer, FORMER)[0], 0, FORMER)
@@ -95,6 +99,7 @@ def test_a_delivered_batch_is_in_doubt_no_more() -> None:
     assert [(b.records, b.base_sequence) for b in take(buffer, PRESENT)[0].batches] == [([5], 0)]
 
 
+@pytest.mark.rule("CM-43")
 def test_while_metadata_are_behind_or_the_name_is_unknown_a_batch_in_doubt_waits() -> None:
     buffer = buffer_with(1)
     buffer.retry(take(buffer, PRESENT)[0], 0, PRESENT)
@@ -104,6 +109,7 @@ def test_while_metadata_are_behind_or_the_name_is_unknown_a_batch_in_doubt_waits
     assert [batch.base_sequence for batch in take(buffer, PRESENT)[0].batches] == [0]
 
 
+@pytest.mark.rule("CM-43")
 def test_a_batch_in_doubt_takes_no_more_records_though_it_has_no_identity() -> None:
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 10)
     buffer.append(T0, 0, 10, 0)
@@ -119,6 +125,7 @@ def test_a_batch_in_doubt_takes_no_more_records_though_it_has_no_identity() -> N
     assert values(buffer.outlived(lambda _: PRESENT)[0]) == [0]
 
 
+@pytest.mark.rule("CM-43")
 def test_what_was_refused_is_numbered_anew_under_a_new_identity_and_what_is_in_doubt_is_not() -> None:
     buffer = buffer_with(3)
     buffer.retry(take(buffer, FORMER)[0], 0, None)
@@ -131,6 +138,7 @@ def test_what_was_refused_is_numbered_anew_under_a_new_identity_and_what_is_in_d
     assert [(batch.identity, batch.base_sequence) for batch in others.batches] == [(NEXT, 0), (NEXT, 1)]
 
 
+@pytest.mark.rule("CM-43")
 def test_what_was_in_flight_when_the_identity_changed_and_is_refused_does_not_stand_behind_a_gap() -> None:
     """Its first batch runs out of time. The next, never appended, kept its number, and failed with 45 for the gap."""
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)

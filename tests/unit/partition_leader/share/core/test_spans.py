@@ -22,7 +22,6 @@ from partition_leader.share.core.transitions import (
 
 FIRST = 1_000
 RECORDS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 4, *PENDING_CODES]), st.integers(1, 3)), min_size=1, max_size=40)
-pytestmark = pytest.mark.rule("P-3")
 
 
 def batch_of(records: list[tuple[int, int]]) -> InFlightBatch:

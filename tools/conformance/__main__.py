@@ -1,0 +1,65 @@
+"""Write or check docs/conformance.md: which test shows which rule of docs/spec.
+
+    python -m tools.conformance --write     # what `make docs` does
+    python -m tools.conformance --check     # exit 1 when the page differs
+
+Both have pytest collect the tests, which takes a quarter of a minute; no test runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.conformance.citations import Cited
+from tools.conformance.page import PAGE, errors, render
+from tools.conformance.plugin import load
+
+ROOT = Path(__file__).resolve().parents[2]
+_COLLECT_S = 300
+
+
+def collected(root: Path) -> Cited:
+    """What the tests below `root` cite. Raises SystemExit with pytest's words when they cannot be collected."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "cited.json"
+        words = ["--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--conformance-out={out}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *words, "tests"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=_COLLECT_S,
+            check=False,
+        )
+        if done.returncode or not out.exists():
+            raise SystemExit(f"pytest could not collect the tests (exit {done.returncode}):\n{done.stdout[-4000:]}")
+        return load(out)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write or check the page. Returns 1 when the check fails, or when markers or judgements are wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tools.conformance", description=__doc__.partition("\n")[0])
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", action="store_true", help=f"write {PAGE}")
+    action.add_argument("--check", action="store_true", help=f"exit 1 when {PAGE} is not what would be written")
+    options = parser.parse_args(arguments)
+    cited = collected(ROOT)
+    if wrong := errors(ROOT, cited):
+        print("\n".join(wrong), file=sys.stderr)
+        return 1
+    page, text = ROOT / PAGE, render(ROOT, cited)
+    if options.write:
+        page.write_text(text, encoding="utf-8")
+        return 0
+    if page.exists() and page.read_text(encoding="utf-8") == text:
+        return 0
+    print(f"{PAGE} is not what the tests' markers say now. Run: make docs", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""What people judged of a rule: which clause its tests leave unshown, or what a request gets where it is not served.
+
+They lie in tests/conformance/<page>.txt, one rule a line:
+
+    CL-21 partly: the clause that no test shows
+    PL-900 not served: the answer that a request gets (the test that shows it)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.conformance.specification import Rule
+
+FOLDER = Path("tests/conformance")
+PARTLY, NOT_SERVED = "partly", "not served"
+_LINE = re.compile(rf"(\S+) ({PARTLY}|{NOT_SERVED}): (\S.*)")
+
+
+class Judgement(NamedTuple):
+    """`kind` is PARTLY or NOT_SERVED; `text` the missing clause or the answer; `where` the line, for messages."""
+
+    kind: str
+    text: str
+    where: str
+
+
+def judgements(root: Path, defined: Mapping[str, Rule]) -> tuple[dict[str, Judgement], list[str]]:
+    """The judgements by rule, and what is wrong with the files: a line of another form, a rule that the page does not
+    define, a rule twice."""
+    found: dict[str, Judgement] = {}
+    errors: list[str] = []
+    for path in sorted((root / FOLDER).glob("*.txt")):
+        page = f"{path.stem}.md"
+        if not (root / "docs/spec" / page).exists():
+            continue  # a list of another kind
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            where = f"{path.relative_to(root).as_posix()}:{number}"
+            match = _LINE.fullmatch(line.strip())
+            if match is None:
+                errors.append(f"{where}: {line!r} is no judgement; write `RULE partly: …` or `RULE not served: …`")
+            elif (rule := defined.get(match[1])) is None or rule.page != page:
+                errors.append(f"{where}: docs/spec/{page} defines no rule {match[1]}; correct the id or the file")
+            elif match[1] in found:
+                errors.append(f"{where}: {match[1]} was judged in {found[match[1]].where} already; keep one line")
+            else:
+                found[match[1]] = Judgement(match[2], match[3], where)
+    return found, errors
+
+
+def stale(found: Mapping[str, Judgement], cited: Set[str]) -> list[str]:
+    """Rules judged as partly shown that no counted test cites: nothing is shown of them."""
+    return [
+        f"{judged.where}: {rule_id} is partly shown, but no test that counts cites it; take the line out"
+        for rule_id, judged in found.items()
+        if judged.kind == PARTLY and rule_id not in cited
+    ]

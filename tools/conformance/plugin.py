@@ -1,0 +1,100 @@
+"""A plugin of pytest: `--conformance` fails a whole run in which a test that docs/conformance.md counts did not pass.
+
+Under xdist the main process sees the reports of all others and judges; what the page says it reads from the page.
+`--conformance-out FILE` writes what the collected tests cite, for `python -m tools.conformance`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tools.conformance.citations import Cited, name_of, read
+from tools.conformance.page import PAGE, counted
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The two options."""
+    group = parser.getgroup("conformance")
+    group.addoption("--conformance", action="store_true", help=f"every test that {PAGE} counts must run and pass")
+    group.addoption("--conformance-out", metavar="FILE", help="write what the collected tests cite, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Only the process that sees every report judges."""
+    if config.getoption("--conformance") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Passed(config), "conformance-of-the-run")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """After every other plugin has taken out what it leaves out."""
+    if out := session.config.getoption("--conformance-out"):
+        write(Path(out), read(session.items, session.config.rootpath))
+
+
+def write(path: Path, cited: Cited) -> None:
+    """Keep what is cited as JSON; `load` reads it."""
+    kept = {
+        "shown_by": {rule_id: sorted(tests) for rule_id, tests in cited.shown_by.items()},
+        "skippable": {rule_id: sorted(tests) for rule_id, tests in cited.skippable.items()},
+        "watched_by": {rule_id: sorted(tests) for rule_id, tests in cited.watched_by.items()},
+        "errors": cited.errors,
+    }
+    path.write_text(json.dumps(kept), encoding="utf-8")
+
+
+def load(path: Path) -> Cited:
+    """What `write` kept."""
+    kept = json.loads(path.read_text(encoding="utf-8"))
+
+    def sets(name: str) -> dict[str, set[str]]:
+        return defaultdict(set, {rule_id: set(tests) for rule_id, tests in kept[name].items()})
+
+    return Cited(sets("shown_by"), sets("skippable"), sets("watched_by"), kept["errors"])
+
+
+class Passed:
+    """Notes what became of each test, and judges at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        #: By test without parameters: "passed", or the first other outcome of any part of it.
+        self._outcomes: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Any part of a test that did not pass outweighs those that did."""
+        test = name_of(report.nodeid)
+        if report.outcome != "passed" or hasattr(report, "wasxfail"):
+            self._outcomes[test] = report.outcome if report.outcome != "passed" else "expected to fail"
+        elif report.when == "call":
+            self._outcomes.setdefault(test, "passed")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """What is missing is one more failed test, so that the summary line counts it."""
+        page = self._config.rootpath / PAGE
+        missing = unshown(counted(page.read_text(encoding="utf-8")), self._outcomes)
+        if missing:
+            text = "\n".join([f"{PAGE} counts these tests, but this run does not show it:", *missing])
+            report = pytest.TestReport(str(PAGE), (str(PAGE), None, ""), {}, "failed", text, "call")
+            self._config.hook.pytest_runtest_logreport(report=report)
+            session.testsfailed += 1
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def unshown(counts: Mapping[str, set[str]], outcomes: Mapping[str, str]) -> list[str]:
+    """A line for each test that counts and did not pass, with what to do."""
+    lines = []
+    for test, cited in sorted(counts.items()):
+        outcome = outcomes.get(test, "not run")
+        if outcome != "passed":
+            lines.append(
+                f"  {test}: {outcome}, so it does not show {', '.join(sorted(cited))}; let it run and pass, "
+                "or take the citation out, or name it in tests/conformance/may_skip.txt"
+            )
+    return lines
