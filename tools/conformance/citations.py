@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from _pytest.nodes import Node  # pytest does not export what `listchain` returns
 
 MARKERS = ("rule", "scenario")
 #: Tests of a checker, and whose checker it is: they show that the checker works, not that the product keeps a rule.
@@ -79,7 +80,7 @@ def read(items: Iterable[pytest.Item], root: Path) -> Cited:
     return found
 
 
-def _own(node: pytest.Item | pytest.Collector, item: pytest.Item) -> bool:
+def _own(node: Node, item: pytest.Item) -> bool:
     # A Hypothesis state machine becomes a unittest class with one method: its class is the test.
     return node is item or (node is item.parent and isinstance(node, pytest.Class) and _is_unittest(node))
 
@@ -88,7 +89,7 @@ def _is_unittest(node: pytest.Class) -> bool:
     return type(node).__name__ == "UnitTestCase"
 
 
-def _holder(node: pytest.Item | pytest.Collector) -> tuple[str, tuple[str, ...]]:
+def _holder(node: Node) -> tuple[str, tuple[str, ...]]:
     return node.nodeid, tuple(_ids(node.own_markers))
 
 
