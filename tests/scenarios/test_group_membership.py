@@ -140,6 +140,7 @@ def _shard(world: GroupCluster) -> int:
     return world.logs.index(world.log_of("grp"))
 
 
+@pytest.mark.rule("OP-21")
 @pytest.mark.scenario("S-072")
 @virtual
 async def test_the_member_id_is_the_clients() -> None:

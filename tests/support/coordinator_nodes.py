@@ -68,7 +68,8 @@ Reply = int | str
 class Scripted:
     """Answers writes and reads by script: each request takes the next reply, later ones succeed.
 
-    `"hang"`: never; `"break"`: the stream ends; `"empty"`: a response without results; `"nothing"`: no response in it.
+    `"hang"`: never; `"break"`: the stream ends; `"empty"`: a response without
+    results; `"other"`: results of other partitions; `"nothing"`: no response in it.
     """
 
     def __init__(self, replies: list[Reply] | None = None, hint: str = "") -> None:
@@ -97,18 +98,20 @@ class Scripted:
             await self.gate.wait()
         self.in_flight -= 1
         answer = StateStreamResponse(correlation_id=request.correlation_id)
-        if reply == "empty":
+        if reply == "other":
+            self._fill(answer, request, 0, shift=1)
+        elif reply == "empty":
             answer.write.CopyFrom(WriteShareGroupStateResponse())
         elif isinstance(reply, int):
             self._fill(answer, request, reply)
         await stream.write(answer)
 
-    def _fill(self, answer: Any, request: Any, code: int) -> None:
+    def _fill(self, answer: Any, request: Any, code: int, shift: int = 0) -> None:
         kind = request.WhichOneof("request")
         for topic in getattr(request, kind).topics:
             results = getattr(answer, kind).results.add(topic_id=topic.topic_id)
             for partition in topic.partitions:
-                result = results.partitions.add(partition=partition.partition, error_code=code)
+                result = results.partitions.add(partition=partition.partition + shift, error_code=code)
                 if code == 16 and self.hint:
                     result.coordinator.host, port = self.hint.split(":")
                     result.coordinator.port = int(port)

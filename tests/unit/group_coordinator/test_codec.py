@@ -34,7 +34,7 @@ RECORDS: list[tuple[str, r.Record]] = [
 ]
 
 
-@pytest.mark.rule("CM-16", "GC-59a", "GC-63", "GC-69a", "GC-73", "X6", "X7")
+@pytest.mark.rule("CM-16", "GC-59a", "GC-63", "GC-69a", "GC-73", "X6", "X7", "OP-7", "OP-8")
 @pytest.mark.parametrize(("kind", "record"), RECORDS)
 def test_a_record_comes_back_without_what_is_kept_in_memory_only(kind: str, record: r.Record) -> None:
     codec = GroupLogCodec()

@@ -41,7 +41,7 @@ async def _list(
     return cast(ListGroupsResponse, await world.call("ListGroups", request))
 
 
-@pytest.mark.rule("GC-8", "GC-10", "GC-110")
+@pytest.mark.rule("GC-8", "GC-10", "GC-110", "OP-20")
 @pytest.mark.scenario("S-064")
 def test_without_the_feature_everything_is_an_unsupported_version() -> None:
     async def body(world: GroupCluster) -> None:
@@ -289,15 +289,15 @@ def test_only_groups_that_may_be_described_are_listed() -> None:
     play(body, GroupCluster(access=acls))
 
 
-@pytest.mark.rule("GC-150", "GC-151", "GC-152", "GC-157", "OP-9", "GC-40")
+@pytest.mark.rule("GC-150", "GC-151", "GC-152", "GC-157", "OP-9", "GC-40", "GC-156")
 def test_groups_and_rebalances_are_counted_under_both_names() -> None:
     async def body(world: GroupCluster) -> None:
         await world.heartbeat("m", 0, ["foo"])
+        assert world.registry.get_sample_value("group_coordinator_share_group_count", {"state": "Stable"}) == 1
         await world.heartbeat("m", 2)
         await world.heartbeat("m", 0, ["foo"], "other")
         await world.heartbeat("m", -1, None, "other")
-        registry = world.registry
-        value = registry.get_sample_value
+        value = world.registry.get_sample_value
         assert value("group_coordinator_share_group_rebalance_total") == 2
         assert value("group_coordinator_rebalance_total", {"protocol": "share"}) == 2
         counts = [value("group_coordinator_share_group_count", {"state": s}) for s in ("Empty", "Stable", "Dead")]

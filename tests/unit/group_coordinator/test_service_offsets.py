@@ -50,7 +50,7 @@ def _rows(group: Any) -> list[tuple[str, int, int, int, int]]:
     ]
 
 
-@pytest.mark.rule("GC-114", "GC-115", "GC-118")
+@pytest.mark.rule("GC-114", "GC-115", "GC-118", "OP-18")
 @pytest.mark.scenario("S-080")
 def test_the_lag_counts_what_is_still_to_be_completed() -> None:
     async def body(world: GroupCluster) -> None:

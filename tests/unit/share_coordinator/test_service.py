@@ -65,7 +65,7 @@ def _shard(topic_id: bytes, partition: int) -> int:
     return state_shard(SharePartitionKey("g", topic_id, partition), SHARDS)
 
 
-@pytest.mark.rule("SC-37", "SC-50")
+@pytest.mark.rule("SC-37", "SC-50", "OP-18")
 @virtual
 async def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
     client = Client(CoordinatorProcess())

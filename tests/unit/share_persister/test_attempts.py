@@ -13,7 +13,7 @@ from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key
 from tests.support.virtual_time import now_s, virtual
 
 
-@pytest.mark.rule("GC-74", "PL-724", "SC-93", "PL-723")
+@pytest.mark.rule("GC-74", "PL-724", "SC-93", "PL-723", "SC-92")
 @virtual
 async def test_pauses_double_with_jitter_and_each_attempt_looks_the_coordinator_up_again() -> None:
     net = Net()
@@ -94,7 +94,21 @@ async def test_a_peer_that_never_answers_costs_the_operation_timeout_and_leaves_
     await persister.close()
 
 
-@pytest.mark.rule("PL-707", "PL-722", "PL-732")
+@pytest.mark.rule("GC-74", "SC-92", "SC-95")
+@virtual
+async def test_a_request_without_an_answer_is_sent_again_when_its_time_is_over() -> None:
+    assert PersisterSettings().request_timeout_ms == 30_000
+    net = Net()
+    node = net.scripted("hang")
+    persister = net.persister(settings=PersisterSettings(operation_timeout_ms=90_000))
+    await persister.write(key(), change())
+    first, second = node.times
+    assert 30 <= second - first <= 30.2
+    assert len(net.cluster.asked) == 2
+    await persister.close()
+
+
+@pytest.mark.rule("PL-707", "PL-722", "PL-732", "SC-92", "SC-96")
 @pytest.mark.parametrize(
     ("replies", "code", "unknown"),
     [
@@ -103,9 +117,11 @@ async def test_a_peer_that_never_answers_costs_the_operation_timeout_and_leaves_
         ([42], 42, False),
         ([69], 69, False),
         ([31], 31, False),
+        ([35], 35, False),
         ([-1], -1, True),
         (["empty"], -1, True),
         (["nothing"], -1, True),
+        (["other"], -1, True),
         ([16, 74], 74, True),
         ([15, 124], 124, True),
         (["break", 74], 74, True),
@@ -123,7 +139,7 @@ async def test_whether_a_failed_write_may_have_landed(replies: list[Reply], code
     await persister.close()
 
 
-@pytest.mark.rule("PL-723")
+@pytest.mark.rule("PL-723", "SC-92", "GC-74")
 @virtual
 async def test_a_broken_stream_is_opened_again() -> None:
     net = Net()

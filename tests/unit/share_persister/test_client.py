@@ -23,7 +23,7 @@ def _partitions(request: Any) -> list[int]:
     return [partition.partition for topic in request.write.topics for partition in topic.partitions]
 
 
-@pytest.mark.rule("SC-90", "PL-602", "PL-702", "P-4", "GC-118")
+@pytest.mark.rule("SC-90", "PL-602", "PL-702", "P-4", "GC-118", "SC-96")
 @virtual
 async def test_all_operations_reach_the_coordinator_and_come_back() -> None:
     net = Net()

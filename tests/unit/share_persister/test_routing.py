@@ -28,7 +28,7 @@ async def test_without_a_known_node_the_answer_comes_at_once() -> None:
     await persister.close()
 
 
-@pytest.mark.rule("PL-720", "PL-723")
+@pytest.mark.rule("PL-720", "PL-723", "SC-92")
 @virtual
 async def test_a_lookup_is_cached_shared_and_retried_by_its_own_count() -> None:
     net = Net()

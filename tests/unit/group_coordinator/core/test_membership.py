@@ -172,7 +172,7 @@ def test_members_whose_target_stays_get_no_record_and_each_adopts_its_own_part()
     assert sorted(first.assignment[T] + second.assignment[T]) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.rule("GC-51")
+@pytest.mark.rule("GC-51", "OP-14")
 def test_a_group_whose_members_differ_is_dealt_topic_by_topic() -> None:
     """GC-56b's first example; as one computation over all topics its result would be another one."""
     driver = Driver(configs=GroupConfigs(assignment_interval_ms=10_000))
@@ -187,6 +187,9 @@ def test_a_group_whose_members_differ_is_dealt_topic_by_topic() -> None:
         for member_id, target in _group(driver).targets.items()
     }
     assert held == {"A": {"t1": (0, 1, 2), "t2": (0, 2)}, "B": {"t3": (0,)}, "C": {"t2": (1,), "t3": (1,)}}
+    driver.advance(10_000)
+    driver.beat("A", _group(driver).members["A"].epoch, ["t2"])
+    assert [member_id for member_id, target in _group(driver).targets.items() if ids["t1"] in target] == []
 
 
 @pytest.mark.rule("GC-24c")

@@ -91,7 +91,7 @@ def test_a_full_group_refuses_newcomers_but_tells_strangers_to_rejoin() -> None:
     assert driver.beat("m1", 0, ["t"]).member_epoch == 2
 
 
-@pytest.mark.rule("GC-23")
+@pytest.mark.rule("GC-23", "OP-20")
 def test_a_stale_or_future_member_epoch_is_fenced_with_both_epochs_named() -> None:
     driver = Driver()
     driver.create("t", 1)

@@ -79,7 +79,7 @@ async def test_answers_come_after_the_append_and_ids_are_consecutive() -> None:
     assert world.ids() == ["1-0", "1-1", "1-2"]
 
 
-@pytest.mark.rule("SR-18", "SC-61", "P-2")
+@pytest.mark.rule("SR-18", "SC-61", "P-2", "SC-65")
 async def test_what_arrives_during_a_flush_forms_the_next_one() -> None:
     world = await World().gain()
     world.log.gate.clear()
@@ -161,7 +161,7 @@ async def test_nothing_is_answered_past_the_lease() -> None:
     assert await world.host.submit(Get("a")) == 1
 
 
-@pytest.mark.rule("CM-15")
+@pytest.mark.rule("CM-15", "SR-21")
 async def test_new_work_is_refused_while_the_store_is_away() -> None:
     world = await World().gain()
     world.log.up = False

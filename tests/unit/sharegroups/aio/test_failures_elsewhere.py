@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from kip932.api.v1.list_groups_pb2 import ListGroupsResponse
 from kip932.api.v1.produce_pb2 import ProduceStreamRequest, ProduceStreamResponse
 from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
 from kip932.rpc.transport import TransportError, TransportStatus
@@ -49,6 +50,30 @@ async def test_an_admin_client_outlives_its_bootstrap_node(fake: FakeCluster) ->
             (described,) = (await admin.describe_share_groups(["g"])).values()
             assert not isinstance(described, NetworkError | RequestTimedOutError)
             fake.network.stop("node1:9000")
+
+
+@pytest.mark.rule("GC-123", "CL-46")
+@on_fake_cluster(nodes=2)
+async def test_groups_of_all_nodes_are_listed_together(fake: FakeCluster) -> None:
+    inner, asked = fake.transport(), []
+
+    class Transport:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+        async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
+            if method is not wire.LIST_GROUPS:
+                return await inner.call(address, method, request, timeout_s)
+            asked.append(address)
+            response = ListGroupsResponse()
+            for name in ("both", f"only on {address}"):
+                response.groups.add(group_id=name, group_state="Stable", group_type="share")
+            return response
+
+    async with Admin({"bootstrap.servers": fake.bootstrap}, transport=cast(Any, Transport())) as admin:
+        found = [group.group_id for group in await admin.list_groups()]
+    assert sorted(asked) == ["node0:9000", "node1:9000"]
+    assert found == ["both", "only on node0:9000", "only on node1:9000"]
 
 
 class _BrokenStream:

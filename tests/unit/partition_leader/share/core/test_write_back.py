@@ -163,6 +163,13 @@ def test_a_roll_back_below_the_start_offset_archives() -> None:
     assert bench.spso == 10
 
 
+@pytest.mark.rule("PL-606", "SC-99a")
+def test_terminal_records_at_the_stored_start_are_passed_over_when_it_is_loaded() -> None:
+    bench = Bench(100, batches=(StateBatch(100, 104, 2, 1), StateBatch(105, 109, 0, 1)), log=[(100, 109)])
+    assert bench.spso == 105
+    assert bench.fetch() == [(105, 109, 2)]
+
+
 @pytest.mark.rule("PL-609")
 def test_a_resolved_start_offset_is_written_before_anything_is_served() -> None:
     bench = Bench(100, resolved=True, log=[(100, 109)])
