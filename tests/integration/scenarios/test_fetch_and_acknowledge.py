@@ -110,7 +110,7 @@ async def test_releases_reach_the_delivery_limit(wire: Wire) -> None:
 
 
 @pytest.mark.scenario("S-032")
-@pytest.mark.rule("PL-520", "PL-523")
+@pytest.mark.rule("PL-520", "PL-523", "PL-254")
 @pytest.mark.parametrize("topics_present", [False, True])
 async def test_the_final_fetch_closes_the_session_and_gives_back(wire: Wire, topics_present: bool) -> None:
     session, topic = await _with_ten_acquired(wire)
@@ -186,7 +186,7 @@ async def test_a_fetch_that_needs_no_bytes_is_answered_as_soon_as_its_partition_
     assert acquired(await session.fetch(epoch=0, min_bytes=0, wait_ms=300_000)) == []
 
 
-@pytest.mark.rule("PL-502", "PL-504")
+@pytest.mark.rule("PL-502", "PL-504", "PL-421", "PL-254")
 async def test_a_stale_session_epoch_is_refused_and_changes_nothing(wire: Wire) -> None:
     session, _ = await _with_ten_acquired(wire)
     for epoch in (1, 3):
@@ -194,7 +194,9 @@ async def test_a_stale_session_epoch_is_refused_and_changes_nothing(wire: Wire) 
         assert answer.error_code == errors.InvalidShareSessionEpochError.code
         assert f"epoch {epoch}" in answer.error_message
         assert "expected 2" in answer.error_message
-    assert await session.ack(0, 9, ACCEPT) == 0
+        assert (list(answer.responses), answer.acquisition_lock_timeout_ms) == ([], 0)
+    done = await session.acknowledge((0, 9, [ACCEPT]))
+    assert (part(done).error_code, done.acquisition_lock_timeout_ms) == (0, 30_000)
 
 
 @pytest.mark.rule("PL-502a")
@@ -208,7 +210,7 @@ async def test_a_request_of_an_earlier_session_of_the_member_is_refused(wire: Wi
     assert await session.ack(0, 9, ACCEPT) == 0
 
 
-@pytest.mark.rule("PL-509")
+@pytest.mark.rule("PL-509", "PL-256")
 async def test_an_unknown_topic_id_is_told_in_its_partition(wire: Wire) -> None:
     request = ShareFetchRequest(
         group_id=unique("g"), member_id="m", share_session_epoch=0, max_bytes=1_000, max_records=1, batch_size=1

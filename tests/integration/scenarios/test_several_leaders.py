@@ -38,7 +38,7 @@ async def _until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) ->
 
 
 @pytest.mark.scenario("S-025")
-@pytest.mark.rule("PL-255", "CM-11", "PL-402", "PL-601")
+@pytest.mark.rule("PL-255", "CM-11", "PL-402", "PL-601", "PL-633")
 @pytest.mark.asyncio
 async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Cluster) -> None:
     async with Wire(growing.bootstrap, growing.internal) as wire:
@@ -68,6 +68,12 @@ async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Clust
         assert late.error_code == 0
         _not_leader(late, part(late).error_code, new[moved])
         assert new[moved].epoch > old[moved].epoch
+
+        # Its new leader knows nothing of the session.
+        gone = Session(wire, "g", sessions[moved].member, topic_id, partitions=(moved,), address=address)
+        gone.epoch, gone.session_id = sessions[moved].epoch, sessions[moved].session_id
+        refused = await gone.acknowledge((10, 20, [ACCEPT]), partition=moved)
+        assert (refused.error_code, list(refused.responses)) == (errors.ShareSessionNotFoundError.code, [])
 
         # Nothing was applied: at its new leader the partition is delivered again, whole.
         follower = Session(wire, "g", "follower", topic_id, partitions=(moved,), address=address)

@@ -154,7 +154,7 @@ async def test_state_is_in_the_store_before_the_answer(cluster: Cluster) -> None
 
 
 @pytest.mark.scenario("S-089", "S-090")
-@pytest.mark.rule("SC-29a", "PL-602")
+@pytest.mark.rule("SC-29a", "PL-602", "PL-733")
 async def test_a_read_fences_older_leaders_durably(cluster: Cluster) -> None:
     (node,) = cluster.nodes
     await cluster.persister.initialize("g", {NAME: StateInit(0, -1)})

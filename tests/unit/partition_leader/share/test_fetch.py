@@ -119,7 +119,7 @@ def test_the_answer_holds_the_whole_batches_that_cover_what_was_acquired() -> No
     run(scenario)
 
 
-@pytest.mark.rule("PL-252", "PL-620")
+@pytest.mark.rule("PL-252", "PL-620", "PL-610")
 def test_a_log_start_found_by_reading_moves_the_share_partition_and_answers_empty() -> None:
     async def scenario(world: World) -> None:
         await world.produce(5)

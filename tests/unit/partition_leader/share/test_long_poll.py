@@ -278,7 +278,7 @@ def test_a_cancelled_fetch_is_forgotten_and_acquires_nothing() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-215")
+@pytest.mark.rule("PL-215", "PL-302")
 def test_what_a_cancelled_fetch_had_acquired_stays_with_its_member_until_the_lock_ends() -> None:
     async def scenario(world: World) -> None:
         world.configure(lock_duration_ms=2_000)

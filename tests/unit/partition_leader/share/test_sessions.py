@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ async def holding(world: World, records: int = 4, name: str = "m", connection: i
     return member
 
 
-@pytest.mark.rule("PL-411", "CM-3")
+@pytest.mark.rule("PL-411", "CM-3", "PL-733")
 def test_past_the_lease_nothing_is_confirmed_that_no_write_backs() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -220,7 +221,87 @@ def test_a_write_says_what_only_the_leader_knows() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-508")
+@pytest.mark.rule("PL-415")
+def test_the_partitions_of_one_request_succeed_and_fail_each_for_itself() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(1, 1)
+        assert await member.fetch(1).ranges(1) == [(0, 0, 1)]
+        answer = member.acknowledge({2: [AckBatch(5, 4, (1,))], 1: [AckBatch(0, 5, (1,))], 0: [AckBatch(0, 3, (1,))]})
+        assert await answer.ack_error(0) is None
+        assert code(await answer.ack_error(1)) == code(await answer.ack_error(2)) == "INVALID_REQUEST"
+        assert (world.host(0).core.start_offset, world.host(1).core.start_offset) == (4, 0)
+        assert await member.accept(0, 0, partition=1).ack_error(1) is None
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-521")
+def test_a_release_that_cannot_be_written_is_nothing_to_the_client_that_closes_its_session() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        world.persister.fail("write", CoordinatorNotAvailableError("away"), unknown=False)
+        await member.fetch(1, 3, max_wait_ms=50).answer()
+        world.lose(3)
+        answer = await member.acknowledge({}, epoch=-1).answer()
+        assert answer.error is None
+        await settle()
+        assert world.persister.writes == []
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-422")
+def test_a_request_with_many_faults_is_told_the_first_of_them() -> None:
+    enabled = False
+
+    async def scenario(world: World) -> None:
+        nonlocal enabled
+        await world.produce(1)
+        holder = world.member("m")
+        enabled = True
+        assert await holder.fetch(0).ranges() == [(0, 0, 1)]
+        enabled = False
+        wrong = {"epoch": 5, "is_renew_ack": True, "max_records": 1, "acks": {0: [AckBatch(5, 4, (1,))]}}
+        assert "share.version=0" in await told(world.member("", ""), wrong)
+        enabled = True
+        assert "group_id is empty" in await told(world.member("", ""), wrong)
+        assert "member_id is empty" in await told(world.member(""), wrong)
+        assert "is_renew_ack with" in await told(holder, wrong)
+        nothing = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
+        assert "epoch 5" in await told(holder, wrong | nothing)
+        last = holder.fetch(**(wrong | nothing | {"epoch": 1}))
+        assert code(await last.ack_error()) == "INVALID_REQUEST"
+
+    async def told(member: Member, fields: dict[str, Any]) -> str:
+        error = (await member.fetch(**fields).answer()).error
+        assert error is not None
+        return str(error)
+
+    run(scenario, enabled=lambda: enabled)
+
+
+@pytest.mark.rule("PL-701")
+def test_only_what_ends_or_gives_back_a_delivery_is_written() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(lock_duration_ms=2_000)
+        member = await holding(world)
+        assert await member.acknowledge({0: [AckBatch(0, 3, (4,))]}, is_renew_ack=True).ack_error() is None
+        await world.log().move_log_start(1)
+        await settle()
+        assert world.persister.writes == [], "neither sessions, acquisitions, renewals nor the log start"
+        assert await member.accept(1, 1).ack_error() is None
+        await asyncio.sleep(2)
+        assert await member.fetch(max_wait_ms=50).ranges() == [(2, 3, 2)]
+        member.acknowledge({}, epoch=-1)
+        await settle()
+        ends = [(write.start_offset, [tuple(one) for one in write.batches]) for write in world.persister.writes]
+        assert ends == [(2, []), (2, [(2, 3, 0, 1)]), (2, [(2, 3, 0, 2)])]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-508", "PL-403")
 def test_a_forgotten_partition_keeps_its_records_with_their_member() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)

@@ -61,6 +61,8 @@ def test_a_lock_that_is_due_ends_before_the_acknowledgement_of_that_moment() -> 
     bench.fetch("N", until=9)
     assert isinstance(bench.error(bench.ack("M", (1, 9, ACCEPT))), InvalidRecordStateError), "another member holds them"
     assert bench.error(bench.ack("M", (0, 0, ACCEPT))) is None, "the start offset is past it"
+    bench.acked("N", (5, 5, ACCEPT))
+    assert isinstance(bench.error(bench.ack("M", (5, 5, ACCEPT))), InvalidRecordStateError), "it is finished"
 
 
 @pytest.mark.rule("PL-324", "PL-325")

@@ -8,7 +8,7 @@ from kip932.state_batches import StateBatch
 from partition_leader.share.core import events as ev
 from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench, written
 
-ACCEPT, RELEASE = 1, 2
+ACCEPT, RELEASE, RENEW = 1, 2, 4
 THREE = [(0, 9), (10, 19), (20, 29)]
 
 
@@ -36,14 +36,43 @@ def test_a_lowered_limit_of_locks_stops_new_offsets_only() -> None:
     assert bench.fetch("N") == [(20, 29, 1)]
 
 
-@pytest.mark.rule("PL-223", "PL-230", "PL-124")
+@pytest.mark.rule("PL-223", "PL-230", "PL-124", "PL-231", "PL-005")
 def test_a_batch_that_begins_before_the_start_offset_is_taken_from_there_and_a_later_one_moves_it() -> None:
     assert Bench(5, log=[(0, 9)]).fetch() == [(5, 9, 1)]
     bench = Bench(5, log=[(8, 9)])
     assert bench.fetch() == [(8, 9, 1)]
-    assert bench.spso == 8
+    assert (bench.spso, bench.core.overview().end_offset, bench.core.speo) == (8, 9, 10), "the last one in flight"
+    bench.acked("M", (8, 9, ACCEPT))
+    assert (bench.spso, bench.core.overview().end_offset, bench.core.speo) == (10, 10, 10), "the next one to fetch"
     bench = Bench(5, batches=(StateBatch(8, 9, 0, 1),), log=[(0, 9)])
     assert bench.fetch() == [(5, 7, 1), (8, 9, 2)]
+
+
+@pytest.mark.rule("PL-130", "PL-133")
+def test_finished_records_and_holes_behind_one_that_is_held_count_as_in_flight_and_stall_new_deliveries() -> None:
+    bench = limited(12, [(0, 3), (8, 11), (12, 19)])
+    assert bench.core.in_flight == 0
+    assert bench.fetch(until=11) == [(0, 11, 1)]
+    bench.acked("M", (1, 11, ACCEPT))
+    assert bench.core.in_flight == 12
+    bench.now += LOCK_MS - 1
+    bench.ack("M", (0, 0, RENEW))
+    bench.pass_time(LOCK_MS - 1)
+    assert bench.fetch("N") == []
+    bench.acked("M", (0, 0, ACCEPT))
+    assert bench.core.in_flight == 0
+    assert bench.fetch("N") == [(12, 19, 1)]
+
+
+@pytest.mark.rule("PL-253")
+def test_fetches_of_one_member_acquire_independently_and_nothing_is_handed_out_twice() -> None:
+    bench = Bench(log=THREE)
+    assert bench.fetch(max_records=5) == [(0, 9, 1)]
+    assert bench.fetch(max_records=5) == [(10, 19, 1)]
+    bench.acked("M", (0, 9, RELEASE))
+    assert bench.fetch("N", until=19) == [(0, 9, 2)]
+    assert bench.fetch("M", until=19) == []
+    assert bench.records() == [(0, 9, 1, 2), (10, 19, 1, 1)]
 
 
 @pytest.mark.rule("PL-223", "PL-226")

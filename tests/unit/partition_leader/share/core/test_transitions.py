@@ -62,7 +62,7 @@ def test_reject_goes_to_the_dead_letter_queue() -> None:
     assert write.cause == fx.CAUSE_DLQ
 
 
-@pytest.mark.rule("T11", "PL-303", "PL-324", "PL-325", "PL-001")
+@pytest.mark.rule("T11", "PL-303", "PL-324", "PL-325", "PL-001", "PL-302")
 def test_renew_gives_a_full_lock_without_a_write() -> None:
     bench = fetched()
     bench.now += LOCK_MS - 1
@@ -194,7 +194,7 @@ def test_a_log_start_within_a_hole_of_the_stored_state_shortens_it_and_one_past_
     assert bench.spso == 31
 
 
-@pytest.mark.rule("T17", "PL-226", "PL-621")
+@pytest.mark.rule("T17", "PL-226", "PL-621", "PL-701")
 def test_available_records_that_the_log_has_lost_are_archived() -> None:
     bench = Bench(batches=(StateBatch(0, 9, 0, 1), StateBatch(10, 19, 0, 1)), log=[(10, 19)])
     assert bench.fetch() == [(10, 19, 2)]
