@@ -26,7 +26,7 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos style types test sim mutants up demo bench report screenshot ingest-kills docs format
+.PHONY: help setup protos style types test sim mutants mutation up demo bench report screenshot ingest-kills docs format
 .PHONY: release-protos clean
 .PHONY: image-base image image-pipeline image-pipeline-check image-check chaos attack manifests
 
@@ -82,6 +82,9 @@ sim: setup ## Play clusters under faults: SEEDS=1-2000, or FRESH=500; SEED=n tel
 
 mutants: setup ## Plant bugs, one at a time, and count the seeds until the simulator finds each: MUTANTS='name …'.
 	$(PY) -m tests.simulation.mutants $(MUTANTS)
+
+mutation: setup ## Draw small changes to the product and count those that fast tests or 40 seeds find: SAMPLE=40 (per room).
+	$(PY) -m tests.mutation --sample $(or $(SAMPLE),40) $(MUTATION_ARGS)
 
 up: $(READY) ## Run a cluster on this machine: embedded store and all roles.
 	$(BIN)/sharegroups up

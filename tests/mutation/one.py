@@ -1,0 +1,66 @@
+"""One change, in a process of its own: plant it, then run tests, or seeds of the simulator. Prints one JSON line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from tests.mutation.changes import Change
+from tests.simulation.mutants.mutant import Edit, Mutant, plant
+from tests.simulation.mutants.tried import Failures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot(Edit):
+    """An edit at a place, where `Edit` looks for a text that is there once."""
+
+    change: Change
+
+    def apply(self, source: str) -> str:
+        """The changed source. Raises ValueError when the file was changed since."""
+        return self.change.apply(source)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status 0 when the change was found, 1 when it was not."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("module")
+    parser.add_argument("change", help="the change as JSON")
+    parser.add_argument("--seeds", type=int, default=0, help="play so many histories in place of tests")
+    parser.add_argument("tests", nargs="*")
+    options = parser.parse_args(arguments)
+    change = Change(**json.loads(options.change))
+    plant(Mutant("one", str(change), (), (Spot(options.module, change.old, change.new, change=change),)))
+    said = _play(options.seeds) if options.seeds else _run(options.tests)
+    print(json.dumps({"found": bool(said), "said": said}))
+    return 0 if said else 1
+
+
+def _run(tests: Sequence[str]) -> str:
+    seen = Failures()
+    status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[seen])
+    # A module that can no longer be imported is found, too: no test could run.
+    broken = status in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
+    return (seen.failed or seen.broken or ([f"pytest ended with {int(status)}"] if broken else [""]))[0]
+
+
+def _play(seeds: int) -> str:
+    # Only now: the product must be imported with the change in it.
+    from tests.simulation.pool import rest_collector  # noqa: PLC0415
+    from tests.simulation.simulate import simulate  # noqa: PLC0415
+
+    rest_collector()
+    for seed in range(1, seeds + 1):
+        outcome = simulate(seed)
+        if outcome.violations:
+            return f"seed {seed}: {outcome.violations[0].rule}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""Which sources are changed, and which tests look at them first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.mutation.changes import Change, changes, compiles
+
+ROOT = Path(__file__).resolve().parents[2]
+CORES, HOSTS, ENGINE = "cores", "hosts", "engine"
+ROOMS = (CORES, HOSTS, ENGINE)
+#: Run by a person at a terminal, or only in an image: the fast tests are not about them.
+_OUTSIDE = ("services/share_node/demo", "services/share_node/scaler", "__main__.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A change to the file `path`, relative to the project."""
+
+    room: str
+    path: str
+    change: Change
+
+    @property
+    def module(self) -> str:
+        """The module's name, as it is imported."""
+        return ".".join(Path(self.path).with_suffix("").parts[1:]).removesuffix(".__init__")
+
+    @property
+    def key(self) -> str:
+        """Tells it from every other change."""
+        return f"{self.path}:{self.change.start}:{self.change.end}:{self.change.new}"
+
+
+def files(root: Path, room: str) -> list[str]:
+    """The sources of a room."""
+    if room == ENGINE:
+        found = [path for part in ("core", "aio") for path in (root / "client/sharegroups" / part).rglob("*.py")]
+    else:
+        found = [path for path in (root / "services").rglob("*.py") if ("core" in path.parts) == (room == CORES)]
+    names = sorted(path.relative_to(root).as_posix() for path in found)
+    return [name for name in names if not any(part in name for part in _OUTSIDE)]
+
+
+def draw(root: Path, room: str, count: int, seed: int) -> list[Place]:
+    """`count` changes: the files in an order by chance, one change by chance of each, and again until there are enough.
+
+    So every file has the same weight, whatever its length.
+    """
+    rng = Random(f"{room} {seed}")
+    left: dict[str, list[Change]] = {}
+    for name in files(root, room):
+        left[name] = changes((root / name).read_text(encoding="utf-8"))
+        rng.shuffle(left[name])
+    order = list(left)
+    rng.shuffle(order)
+    drawn: list[Place] = []
+    while any(left.values()) and len(drawn) < count:
+        for name in order:
+            if len(drawn) < count and (change := _next(root / name, left[name])) is not None:
+                drawn.append(Place(room, name, change))
+    return drawn
+
+
+def _next(path: Path, left: list[Change]) -> Change | None:
+    source = path.read_text(encoding="utf-8")
+    while left:
+        change = left.pop()
+        if compiles(source, change):
+            return change
+    return None
+
+
+def stages(root: Path, place: Place, seeds: int) -> list[list[str]]:
+    """What looks at the changed module, nearest first, each as words for `tests.mutation.one`: its own test, its room,
+    its package, then so many seeds, then what else of the fast tests is about the services or the client."""
+    package, *rooms = Path(place.path).with_suffix("").parts[1:]
+    unit = root / "tests/unit" / package
+    nearest = unit.joinpath(*rooms[:-1])
+    own = nearest / f"test_{rooms[-1]}.py" if rooms else nearest
+    near = _present(root, [own, nearest, unit])
+    wide = [root / "tests" / name for name in ("properties", "scenarios")]
+    if place.room != ENGINE:
+        wide += sorted(path for path in (root / "tests/unit").iterdir() if path.name not in {package, "sharegroups"})
+    played = [["--seeds", str(seeds)]] if seeds else []
+    return [*near, *played, *_present(root, wide)]
+
+
+def _present(root: Path, paths: Iterable[Path]) -> list[list[str]]:
+    found = dict.fromkeys(path.relative_to(root).as_posix() for path in paths if path.suffix == ".py" or path.is_dir())
+    return [[name] for name in found if (root / name).exists() and not name.endswith("__pycache__")]
