@@ -38,7 +38,7 @@ async def _until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) ->
 
 
 @pytest.mark.scenario("S-025")
-@pytest.mark.rule("PL-255", "CM-11", "PL-402", "PL-601", "PL-633")
+@pytest.mark.rule("PL-255", "CM-11", "PL-402", "PL-601", "PL-633", "PL-424")
 @pytest.mark.asyncio
 async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Cluster) -> None:
     async with Wire(growing.bootstrap, growing.internal) as wire:
@@ -61,7 +61,7 @@ async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Clust
 
         stranger = Session(wire, "g", member, topic_id, partitions=(stayed,), address=address)
         fetched = await stranger.fetch(epoch=0, wait_ms=500)
-        assert (fetched.error_code, fetched.acquisition_lock_timeout_ms) == (0, 30_000)
+        assert (fetched.error_code, fetched.acquisition_lock_timeout_ms, fetched.throttle_time_ms) == (0, 30_000, 0)
         _not_leader(fetched, part(fetched).error_code, new[stayed])
 
         late = await sessions[moved].acknowledge((10, 20, [ACCEPT]), partition=moved)

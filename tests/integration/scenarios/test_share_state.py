@@ -163,6 +163,7 @@ async def test_merging_the_same_state_and_count(wire: Wire, cluster: Cluster) ->
         assert found == [(*merged, 0, 1)], new
 
 
+@pytest.mark.rule("PL-706")
 @pytest.mark.scenario("S-099")
 async def test_the_higher_count_or_state_wins_on_the_overlap(wire: Wire, cluster: Cluster) -> None:
     topic_id = await wire.create_topic(unique("T"))

@@ -137,7 +137,7 @@ def _write(*batches: tuple[int, int, int, int], start: int = 0, leader: int = -1
 
 
 @pytest.mark.scenario("S-087", "S-088")
-@pytest.mark.rule("SC-52", "CM-16", "P-4")
+@pytest.mark.rule("SC-52", "CM-16", "P-4", "PL-706")
 async def test_state_is_in_the_store_before_the_answer(cluster: Cluster) -> None:
     (node,) = cluster.nodes
     assert await cluster.persister.initialize("g", {NAME: StateInit(5, 0)}) == {NAME: None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,18 @@ def test_a_record_comes_back_as_it_was(record: ShareRecord) -> None:
     kind, data = ShareStateCodec().encode(record, 1234)
     assert ShareStateCodec().decode(kind, data) == record
     assert pb.ShareStateRecord.FromString(data).append_time_ms == 1234
+
+
+@pytest.mark.rule("PL-811")
+def test_the_archived_records_of_state_that_an_older_build_wrote_begin_at_0() -> None:
+    codec = ShareStateCodec()
+    snapshot = ShareSnapshot(KEY, 1, 2, 3, 4, 5, 6, 7, 8, (), 9, 10, 11, archived_by_limit=9, archived_by_reject=10)
+    kind, data = codec.encode(snapshot, 0)
+    message = pb.ShareStateRecord.FromString(data)
+    message.snapshot.ClearField("archived_by_limit")
+    message.snapshot.ClearField("archived_by_reject")
+    found = codec.decode(kind, message.SerializeToString())
+    assert found == replace(snapshot, archived_by_limit=0, archived_by_reject=0)
 
 
 @pytest.mark.rule("CM-16")

@@ -56,7 +56,7 @@ async def test_a_coordinator_that_is_back_is_asked_within_a_second_or_so(down_s:
     await persister.close()
 
 
-@pytest.mark.rule("PL-723")
+@pytest.mark.rule("PL-723", "12.16")
 @virtual
 async def test_the_operation_timeout_caps_everything_and_the_last_error_is_told() -> None:
     net = Net()

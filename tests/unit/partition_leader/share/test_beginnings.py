@@ -67,7 +67,7 @@ def test_a_start_offset_that_cannot_be_written_fails_the_waiting_fetch() -> None
     run(scenario)
 
 
-@pytest.mark.rule("PL-635")
+@pytest.mark.rule("PL-635", "12.7")
 def test_a_share_partition_not_initialised_yet_is_read_again_five_times() -> None:
     async def scenario(world: World) -> None:
         world.persister.missing.add(key())
@@ -83,7 +83,7 @@ def test_a_share_partition_not_initialised_yet_is_read_again_five_times() -> Non
     run(scenario)
 
 
-@pytest.mark.rule("PL-605", "PL-609", "SC-39")
+@pytest.mark.rule("PL-605", "PL-609", "SC-39", "12.25")
 @pytest.mark.parametrize(("policy", "start"), [("latest", 6), ("earliest", 2), ("by_duration:PT1H", 6)])
 def test_an_unset_start_offset_is_resolved_by_the_group_and_written_before_anything_is_delivered(
     policy: str, start: int

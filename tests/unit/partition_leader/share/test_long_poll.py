@@ -62,7 +62,7 @@ def test_new_records_wake_a_parked_fetch() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-214", "P-5")
+@pytest.mark.rule("PL-214", "P-5", "12.12")
 @pytest.mark.parametrize("kind", [2, 1])
 def test_released_records_and_freed_room_wake_a_parked_fetch(kind: int) -> None:
     async def scenario(world: World) -> None:

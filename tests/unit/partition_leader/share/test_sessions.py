@@ -162,7 +162,7 @@ def test_the_session_limit_is_answered_after_max_wait() -> None:
     run(scenario, sessions_max=1)
 
 
-@pytest.mark.rule("PL-520", "PL-522", "PL-524")
+@pytest.mark.rule("PL-520", "PL-522", "PL-524", "12.17")
 def test_the_end_of_a_stream_releases_what_its_sessions_held() -> None:
     async def scenario(world: World) -> None:
         await holding(world, connection=7)

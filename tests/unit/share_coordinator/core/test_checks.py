@@ -86,7 +86,7 @@ def test_leader_epochs_equal_lower_higher_and_unset(epoch: int, read_code: int, 
     assert _code(_stored(), write(leader=epoch)) == write_code
 
 
-@pytest.mark.rule("SC-24", "SC-26", "SC-28", "SC-29")
+@pytest.mark.rule("SC-24", "SC-26", "SC-28", "SC-29", "PL-706")
 @pytest.mark.parametrize(
     ("epoch", "code"),
     [(STORED_STATE_EPOCH, 0), (STORED_STATE_EPOCH - 1, 124), (STORED_STATE_EPOCH + 1, 0), (-1, 0)],
@@ -124,7 +124,7 @@ def test_fencing_comes_before_metadata_and_missing_state_before_both() -> None:
     assert _code(driver, read(2, key=SharePartitionKey("G2", TOPIC, 0))) == 42
 
 
-@pytest.mark.rule("SC-29a", "PL-602")
+@pytest.mark.rule("SC-29a", "PL-602", "PL-706")
 def test_leader_epoch_and_generation_are_fenced_as_one_pair() -> None:
     driver = _stored()
     driver.run(read(7, 2))

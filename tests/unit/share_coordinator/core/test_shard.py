@@ -139,7 +139,7 @@ def test_fences_survive_initialize_and_trimming_though_the_leader_epoch_is_zero(
     assert driver.written(read(7, 4)) != []
 
 
-@pytest.mark.rule("SC-41", "SC-42")
+@pytest.mark.rule("SC-41", "SC-42", "PL-706")
 @pytest.mark.parametrize(
     ("start", "dcc", "expected"),
     [

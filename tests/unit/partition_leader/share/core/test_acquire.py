@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kip932.errors import GroupIdNotFoundError
 from kip932.state_batches import StateBatch
+from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
-from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench, written
+from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench, one, written
 
 ACCEPT, RELEASE, RENEW = 1, 2, 4
 THREE = [(0, 9), (10, 19), (20, 29)]
@@ -46,6 +48,29 @@ def test_a_batch_that_begins_before_the_start_offset_is_taken_from_there_and_a_l
     assert (bench.spso, bench.core.overview().end_offset, bench.core.speo) == (10, 10, 10), "the next one to fetch"
     bench = Bench(5, batches=(StateBatch(8, 9, 0, 1),), log=[(0, 9)])
     assert bench.fetch() == [(5, 7, 1), (8, 9, 2)]
+
+
+@pytest.mark.rule("PL-220")
+@pytest.mark.parametrize(
+    ("fields", "retired"),
+    [
+        ({"max_records": 0}, False),
+        ({"batches": ()}, False),
+        ({"batches": (ev.LogBatch(0, 3),), "last_read_offset": 3}, False),
+        ({}, True),
+    ],
+    ids=["no budget", "nothing read", "read below the start offset", "not active"],
+)
+def test_an_acquisition_may_have_nothing_to_take(fields: dict[str, object], retired: bool) -> None:
+    bench = Bench(4, log=THREE)
+    assert bench.lock(1) is not None
+    if retired:
+        bench.do(ev.Retire(GroupIdNotFoundError()))
+    batches = (ev.LogBatch(0, 9),)
+    event = ev.Acquire(1, "M", 0, 500, 500, 4, batches, 9, False, (), bench.settings)._replace(**fields)  # type: ignore[arg-type]
+    assert one(bench.do(event), fx.Acquired).ranges == ()
+    assert bench.records() == []
+    assert bench.core.fetch_lock is None
 
 
 @pytest.mark.rule("PL-130", "PL-133")

@@ -120,6 +120,7 @@ def test_without_room_on_its_connection_a_fetch_waits_and_then_acquires_nothing(
     assert step(budget(), 1_000, 1_000, room=1) is Step.READ
 
 
+@pytest.mark.rule("PL-207")
 def test_bytes_are_shared_equally_and_each_read_may_have_one() -> None:
     # PL-207.
     one = budget(max_bytes=1_000)

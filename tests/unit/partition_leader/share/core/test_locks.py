@@ -9,7 +9,7 @@ from partition_leader.share.core.locks import LockHeap
 from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench
 
 
-@pytest.mark.rule("PL-301", "PL-303")
+@pytest.mark.rule("PL-301", "PL-303", "PL-203")
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1), (0, 9), (7, 9)])
 def test_asking_for_the_deadline_again_changes_nothing(first: int, last: int) -> None:
     bench = Bench(first, log=[(first, last)])

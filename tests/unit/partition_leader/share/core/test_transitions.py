@@ -20,7 +20,7 @@ def fetched(**changes: int | bool) -> Bench:
     return bench
 
 
-@pytest.mark.rule("T1", "T3", "T5", "PL-105")
+@pytest.mark.rule("T1", "T3", "T5", "PL-105", "PL-203")
 def test_each_acquisition_counts_as_a_delivery() -> None:
     bench = fetched()
     assert bench.records() == [(0, 9, 1, 1)]

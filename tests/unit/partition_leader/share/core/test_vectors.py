@@ -18,7 +18,7 @@ def test_max_records_is_rounded_up_to_the_log_batch() -> None:
     assert Bench(log=THREE).fetch(max_records=5, batch_size=100) == [(0, 9, 1)]
 
 
-@pytest.mark.rule("V2", "PL-236", "T2")
+@pytest.mark.rule("V2", "PL-236", "T2", "PL-203")
 def test_record_limit_mode_is_exact_and_leaves_the_rest_available() -> None:
     bench = Bench(log=THREE)
     assert bench.fetch(max_records=5, mode=1) == [(0, 4, 1)]
@@ -171,7 +171,7 @@ def test_acknowledgements_below_the_log_start_are_no_ops() -> None:
     assert bench.spso == 10
 
 
-@pytest.mark.rule("V13", "PL-240", "PL-241", "PL-242")
+@pytest.mark.rule("V13", "PL-240", "PL-241", "PL-242", "PL-203", "12.20")
 def test_a_batch_that_failed_thrice_comes_in_halves() -> None:
     bench = Bench(batches=(StateBatch(0, 9, 0, 3),), log=THREE)
     assert bench.fetch() == [(0, 4, 4)]
@@ -194,7 +194,7 @@ def test_a_persister_gap_is_acquired_anew() -> None:
     assert bench.spso == 31
 
 
-@pytest.mark.rule("V15b", "PL-608", "PL-223")
+@pytest.mark.rule("V15b", "PL-608", "PL-223", "12.24")
 def test_a_gap_that_the_log_has_lost_is_resolved() -> None:
     bench = Bench(10, batches=(StateBatch(21, 30, 2, 1),), log=[(21, 30)])
     assert bench.fetch() == []
@@ -214,7 +214,7 @@ def test_a_failed_write_gives_the_records_back_to_their_holder() -> None:
     assert bench.spso == 10
 
 
-@pytest.mark.rule("V17", "PL-307")
+@pytest.mark.rule("V17", "PL-307", "PL-203")
 def test_a_lock_that_ran_out_during_a_failed_write_frees_the_record() -> None:
     bench = Bench(log=THREE)
     bench.fetch(max_records=5)

@@ -33,7 +33,7 @@ class Stored:
         return found
 
 
-@pytest.mark.rule("PL-1101", "PL-1102", "PL-1103")
+@pytest.mark.rule("PL-1101", "PL-1102", "PL-1103", "12.2")
 def test_a_fresh_leader_delivers_what_is_not_finished_after_each_write_of_the_example() -> None:
     bench, stored = Bench(100, resolved=True, log=[(100, 109)]), Stored()
 
@@ -76,7 +76,7 @@ def test_a_fresh_leader_delivers_what_is_not_finished_after_each_write_of_the_ex
     assert after_the_write() == {120: 1}
 
 
-@pytest.mark.rule("PL-1104", "PL-609", "PL-703", "PL-704", "PL-306", "SC-99a")
+@pytest.mark.rule("PL-1104", "PL-609", "PL-703", "PL-704", "PL-306", "SC-99a", "12.1")
 def test_the_worked_example_writes_what_the_table_says() -> None:
     bench = Bench(100, resolved=True, log=[(100, 109)])
     assert written(bench.persisted()) == (100, 0, [])  # 1
