@@ -110,7 +110,7 @@ async def test_a_flush_that_never_arrived_is_sent_again_with_the_same_ids(world:
     assert await kinds(a, LOG) == "CS"
 
 
-@pytest.mark.rule("CM-13", "SR-8", "SR-4")
+@pytest.mark.rule("CM-13", "SR-8", "SR-4", "GC-69f")
 async def test_an_owner_paused_in_the_middle_of_its_pipeline_writes_nothing_once_another_has_claimed(
     world: World,
 ) -> None:

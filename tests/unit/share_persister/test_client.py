@@ -13,7 +13,8 @@ from kip932.state_batches import StateBatch, WriteStats
 from kip932.state_values import StateSummary
 from share_coordinator.core.commands import WriteState
 from share_persister import PersisterError, PersisterSettings, StateInit
-from share_persister.values import StoredState
+from share_persister.messages import build_request
+from share_persister.values import StateOperation, StoredState
 from tests.support.coordinator_nodes import Net, change, failure_of, key
 from tests.support.share_state import OTHER_TOPIC, TOPIC
 from tests.support.virtual_time import now_s, virtual
@@ -48,6 +49,13 @@ async def test_all_operations_reach_the_coordinator_and_come_back() -> None:
     assert isinstance(refused.error, errors.FencedStateEpochError)
     assert deleted[names[1]] is None
     await persister.close()
+
+
+@pytest.mark.rule("GC-114")
+def test_a_summary_is_asked_for_without_a_leader_epoch() -> None:
+    request: Any = build_request(StateOperation.SUMMARY, "g", [(key(3), None)])
+    (topic,) = request.topics
+    assert [(each.partition, each.leader_epoch) for each in topic.partitions] == [(3, -1)]
 
 
 @pytest.mark.rule("SC-48", "OP-5")

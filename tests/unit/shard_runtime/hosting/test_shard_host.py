@@ -122,14 +122,16 @@ async def test_a_definite_refusal_is_undone_in_reverse_and_its_ids_are_used_agai
     assert world.ids() == ["1-0", "1-1", "1-2"]
 
 
-@pytest.mark.rule("SR-8", "SC-78")
+@pytest.mark.rule("SR-8", "SC-78", "GC-69f")
 async def test_a_fenced_append_drops_the_shard_and_fails_all_who_wait() -> None:
     world = await World().gain()
+    world.shard.deadline = world.clock.ms + 60_000
+    await world.host.submit(Get("a"))
     world.log.failures.append(ShardLostError("fenced by 2-0"))
     results = await asyncio.gather(world.host.post(Put("a", 1)), world.host.post(Get("a")), return_exceptions=True)
     assert [type(result) for result in results] == [NotCoordinatorError, NotCoordinatorError]
     assert world.drops == ["fenced by 2-0"]
-    assert world.host.state is HostState.IDLE
+    assert (world.host.state, world.host.shard, world.host._timer._handle) == (HostState.IDLE, None, None)
     with pytest.raises(NotCoordinatorError):
         world.host.post(Get("a"))
 
