@@ -26,7 +26,10 @@ _ADMINISTERS: Final = frozenset(
 #: What the server, or gRPC for it, says of a call that met something nobody expected.
 _UNEXPECTED: Final = "nexpected "
 ANSWERED: Final = "answered"
+#: A stream whose peer sent nothing for a second, or ended it without a message.
+NO_ANSWER: Final = "without an answer"
 _CALL_S: Final = 15.0
+_ANSWERS_KEPT: Final = 5
 _DEPTH_MAX: Final = 6
 
 #: A FieldDescriptor; of which of protobuf's two kinds, its types leave open.
@@ -106,8 +109,8 @@ def _random_calls(
 ) -> Callable[[Target, random.Random, float, Path], str]:
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         methods, listeners = methods_of(services), sorted(addresses(target).values())
-        counts = asyncio.run(_call(target, rng, seconds, methods, listeners))
-        assert served or not counts[ANSWERED], f"what only nodes call was answered to a client: {counts}"
+        counts, answers = asyncio.run(_call(target, rng, seconds, methods, listeners))
+        assert served or not answers, f"what only nodes call was answered to a client: {counts}, such as {answers[0]}"
         return told(counts)
 
     return run
@@ -115,37 +118,44 @@ def _random_calls(
 
 async def _call(
     target: Target, rng: random.Random, seconds: float, methods: list[Method[Message, Message]], addresses: list[str]
-) -> Counter[str]:
-    draw, unexpected = Draw(rng, target), list[str]()
+) -> tuple[Counter[str], list[str]]:
+    """How often calls ended in which way, and the first few of those that a node answered."""
+    draw, unexpected, answers = Draw(rng, target), list[str](), list[str]()
 
     async def one(transport: GrpcTransport) -> str:
-        method = rng.choice(methods)
+        method, address = rng.choice(methods), rng.choice(addresses)
         request = draw.message(method.request_type)
         try:
             if method.streaming:
-                await _stream(transport, rng.choice(addresses), method, request)
+                answer = await _stream(transport, address, method, request)
             else:
-                await transport.call(rng.choice(addresses), method, request, _CALL_S)
+                answer = await transport.call(address, method, request, _CALL_S)
         except TransportError as error:
             if _UNEXPECTED in str(error):
                 unexpected.append(f"{method.name}: {error} to {str(request)[:300]!r}")
             raise
+        if answer is None:
+            return NO_ANSWER
+        if len(answers) < _ANSWERS_KEPT:
+            answers.append(f"{method.name} at {address}: {str(answer)[:300]!r} to {str(request)[:300]!r}")
         return ANSWERED
 
     counts = await crowd(one, seconds)
     assert not unexpected, f"{len(unexpected)} calls met something unexpected, such as {unexpected[0]}"
-    return counts
+    return counts, answers
 
 
-async def _stream(transport: GrpcTransport, address: str, method: Method[Message, Message], request: Message) -> None:
-    """One message on a stream of its own, and its answer, if there is one within a second."""
+async def _stream(
+    transport: GrpcTransport, address: str, method: Method[Message, Message], request: Message
+) -> Message | None:
+    """One message on a stream of its own, and its answer; None if none came within a second."""
     stream = await transport.open_stream(address, method)
     try:
         await stream.write(request)
         async with asyncio.timeout(1):
-            await stream.read()
+            return await stream.read()
     except TimeoutError:
-        pass
+        return None
     finally:
         await stream.close()
 
