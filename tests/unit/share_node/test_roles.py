@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,11 @@ from group_coordinator.core.assignor import GroupSpec, SimpleAssignor
 from group_coordinator.core.views import Assignment
 from kip932.api.v1 import cluster_service_pb2
 from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest
-from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, shard_index, topic_id_text
+from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, RESOURCE_GROUP, shard_index, topic_id_text
 from kip932.rpc.transport import service_methods
+from shard_runtime.cluster.metadata import ConfigSet, MetadataImage, TopicCreated, TopicDeleted
+from shard_runtime.hosting.host_options import HostOptions
+from share_node.roles import Roles
 from tests.simulation import determinism
 from tests.simulation.shape import Shape
 from tests.simulation.world import World
@@ -59,6 +63,111 @@ def test_each_coordinator_waits_for_the_store_as_long_as_its_own_setting_says() 
     found = parts(offsets_commit_timeout_ms="700", share_coordinator_write_timeout_ms="900")
     assert {host._options.write_timeout_ms for host in found._groups.hosts} == {700}
     assert found._state._dispatcher._write_timeout_ms == 900
+
+
+#: What the roles hand on of a setting, and where it arrives. Each test value differs from every default.
+_ARRIVES: dict[str, Callable[[Any], object]] = {
+    "offsets.commit.timeout.ms": lambda found: {host._options.write_timeout_ms for host in found._groups.hosts},
+    "share.coordinator.write.timeout.ms": lambda found: {host._options.write_timeout_ms for host in found._state.hosts},
+    "shard.queue.max": lambda found: {
+        host._options.waiting_max for host in (*found._groups.hosts, *found._state.hosts)
+    },
+    "shard.compaction.entries.min": lambda found: {options.compaction.entries_min for options in _options(found)},
+    "shard.history.ms": lambda found: {options.compaction.history_ms for options in _options(found)},
+    "shard.readers.max.lag.ms": lambda found: {options.compaction.readers_max_lag_ms for options in _options(found)},
+    "log.lost.tail.jump.offsets": lambda found: {found._leader.owners.settings.jump_offsets},
+    "persister.operation.timeout.ms": lambda found: {
+        found._persister._settings.operation_timeout_ms,
+        found._leader.share_partitions._parts.operation_timeout_ms,
+    },
+    "fetch.max.bytes": lambda found: {
+        found._leader.requests._fetch_max_bytes,
+        found._leader.service._offsets._fetch_max_bytes,
+    },
+    "group.share.max.share.sessions": lambda found: {found._leader.requests.sessions._sessions_max},
+}
+
+
+def _options(found: Any) -> list[HostOptions]:
+    return [host._options for host in (*found._groups.hosts, *found._state.hosts)]
+
+
+def test_each_setting_arrives_at_its_own_part() -> None:
+    values = {name: str(70_001 + number) for number, name in enumerate(_ARRIVES)}
+    values["group.share.max.share.sessions"] = "1701"
+    found = parts(**{name.replace(".", "_"): value for name, value in values.items()})
+    assert {name: arrives(found) for name, arrives in _ARRIVES.items()} == {
+        name: {int(value)} for name, value in values.items()
+    }
+
+
+@pytest.mark.rule("PL-524")
+@pytest.mark.parametrize(("session", "lock"), [("2000", "9000"), ("9000", "2000")])
+def test_a_silent_session_lasts_as_long_as_the_longer_of_time_out_and_lock(session: str, lock: str) -> None:
+    found = parts(group_share_session_timeout_ms=session, group_share_record_lock_duration_ms=lock)
+    assert found._leader._around.idle_ms("g") == 9_000
+
+
+class Told:
+    """Stands where a role stands, and notes what it is told of the metadata."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, object]] = []
+
+    def topics_changed(self, deleted: object = None) -> None:
+        self.calls.append(("topics", deleted))
+
+    def groups_changed(self) -> None:
+        self.calls.append(("groups", None))
+
+    async def topics_deleted(self, deleted: object) -> None:
+        self.calls.append(("deleted", deleted))
+
+
+def test_a_new_image_reaches_each_role_with_what_it_must_act_on() -> None:
+    gone, config = bytes(15) + b"\x07", ConfigSet(RESOURCE_GROUP, "g", "share.auto.offset.reset", "earliest")
+    known = MetadataImage().apply(1, [TopicCreated("t", gone, 1)])
+    without = known.apply(2, [TopicDeleted(gone, "t")])
+    told = _told(without, known)
+    assert (told["groups"], told["state"]) == ([("topics", None)], [("deleted", {gone})])
+    assert told["leader"][0] == ("topics", {gone})
+    configured = known.apply(2, [config])
+    assert _told(configured, known) == {
+        "groups": [("topics", None)], "leader": [("topics", frozenset()), ("groups", None)], "state": [],
+    }  # fmt: skip
+    # What was deleted before is not told again.
+    assert _told(without.apply(3, [config]), without)["state"] == []
+
+
+def _told(image: MetadataImage, previous: MetadataImage) -> dict[str, list[tuple[str, object]]]:
+    async def told() -> dict[str, list[tuple[str, object]]]:
+        roles: Any = object.__new__(Roles)
+        roles._tasks = set()
+        roles._groups, roles._leader, roles._state = Told(), Told(), Told()
+        roles.metadata_changed(image, previous)
+        await asyncio.gather(*roles._tasks)
+        return {"groups": roles._groups.calls, "leader": roles._leader.calls, "state": roles._state.calls}
+
+    return asyncio.run(told())
+
+
+def test_a_client_is_told_the_client_address_of_its_coordinator_and_a_node_the_other() -> None:
+    async def story() -> None:
+        world = World(1, Shape.two())
+        await world.open()
+        await world.start("a")
+        await world.settled()
+        process = world.processes["a"]
+        record, found = process.node.registry.record, process.parts
+        assert record.address != record.peer_address
+        for owner, address in (
+            (found._groups._node.owner_of(0), record.address),
+            (found._state.directory.owner(0), record.peer_address),
+        ):
+            assert f"{owner.host}:{owner.port}" == address
+        await world.close()
+
+    determinism.run(1, story)
 
 
 FIND: Any = service_methods(cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"])["FindCoordinator"]

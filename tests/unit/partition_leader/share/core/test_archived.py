@@ -112,3 +112,15 @@ def test_an_unknown_outcome_is_told_if_the_store_has_it(landed: bool) -> None:
     stored = (StateBatch(2, 9, STATE_ARCHIVED, 1),) if landed else ()
     bench.do(ev.ReadBack(bench.core.generation, 7, 0, stored))
     assert told(bench) == ([(REJECTED, ((2, 9, 1),))] if landed else [])
+
+
+def test_a_closed_session_counts_all_that_it_gives_back_and_of_these_what_reached_the_limit() -> None:
+    bench = Bench(log=[(0, 4), (5, 9)])
+    assert bench.fetch(max_records=5) == [(0, 4, 1)]
+    bench.acked("M", (0, 4, ACK_RELEASE))
+    bench.set(delivery_count_limit=2)
+    while bench.fetch():
+        pass
+    bench.release("M")
+    write = bench.persisted()
+    assert (write.counters.n_release, write.counters.n_limit) == (10, 5)

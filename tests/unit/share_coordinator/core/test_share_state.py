@@ -1,0 +1,69 @@
+"""What each record makes of the state of one share-partition (SC-55, SC-56)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kip932.state_batches import CAUSE_INIT, UNSET_OFFSET, StateBatch, WriteStats
+from share_coordinator.core.records import NO_LEADER_EPOCH, ShareSnapshot, ShareUpdate
+from share_coordinator.core.share_state import ShareState, after_snapshot, after_update, initial_snapshot
+from tests.support.share_state import KEY
+
+
+def snapshot(**fields: Any) -> ShareSnapshot:
+    """An initialised state's snapshot, with these fields instead."""
+    record = initial_snapshot(KEY, None, 3, 10, wall_ms=1_000, stats=WriteStats(CAUSE_INIT))
+    return replace(record, **fields)
+
+
+def update(**fields: Any) -> ShareUpdate:
+    """An update of leader epoch 2, generation 1, with these fields instead."""
+    record = ShareUpdate(
+        key=KEY, snapshot_epoch=0, leader_epoch=2, generation=1, start_offset=10, delivery_complete_count=0,
+        batches=(), stats=WriteStats(CAUSE_INIT),
+    )  # fmt: skip
+    return record._replace(**fields)
+
+
+def led(state: ShareState) -> tuple[int, int]:
+    return state.leader_epoch, state.generation
+
+
+def test_a_snapshot_replaces_the_state_but_never_lowers_a_fence() -> None:
+    state = after_snapshot(None, snapshot(leader_epoch=9, generation=1, fence_state_epoch=8))
+    assert (state.fence, state.fence_state_epoch) == ((9, 1), 8)
+    later = after_snapshot(state, snapshot(leader_epoch=4, generation=7, state_epoch=5, start_offset=20))
+    assert (led(later), later.state_epoch, later.start_offset) == ((4, 7), 5, 20)
+    assert (later.fence, later.fence_state_epoch) == ((9, 1), 8)
+
+
+def test_a_snapshot_raises_the_fences_to_its_own() -> None:
+    state = after_snapshot(None, snapshot())
+    later = after_snapshot(state, snapshot(leader_epoch=4, generation=7, fence_leader_epoch=6, fence_generation=2))
+    assert later.fence == (6, 2)
+    assert after_snapshot(state, snapshot(leader_epoch=6, generation=3, fence_leader_epoch=6)).fence == (6, 3)
+    assert after_snapshot(state, snapshot(state_epoch=9)).fence_state_epoch == 9
+
+
+def test_an_update_without_a_leader_epoch_keeps_the_leader() -> None:
+    state = after_update(after_snapshot(None, snapshot()), update())
+    assert led(state) == (2, 1)
+    assert led(after_update(state, update(leader_epoch=NO_LEADER_EPOCH, generation=0))) == (2, 1)
+
+
+def test_an_update_of_an_older_leader_does_not_lower_the_fence() -> None:
+    state = after_update(after_snapshot(None, snapshot()), update())
+    later = after_update(state, update(leader_epoch=1, generation=5))
+    assert (led(later), later.fence) == ((1, 5), (2, 1))
+
+
+def test_an_update_counts_and_merges_and_leaves_the_rest() -> None:
+    state = after_snapshot(None, snapshot())
+    batch = StateBatch(10, 14, 2, 1)
+    later = after_update(state, update(batches=(batch,), stats=WriteStats(CAUSE_INIT, n_limit=2, n_reject=3)))
+    assert later.batches == (batch,)
+    assert (later.updates, later.archived_by_limit, later.archived_by_reject) == (1, 2, 3)
+    assert (later.state_epoch, later.snapshot_epoch, later.write_ms) == (3, 0, 1_000)
+    again = after_update(later, update(start_offset=UNSET_OFFSET))
+    assert (again.start_offset, again.batches, again.archived_by_limit) == (10, (batch,), 2)
