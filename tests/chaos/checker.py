@@ -10,27 +10,15 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from partition_leader.share.core.status import DropReason
+from tests.chaos.causes import FINAL_TYPES, Place, attempts_are_bounded, configured, ends_have_causes, one_holder, place
 from tests.chaos.history import Acknowledged, Delivered, Dropped, Event, Observed, Produced, read_history
 
-FINAL_TYPES = frozenset({"ACCEPT", "REJECT"})
+__all__ = ["FINAL_TYPES", "Place", "judge", "place"]
+
 #: Why a leader may let a share-partition's object go, and with it the counts that were never stored.
 FORGETS = frozenset({DropReason.OUTCOME_UNKNOWN, DropReason.LEADERSHIP_LOST, DropReason.RELEASED})
-
-
-class Place(NamedTuple):
-    """Where a record lies."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-def place(event: Produced | Delivered | Acknowledged) -> Place:
-    """The place an event tells about."""
-    return Place(event.topic, event.partition, event.offset)
 
 
 Checker = Callable[[Sequence[Event]], Iterable[str]]
@@ -56,6 +44,11 @@ def no_loss(events: Sequence[Event]) -> Iterator[str]:
     for event in events:
         if isinstance(event, Produced) and (at := place(event)) not in delivered and at[:2] in drained:
             yield f"INV-1: {at} ({event.value}) was confirmed to its producer and never delivered"
+
+
+def nothing_vanishes(events: Sequence[Event]) -> Iterator[str]:
+    """INV-1: what was delivered ended for a reason; see `causes`."""
+    yield from ends_have_causes(events, drained_partitions(events))
 
 
 def undecided(events: Sequence[Event]) -> int:
@@ -233,8 +226,12 @@ def drained(events: Sequence[Event]) -> Iterator[str]:
 
 
 CHECKERS: tuple[Checker, ...] = (
+    configured,
     not_drained,
     no_loss,
+    nothing_vanishes,
+    one_holder,
+    attempts_are_bounded,
     no_invention,
     stored_once,
     accept_is_final,

@@ -19,6 +19,7 @@ from typing import Final, Self
 from sharegroups import Admin, NewTopic
 from tests.chaos.checker import judge
 from tests.chaos.history import Acknowledged, Event, Fault, HistoryWriter, Produced, now_ms, read_history
+from tests.chaos.load import tell_settings
 from tests.chaos.observer import Observer
 from tests.chaos.processes import ClusterProcesses
 from tests.chaos.recovery_table import Recovery
@@ -66,6 +67,7 @@ class Experiment:
                 self.cluster.start_second(self._second)
             with Admin({"bootstrap.servers": self.cluster.bootstrap}) as admin:
                 errors = admin.create_topics([NewTopic(TOPIC, PARTITIONS)])
+                tell_settings(admin, GROUP, self.folder)
             assert not any(errors.values()), errors
             names = ["producer", *(f"consumer{number}" for number in range(CONSUMERS))]
             self._workers = [self._work(name) for name in names]

@@ -11,7 +11,7 @@ from typing import Final
 from kip932.errors import KafkaError
 from sharegroups import AcknowledgeType, DeliveryReport, Message, Producer, ShareConsumer
 from tests.chaos.deployment import Deployment
-from tests.chaos.history import Delivered, HistoryWriter, Produced, now_ms
+from tests.chaos.history import Delivered, HistoryWriter, Produced, SessionEnded, now_ms
 from tests.chaos.workers import AckBook, TimedTransport
 
 TAKE_WAIT_S: Final = 30.0
@@ -24,8 +24,9 @@ class Hand:
 
     def __init__(self, deployment: Deployment, folder: Path, name: str, group: str, topic: str) -> None:
         self.name = name
-        self._history = HistoryWriter(folder / f"{name}.jsonl")
-        self._transport = TimedTransport(deployment.reach)
+        self._topic = topic
+        self._history = history = HistoryWriter(folder / f"{name}.jsonl")
+        self._transport = TimedTransport(deployment.reach, lambda: history.write([SessionEnded(name, now_ms())]))
         self._next = AcknowledgeType.ACCEPT
         self._book = AckBook(name, self._history, lambda: self._next)
         self._closed = False
@@ -88,10 +89,11 @@ class Hand:
             self._closed = True
             with contextlib.suppress(KafkaError):
                 self._consumer.close(5)
+            self._history.write(self._transport.unseen(self.name, self._topic))
             self._history.close()
 
     def _delivered(self, message: Message) -> Delivered:
-        sent_ms, at_ms = self._transport.arrival(message)
+        sent_ms, at_ms, _ = self._transport.arrival(message)
         value = (message.value() or b"").decode()
         return Delivered(
             self.name, message.topic(), message.partition(), message.offset(), value, message.delivery_count(),

@@ -114,7 +114,42 @@ class Dropped:
     at_ms: int
 
 
-Event = Produced | Delivered | Acknowledged | Observed | Failed | Ended | Fault | Dropped
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A record that came to a worker's client, asked for by a fetch sent at `fetched_ms`, and was never handed out."""
+
+    worker: str
+    topic: str
+    partition: int
+    offset: int
+    delivery_count: int
+    fetched_ms: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """A worker's client began a share session anew, closed one, or saw its stream end: the leader may give back what
+    the worker held."""
+
+    worker: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What holds for a group, as the cluster says it: how long a lock lasts, and how often a record is delivered."""
+
+    group: str
+    lock_ms: int
+    delivery_limit: int
+    at_ms: int
+
+
+Event = (
+    Produced | Delivered | Acknowledged | Observed | Failed | Ended | Fault | Dropped | Unseen | SessionEnded
+    | Configured
+)  # fmt: skip
 _TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
@@ -125,14 +160,18 @@ class HistoryWriter:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, events: Iterable[Event]) -> None:
-        """Append events."""
+        """Append events; after `close` they are left out."""
+        if self._fd < 0:
+            return
         lines = [json.dumps({"event": type(event).__name__, **asdict(event)}) for event in events]
         if lines:
             os.write(self._fd, ("\n".join(lines) + "\n").encode())
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def read_history(paths: Iterable[Path]) -> list[Event]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kip932.errors import KafkaError
 from kip932.ids import RESOURCE_GROUP
 from sharegroups import Admin, AlterConfig, ConfigResource, NewTopic
 from tests.chaos.deployment import Deployment, WorkerProcess
-from tests.chaos.history import Acknowledged, Delivered, Ended, Event, HistoryWriter, now_ms, parse_line
+from tests.chaos.history import Acknowledged, Configured, Delivered, Ended, Event, HistoryWriter, now_ms, parse_line
 from tests.chaos.observer import OBSERVE_S, Observer
 from tests.chaos.workers import TimedTransport, WorkerOptions
 
@@ -19,6 +20,8 @@ BEGIN_WAIT_S: Final = 40.0
 DRAIN_WAIT_S: Final = 40.0
 LEAVE_WAIT_S: Final = 15.0
 KILLED: Final = -1
+LOCK_MS: Final = "share.record.lock.duration.ms"
+DELIVERY_LIMIT: Final = "share.delivery.count.limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,17 @@ class Tail:
                     yield event
 
 
+def tell_settings(admin: Admin, group: str, folder: Path) -> None:
+    """Write into the history what holds for a group. Raises AssertionError when the cluster does not say so."""
+    resource = ConfigResource(RESOURCE_GROUP, group)
+    found = admin.describe_configs([resource])[resource]
+    assert not isinstance(found, KafkaError), f"settings of {group}: {found}"
+    lock_ms, limit = (int(str(found[name].value)) for name in (LOCK_MS, DELIVERY_LIMIT))
+    history = HistoryWriter(folder / "settings.jsonl")
+    history.write([Configured(group, lock_ms, limit, now_ms())])
+    history.close()
+
+
 def wait_for(happened: Callable[[], bool], what: str, timeout_s: float) -> None:
     """Wait until something happened. Raises AssertionError with what did not."""
     deadline = time.monotonic() + timeout_s
@@ -81,6 +95,8 @@ class Load:
         self.create_topic(self.topic, self.options.partitions)
         if self.options.lock_ms:
             self._set_locks()
+        with self._admin() as admin:
+            tell_settings(admin, self.group, self._folder)
         names = [f"consumer{number}" for number in range(self.options.consumers)]
         for name in names:
             self.start_worker(name, "consumer")
@@ -106,7 +122,7 @@ class Load:
     def _set_locks(self) -> None:
         group = ConfigResource(RESOURCE_GROUP, self.group)
         with self._admin() as admin:
-            change = AlterConfig("share.record.lock.duration.ms", str(self.options.lock_ms))
+            change = AlterConfig(LOCK_MS, str(self.options.lock_ms))
             errors = admin.incremental_alter_configs({group: [change]})
         assert not any(errors.values()), f"lock duration of {self.group} was not set: {errors}"
 

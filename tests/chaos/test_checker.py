@@ -3,8 +3,14 @@
 import pytest
 
 from partition_leader.share.core.status import DropReason
-from tests.chaos.checker import counts_rise, judge
-from tests.chaos.history import Acknowledged, Delivered, Dropped, Event, Fault, Observed, Produced
+from tests.chaos import checker
+from tests.chaos.checker import counts_rise
+from tests.chaos.history import Acknowledged, Configured, Delivered, Dropped, Event, Fault, Observed, Produced
+
+
+def judge(events: list[Event]) -> list[str]:
+    """The violations of a history of a group with short locks."""
+    return checker.judge([Configured("g", 1, 5, 0), *events])
 
 
 def produced(offset: int, value: str = "", at_ms: int = 1) -> Produced:

@@ -16,7 +16,17 @@ from tests.chaos.__main__ import main
 from tests.chaos.deployment import Deployment, Unsupported, open_deployment
 from tests.chaos.experiments import catalogue, select
 from tests.chaos.experiments.definition import Definition
-from tests.chaos.history import Acknowledged, Delivered, Ended, Event, Fault, HistoryWriter, Observed, Produced
+from tests.chaos.history import (
+    Acknowledged,
+    Configured,
+    Delivered,
+    Ended,
+    Event,
+    Fault,
+    HistoryWriter,
+    Observed,
+    Produced,
+)
 from tests.chaos.load import LoadOptions, Tail
 from tests.chaos.outcome import BAD, GOOD, SKIPPED, Outcome, write_outcome
 from tests.chaos.report import BOUND_MS, closing_line, exit_status, report
@@ -24,6 +34,7 @@ from tests.chaos.runner import RUN_SETTINGS, TOPOLOGIES, Runner, judge_again, op
 from tests.chaos.verdict import Recovered, judge_history, longest_stall, recoveries
 
 CLEAN: list[Event] = [
+    Configured("g", 2_000, 5, 0),
     Produced("t", 0, 0, "v0", 1),
     Delivered("w1", "t", 0, 0, "v0", 1, 9, 10),
     Acknowledged("w1", "t", 0, 0, "ACCEPT", 1, "", 19, 20),

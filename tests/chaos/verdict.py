@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from tests.chaos.checker import CHECKERS, Checker, accept_is_final, no_loss, undecided
+from tests.chaos.checker import CHECKERS, Checker, accept_is_final, no_loss, nothing_vanishes, undecided
 from tests.chaos.deployment import GROUP_COORDINATOR, SERVICES
 from tests.chaos.history import Acknowledged, Ended, Event, Failed, Fault, Observed, Produced
 
@@ -75,7 +75,7 @@ def judge_history(events: Sequence[Event], checks: Iterable[Checker] = (), *, me
     found = [violation for check in (*everywhere, *checks) for violation in check(events)]
     return Verdict(
         records=sum(isinstance(event, Produced) for event in events),
-        lost=len(list(no_loss(events))),
+        lost=len(list(no_loss(events))) + len(list(nothing_vanishes(events))),
         accepted_twice=len(list(accept_is_final(events))),
         violations=tuple(found),
         faults=sum(isinstance(event, Fault) for event in events),

@@ -23,10 +23,19 @@ from typing import Any, NamedTuple, cast
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
 from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
 from kip932.rpc.grpc_transport import GrpcTransport
-from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT
+from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError
 from sharegroups import AcknowledgeType, DeliveryReport, Message, Producer, ShareConsumer, WakeupError
 from sharegroups.messages import TopicIdPartition
-from tests.chaos.history import Acknowledged, Delivered, Failed, HistoryWriter, Produced, now_ms
+from tests.chaos.history import (
+    Acknowledged,
+    Delivered,
+    Failed,
+    HistoryWriter,
+    Produced,
+    SessionEnded,
+    Unseen,
+    now_ms,
+)
 
 #: Low, so that a paused owner is given up within the bounds of an experiment.
 REQUEST_TIMEOUT_MS = 2_000
@@ -55,21 +64,26 @@ class WorkerOptions:
 
 
 class Arrival(NamedTuple):
-    """When a record's fetch was sent and answered."""
+    """When a record's fetch was sent and answered, and the delivery count that it came with."""
 
     sent_ms: int
     at_ms: int
+    delivery_count: int
 
 
 class TimedTransport(GrpcTransport):
     """Notes at the wire when each acquired record was asked for and when it came.
 
-    `reach`: where an address that nodes advertise is reached from here, where that differs.
+    `reach`: where an address that nodes advertise is reached from here, where that differs. `session_ended` is called
+    when a share session is begun anew or closed, and when its stream ends.
     """
 
-    def __init__(self, reach: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, reach: Mapping[str, str] | None = None, session_ended: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__()
         self._reach = dict(reach or {})
+        self._session_ended = session_ended
         self._arrivals: defaultdict[tuple[bytes, int, int], list[Arrival]] = defaultdict(list)
 
     async def call(
@@ -83,12 +97,15 @@ class TimedTransport(GrpcTransport):
         stream = await super().open_stream(self._reach.get(address, address), method)
         if method.request_type is not ShareStreamRequest:
             return stream
-        return cast(ClientStream[RequestT, ResponseT], _TimedStream(cast(_ShareStream, stream), self._arrived))
+        timed = _TimedStream(cast(_ShareStream, stream), self._arrived, self._session_ended)
+        return cast(ClientStream[RequestT, ResponseT], timed)
 
-    def _arrived(self, response: ShareStreamResponse, arrival: Arrival) -> None:
+    def _arrived(self, response: ShareStreamResponse, sent_ms: int) -> None:
+        at_ms = now_ms()
         for topic in response.fetch.responses:
             for part in topic.partitions:
                 for acquired in part.acquired_records:
+                    arrival = Arrival(sent_ms, at_ms, acquired.delivery_count)
                     for offset in range(acquired.first_offset, acquired.last_offset + 1):
                         self._arrivals[topic.topic_id, part.partition_index, offset].append(arrival)
 
@@ -96,28 +113,52 @@ class TimedTransport(GrpcTransport):
         """The oldest arrival of the record that was not asked about before, so never one that is too young."""
         return self._arrivals[message.topic_id(), message.partition(), message.offset()].pop(0)
 
+    def unseen(self, worker: str, topic: str) -> list[Unseen]:
+        """What came and was never asked about, for a worker of one topic."""
+        return [
+            Unseen(worker, topic, partition, offset, arrival.delivery_count, arrival.sent_ms, arrival.at_ms)
+            for (_, partition, offset), arrivals in self._arrivals.items()
+            for arrival in arrivals
+        ]
+
 
 _ShareStream = ClientStream[ShareStreamRequest, ShareStreamResponse]
 
 
 class _TimedStream:
-    def __init__(self, stream: _ShareStream, arrived: Callable[[ShareStreamResponse, Arrival], None]) -> None:
+    def __init__(
+        self,
+        stream: _ShareStream,
+        arrived: Callable[[ShareStreamResponse, int], None],
+        session_ended: Callable[[], None],
+    ) -> None:
         self._stream = stream
         self._arrived = arrived
+        self._session_ended = session_ended
         self._sent: dict[int, int] = {}
 
     async def write(self, message: ShareStreamRequest) -> None:
+        request = message.fetch if message.HasField("fetch") else message.acknowledge
+        if request.share_session_epoch <= 0:
+            self._session_ended()
         if message.HasField("fetch"):
             self._sent[message.correlation_id] = now_ms()
         await self._stream.write(message)
 
     async def read(self) -> ShareStreamResponse | None:
-        response = await self._stream.read()
-        if response is not None and response.HasField("fetch"):
-            self._arrived(response, Arrival(self._sent.pop(response.correlation_id), now_ms()))
+        try:
+            response = await self._stream.read()
+        except TransportError:
+            self._session_ended()
+            raise
+        if response is None:
+            self._session_ended()
+        elif response.HasField("fetch"):
+            self._arrived(response, self._sent.pop(response.correlation_id))
         return response
 
     async def close(self) -> None:
+        self._session_ended()
         await self._stream.close()
 
 
@@ -183,10 +224,11 @@ def choice(rng: random.Random) -> Callable[[], AcknowledgeType]:
 class ConsumerWorker:
     """Polls, acknowledges explicitly, and commits in each of the three ways in turn by chance."""
 
-    def __init__(self, options: WorkerOptions, transport: TimedTransport, life: int = 0) -> None:
+    def __init__(self, options: WorkerOptions, life: int = 0) -> None:
         self._name = options.name
-        self._transport = transport
-        self._history = HistoryWriter(Path(options.history))
+        self._topic = options.topic
+        self._history = history = HistoryWriter(Path(options.history))
+        self._transport = TimedTransport(session_ended=lambda: history.write([SessionEnded(options.name, now_ms())]))
         self._rng = random.Random(f"{options.seed}-{options.name}-{life}")
         choose = choice(self._rng) if not options.accept_only else lambda: AcknowledgeType.ACCEPT
         self._book = AckBook(options.name, self._history, choose)
@@ -201,7 +243,7 @@ class ConsumerWorker:
                 "request.timeout.ms": REQUEST_TIMEOUT_MS,
                 "default.api.timeout.ms": 5_000,
             },
-            transport=transport,
+            transport=self._transport,
         )
         self.consumer.set_acknowledgement_commit_callback(self._book.settled)
         self.consumer.subscribe([options.topic])
@@ -219,6 +261,7 @@ class ConsumerWorker:
             self.consumer.close(5)
         except KafkaError as error:
             self._tell("close", error)
+        self._history.write(self._transport.unseen(self._name, self._topic))
         self._history.close()
 
     def _tell(self, call: str, error: KafkaError) -> None:
@@ -237,7 +280,7 @@ class ConsumerWorker:
             self.consumer.commit_async()
 
     def _delivered(self, message: Message) -> Delivered:
-        sent_ms, at_ms = self._transport.arrival(message)
+        sent_ms, at_ms, _ = self._transport.arrival(message)
         value = (message.value() or b"").decode()
         return Delivered(
             self._name, message.topic(), message.partition(), message.offset(), value, message.delivery_count(),
@@ -247,7 +290,7 @@ class ConsumerWorker:
 
 def consume(options: WorkerOptions) -> None:
     """A consumer's life."""
-    worker = ConsumerWorker(options, TimedTransport())
+    worker = ConsumerWorker(options)
     stop = _told_to_stop(worker.consumer.wakeup)
     worker.run(stop)
 
@@ -257,7 +300,7 @@ def churn(options: WorkerOptions) -> None:
     stop, life = _told_to_stop(lambda: None), 0
     rng = random.Random(f"{options.seed}-{options.name}")
     while not stop.is_set():
-        worker, leave = ConsumerWorker(options, TimedTransport(), life), threading.Event()
+        worker, leave = ConsumerWorker(options, life), threading.Event()
         timer = threading.Timer(rng.uniform(0.2, 0.9), leave.set)
         timer.start()
         worker.run(leave)

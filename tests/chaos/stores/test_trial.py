@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.history import Acknowledged, Delivered, Event, Observed, Produced
+from tests.chaos.history import Acknowledged, Configured, Delivered, Event, Observed, Produced
 from tests.chaos.stores.trial import StoreVerdict, Window, judge
 
 WINDOW = Window(1_000, 2_000)
@@ -24,7 +24,8 @@ def accepted(offset: int, at_ms: int, sent_ms: int = 0) -> Acknowledged:
 
 def verdict(*events: Event) -> StoreVerdict:
     """Of a history in which a first record goes its way, and all is drained at the end."""
-    whole = [produced(0, 10), delivered(0, 20), accepted(0, 30), *events, Observed("t", 0, 9, 0, 9_000)]
+    settings = Configured("g", 2_000, 5, 0)
+    whole = [settings, produced(0, 10), delivered(0, 20), accepted(0, 30), *events, Observed("t", 0, 9, 0, 9_000)]
     return judge(sorted(whole, key=lambda event: event.at_ms), [WINDOW])
 
 

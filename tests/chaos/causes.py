@@ -1,0 +1,227 @@
+"""What must have happened to a record after its first delivery (INV-1, INV-3, INV-8): nothing ends without a cause.
+
+Faults hide things from the outside: answers that nobody got, deliveries to a process that was killed. So a cause may be
+missing near a fault, as far as one fault can hide one delivery; far from faults every cause must be there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from tests.chaos.history import (
+    Acknowledged,
+    Configured,
+    Delivered,
+    Dropped,
+    Ended,
+    Event,
+    Failed,
+    Fault,
+    Observed,
+    Produced,
+    SessionEnded,
+    Unseen,
+)
+
+FINAL_TYPES: Final = frozenset({"ACCEPT", "REJECT"})
+#: Answers that say that the acknowledgement did nothing. After any other error it may have been stored (PL-707).
+REFUSALS: Final = frozenset(
+    {
+        "INVALID_RECORD_STATE",
+        "INVALID_REQUEST",
+        "INVALID_SHARE_SESSION_EPOCH",
+        "SHARE_SESSION_NOT_FOUND",
+        "UNKNOWN_TOPIC_ID",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+    }
+)
+#: For how long a fault may still be felt: leases, time-outs, retries.
+REACH_MS: Final = 30_000
+#: A client may notice that its stream has ended so much later than the leader did.
+NOTICED_MS: Final = 1_000
+#: Told at the end of every experiment, whether anything was to be mended or not.
+_MENDED: Final = "mended"
+
+
+class Place(NamedTuple):
+    """Where a record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def place(event: Produced | Delivered | Acknowledged | Unseen) -> Place:
+    """The place an event tells about."""
+    return Place(event.topic, event.partition, event.offset)
+
+
+class Told:
+    """A history, sorted by what the rules here ask for."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.produced: list[Produced] = []
+        self.deliveries: defaultdict[Place, list[Delivered | Unseen]] = defaultdict(list)
+        self.acks: defaultdict[Place, list[Acknowledged]] = defaultdict(list)
+        self.starts: dict[tuple[str, int], int] = {}
+        self.configured: Configured | None = None
+        self._faults: list[Fault] = []
+        self._worker_ends: defaultdict[str, list[int]] = defaultdict(list)
+        self._kills: defaultdict[str, list[int]] = defaultdict(list)
+        self._drops: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for event in events:
+            self._sort(event)
+        harmful = [fault for fault in self._faults if fault.name != _MENDED]
+        self.faults_ms: list[int] = [fault.at_ms for fault in self._faults] if harmful else []
+
+    def _sort(self, event: Event) -> None:
+        match event:
+            case Produced():
+                self.produced.append(event)
+            case Delivered() | Unseen():
+                self.deliveries[place(event)].append(event)
+            case Acknowledged():
+                self.acks[place(event)].append(event)
+            case Observed():
+                self.starts[event.topic, event.partition] = event.start_offset
+            case Configured():
+                self.configured = event
+            case Fault():
+                self._faults.append(event)
+                if "SIGKILL" in event.name:
+                    self._kills[event.target].append(event.at_ms)
+            case Ended():
+                self._worker_ends[event.worker].append(event.at_ms)
+                if event.status < 0:
+                    self._kills[event.worker].append(event.at_ms)
+            case SessionEnded() | Failed():
+                self._worker_ends[event.worker].append(event.at_ms)
+            case Dropped():
+                self._drops[event.topic, event.partition].append(event.at_ms)
+
+    def faults(self, since_ms: int, until_ms: int | None = None) -> int:
+        """How many faults may be felt between two moments; until the end of the history without the second."""
+        first = bisect_left(self.faults_ms, since_ms - REACH_MS)
+        return (len(self.faults_ms) if until_ms is None else bisect_right(self.faults_ms, until_ms)) - first
+
+    def killed(self, worker: str, since_ms: int, until_ms: int) -> bool:
+        """Whether a worker was killed between two moments, so that it told nobody what it had been answered."""
+        return any(since_ms <= at_ms <= until_ms for at_ms in self._kills[worker])
+
+    def let_go(self, worker: str, since_ms: int, until_ms: int) -> bool:
+        """Whether a worker's session may have ended between two moments."""
+        return any(since_ms <= at_ms <= until_ms + NOTICED_MS for at_ms in self._worker_ends[worker])
+
+    def dropped(self, at: Place, since_ms: int, until_ms: int) -> bool:
+        """Whether a leader let the share-partition go between two moments."""
+        return any(since_ms <= at_ms <= until_ms for at_ms in self._drops[at.topic, at.partition])
+
+    def drops(self, at: Place) -> int:
+        """How often leaders said that they let the share-partition go."""
+        return len(self._drops[at.topic, at.partition])
+
+
+def configured(events: Sequence[Event]) -> Iterator[str]:
+    """Without the group's settings the rules below could not be judged, and would excuse everything."""
+    if not any(isinstance(event, Configured) for event in events):
+        yield "the history does not tell the lock duration and the delivery limit of the group"
+
+
+def ends_have_causes(events: Sequence[Event], drained: set[tuple[str, int]]) -> Iterator[str]:
+    """INV-1: a delivered record ended only by an ACCEPT or REJECT that was confirmed or may have been stored, by a
+    reached delivery limit, or while its holder was killed. Judged of drained partitions, and below the start offset."""
+    told = Told(events)
+    for event in told.produced:
+        at = place(event)
+        over = at[:2] in drained or at.offset < told.starts.get(at[:2], -1)
+        if over and told.deliveries[at] and not _has_cause(told, at):
+            last = max(told.deliveries[at], key=lambda one: (one.delivery_count, one.at_ms))
+            yield (
+                f"INV-1: {at} ({event.value}) was delivered {len(told.deliveries[at])} times, the last time with count "
+                f"{last.delivery_count} to {last.worker}, and ended without an ACCEPT or REJECT, a reached limit, or a "
+                f"killed holder; acknowledgements: {_said(told.acks[at])}"
+            )
+
+
+def _has_cause(told: Told, at: Place) -> bool:
+    deliveries = told.deliveries[at]
+    if any(_may_have_ended(told, ack, deliveries) for ack in told.acks[at]):
+        return True
+    last_ms = max(one.fetched_ms for one in deliveries)  # a holder that was killed before ended nothing: it came again
+    if any(told.killed(one.worker, max(one.fetched_ms, last_ms), one.at_ms + REACH_MS) for one in deliveries):
+        return True
+    if told.configured is None:
+        return False
+    hidden = told.faults(last_ms)
+    return max(one.delivery_count for one in deliveries) + hidden >= told.configured.delivery_limit
+
+
+def _may_have_ended(told: Told, ack: Acknowledged, deliveries: Sequence[Delivered | Unseen]) -> bool:
+    """Whether the record may have ended by this acknowledgement. One without an answer ended nothing when a fetch that
+    was sent after it was given up brought the record again (INV-5)."""
+    if ack.type not in FINAL_TYPES:
+        return False
+    if not ack.error:
+        return True
+    if ack.error in REFUSALS and not told.faults(ack.sent_ms, ack.at_ms):
+        return False
+    return not any(one.fetched_ms > ack.at_ms for one in deliveries)
+
+
+def _said(acks: Sequence[Acknowledged]) -> str:
+    said = [f"{ack.worker} {ack.type} of count {ack.delivery_count} {ack.error or 'NONE'}" for ack in acks]
+    return ", ".join(said) or "none"
+
+
+def one_holder(events: Sequence[Event]) -> Iterator[str]:
+    """INV-3: while one worker's lock runs, nobody else gets the record.
+
+    The lock cannot have run out when the next worker's fetch was answered within the lock's duration after the first
+    worker's fetch was sent. It may have ended by an acknowledgement, with the session, or with the share-partition's
+    object; faults end sessions and objects that nobody tells about. What a worker never saw, its client may have given
+    back by itself at any time, for example when the partition was assigned to another member.
+    """
+    told = Told(events)
+    if told.configured is None:
+        return
+    for at, deliveries in told.deliveries.items():
+        ordered = sorted(deliveries, key=lambda one: (one.delivery_count, one.at_ms))
+        for first, second in pairwise(ordered):
+            if isinstance(first, Unseen) or second.at_ms >= first.fetched_ms + told.configured.lock_ms:
+                continue
+            if second.worker != first.worker and not _lock_may_have_ended(told, at, first, second):
+                yield (
+                    f"INV-3: {at} went to {second.worker} (count {second.delivery_count}) at {second.at_ms}, while "
+                    f"{first.worker} (count {first.delivery_count}) held it, which asked for it at "
+                    f"{first.fetched_ms}; its lock lasts {told.configured.lock_ms} ms"
+                )
+
+
+def _lock_may_have_ended(told: Told, at: Place, first: Delivered | Unseen, second: Delivered | Unseen) -> bool:
+    since_ms, until_ms = first.fetched_ms, second.at_ms
+    return (
+        any(ack.worker == first.worker and since_ms <= ack.sent_ms <= until_ms for ack in told.acks[at])
+        or told.let_go(first.worker, since_ms, until_ms)
+        or told.dropped(at, since_ms, until_ms)
+        or bool(told.faults(since_ms, until_ms))
+    )
+
+
+def attempts_are_bounded(events: Sequence[Event]) -> Iterator[str]:
+    """INV-8: no delivery count above the limit, and no more deliveries than the limit, and one for each fault or drop
+    that may have taken the share-partition's object away, allow."""
+    told = Told(events)
+    if told.configured is None:
+        return
+    limit = told.configured.delivery_limit
+    for at, deliveries in told.deliveries.items():
+        highest = max(deliveries, key=lambda one: one.delivery_count)
+        if highest.delivery_count > limit:
+            yield f"INV-8: {at} went to {highest.worker} with count {highest.delivery_count}; the limit is {limit}"
+        allowed = limit + told.drops(at) + len(told.faults_ms)
+        if len(deliveries) > allowed:
+            yield f"INV-8: {at} was delivered {len(deliveries)} times; limit {limit}, with faults and drops {allowed}"
