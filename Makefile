@@ -28,7 +28,7 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 .NOTPARALLEL:
 .PHONY: help setup protos style types test sim mutants mutation up demo bench report screenshot ingest-kills docs format
 .PHONY: release-protos clean
-.PHONY: image-base image image-pipeline image-pipeline-check image-check chaos attack manifests
+.PHONY: image-base image image-pipeline image-pipeline-check image-check chaos sabotages attack manifests
 
 help: ## Say what the words mean.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -143,6 +143,9 @@ image-check: image $(CHAOS_READY) ## Try that image in containers: health, read-
 
 chaos: image $(CHAOS_READY) ## Kill, pause and cut clusters in containers, and judge: CHAOS_ARGS='--only recovery --seed 1'.
 	CHAOS_IMAGE=$(IMAGE) $(PY) -m tests.chaos $(CHAOS_ARGS)
+
+sabotages: setup ## Run nodes that do one thing wrong, and see that the judge of the chaos experiments refuses each: SABOTAGES='name …'.
+	$(PY) -m tests.chaos.sabotage $(SABOTAGES)
 
 attack: setup ## Attack a cluster beside a canary and workers with books: every attack once, or by chance for SECONDS=3600.
 	$(if $(SECONDS),,$(PY) -m pytest -q -m attack tests/attack)

@@ -113,8 +113,8 @@ class Told:
         return any(since_ms <= at_ms <= until_ms for at_ms in self._kills[worker])
 
     def let_go(self, worker: str, since_ms: int, until_ms: int) -> bool:
-        """Whether a worker's session may have ended between two moments."""
-        return any(since_ms <= at_ms <= until_ms + NOTICED_MS for at_ms in self._worker_ends[worker])
+        """Whether a worker's session may have ended after the first moment; the fetch that opens one is sent then."""
+        return any(since_ms < at_ms <= until_ms + NOTICED_MS for at_ms in self._worker_ends[worker])
 
     def dropped(self, at: Place, since_ms: int, until_ms: int) -> bool:
         """Whether a leader let the share-partition go between two moments."""
@@ -204,7 +204,10 @@ def one_holder(events: Sequence[Event]) -> Iterator[str]:
 def _lock_may_have_ended(told: Told, at: Place, first: Delivered | Unseen, second: Delivered | Unseen) -> bool:
     since_ms, until_ms = first.fetched_ms, second.at_ms
     return (
-        any(ack.worker == first.worker and since_ms <= ack.sent_ms <= until_ms for ack in told.acks[at])
+        any(
+            ack.worker == first.worker and since_ms <= ack.sent_ms <= until_ms and ack.error not in REFUSALS
+            for ack in told.acks[at]
+        )
         or told.let_go(first.worker, since_ms, until_ms)
         or told.dropped(at, since_ms, until_ms)
         or bool(told.faults(since_ms, until_ms))

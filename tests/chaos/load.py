@@ -36,6 +36,7 @@ class LoadOptions:
     accept_only: bool = False
     observe_s: float = OBSERVE_S
     lock_ms: int = 0
+    hold_ms: int = 0
 
 
 class Tail:
@@ -152,7 +153,7 @@ class Load:
         options = self.options
         told = WorkerOptions(
             self._deployment.bootstrap, self.topic, self.group, options.partitions, name, self._seed, options.rate,
-            str(self._folder / f"{name}.jsonl"), options.records, options.accept_only,
+            str(self._folder / f"{name}.jsonl"), options.records, options.accept_only, options.hold_ms,
         )  # fmt: skip
         self.workers[name] = self._deployment.worker(name, kind, told)
         return self.workers[name]

@@ -148,6 +148,10 @@ SHARED: dict[str, tuple[list[Event], list[Event]]] = {
         [went(100), went(500, 2, "w2"), acked(600, "RELEASE")],
         [went(100), acked(400, "RELEASE"), went(500, 2, "w2")],
     ),
+    "its acknowledgement was refused": (
+        [went(100), acked(400, error="INVALID_RECORD_STATE"), went(500, 2, "w2")],
+        [went(100), acked(400, error="UNKNOWN"), went(500, 2, "w2")],
+    ),
     "another worker released it": (
         [went(100), acked(400, "RELEASE", worker="w3"), went(500, 2, "w2")],
         [went(100), acked(400, "RELEASE"), went(500, 2, "w2")],
@@ -157,7 +161,7 @@ SHARED: dict[str, tuple[list[Event], list[Event]]] = {
         [went(100), SessionEnded("w1", 300), went(500, 2, "w2")],
     ),
     "its session had ended before": (
-        [SessionEnded("w1", 50), went(100), went(500, 2, "w2")],
+        [SessionEnded("w1", 95), went(100), went(500, 2, "w2")],
         [went(100), Failed("w1", "poll", "NETWORK_EXCEPTION", 700), went(500, 2, "w2")],
     ),
     "it ended in good order later": (

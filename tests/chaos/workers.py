@@ -45,7 +45,7 @@ UNKNOWN = "UNKNOWN"
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """What a worker is told. `rate`: records a second of the producer; `records`: after how many it has produced all, 0
-    for as long as it runs; `accept_only`: consumers accept everything."""
+    for as long as it runs; `accept_only`: consumers accept everything; `hold_ms`: how long they hold what they got."""
 
     bootstrap: str
     topic: str
@@ -57,6 +57,7 @@ class WorkerOptions:
     history: str
     records: int = 0
     accept_only: bool = False
+    hold_ms: int = 0
 
     def as_json(self) -> str:
         """For a command line."""
@@ -227,6 +228,7 @@ class ConsumerWorker:
     def __init__(self, options: WorkerOptions, life: int = 0) -> None:
         self._name = options.name
         self._topic = options.topic
+        self._hold_s = options.hold_ms / 1000
         self._history = history = HistoryWriter(Path(options.history))
         self._transport = TimedTransport(session_ended=lambda: history.write([SessionEnded(options.name, now_ms())]))
         self._rng = random.Random(f"{options.seed}-{options.name}-{life}")
@@ -271,6 +273,7 @@ class ConsumerWorker:
     def _turn(self) -> None:
         messages = self.consumer.poll(0.5)
         self._history.write([self._delivered(message) for message in messages])
+        time.sleep(self._hold_s if messages else 0)
         for message in messages:
             self.consumer.acknowledge(message, self._book.note(message))
         way = self._rng.random()

@@ -1,0 +1,1 @@
+"""Nodes and stores that do one thing wrong, run for real: the judge of the chaos experiments must refuse each."""

@@ -1,0 +1,15 @@
+"""`python -m tests.chaos.sabotage.node NAME serve ROLE …`: a node of the product with one planted bug."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.chaos.sabotage.sabotages import named
+from tests.simulation.mutants.mutant import plant
+
+if __name__ == "__main__":
+    plant(named(sys.argv[1]).mutant)
+    # Only now: the product must be imported with the bug in it.
+    from share_node.serve import main
+
+    sys.exit(main(sys.argv[3:]))

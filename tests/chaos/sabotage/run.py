@@ -1,0 +1,64 @@
+"""Runs a sabotage, or the same with honest nodes, in a short experiment, and says what the judge made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.deployment import Topology
+from tests.chaos.drivers.local import role_of
+from tests.chaos.drivers.processes import ProcessesDeployment
+from tests.chaos.history import read_history
+from tests.chaos.load import LoadOptions
+from tests.chaos.runner import RUN_SETTINGS
+from tests.chaos.sabotage.plays import PLAYS
+from tests.chaos.sabotage.sabotages import Sabotage
+from tests.chaos.trial import Trial
+from tests.chaos.verdict import Verdict, judge_history
+
+ONE_OF_EACH: Final = Topology(leaders=1, share_coordinators=1, group_coordinators=1, store_replicas=0)
+
+
+class SabotagedDeployment(ProcessesDeployment):
+    """All nodes of the sabotage's role have its bug."""
+
+    def __init__(self, folder: Path, sabotage: Sabotage, honest: bool) -> None:
+        super().__init__(folder, ONE_OF_EACH, RUN_SETTINGS)
+        self._sabotage = sabotage
+        self._honest = honest or not sabotage.edits
+
+    def _role_words(self, name: str) -> list[str]:
+        words = super()._role_words(name)
+        if self._honest or role_of(name) != self._sabotage.role:
+            return words
+        return ["tests.chaos.sabotage.node", self._sabotage.name, *words[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict, and what the experiment itself complained of, "" when it went to its end."""
+
+    verdict: Verdict
+    complaint: str
+
+    def reason(self, sabotage: Sabotage) -> str:
+        """The first sentence of the judge that refuses this sabotage for what it does; "" when there is none."""
+        return next((said for said in self.verdict.violations if said.startswith(sabotage.refused)), "")
+
+
+def play(sabotage: Sabotage, folder: Path, seed: int, *, honest: bool = False) -> Judged:
+    """One experiment. `honest`: with the product as it is."""
+    folder.mkdir(parents=True)
+    load = LoadOptions(partitions=4, hold_ms=sabotage.hold_ms)
+    complaint = ""
+    try:
+        with (
+            SabotagedDeployment(folder / "cluster", sabotage, honest) as deployment,
+            Trial(deployment, folder, seed, "sabotage", load) as trial,
+        ):
+            PLAYS[sabotage.play](trial)
+            trial.finish()
+    except AssertionError as error:  # a wrong node may leave anything undone: the histories tell
+        complaint = str(error)
+    return Judged(judge_history(read_history(sorted(folder.glob("*.jsonl")))), complaint)
