@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import parse_topic_id
 from kip932.records.v1.topic_log_pb2 import TopicLogRecord
 from tests.simulation.final import Final as End
+from tests.simulation.final import labels
 from tests.simulation.history import Share, StateSeen
 from tests.simulation.inside import all_states, logs, quiet, running, share_of
 from tests.simulation.rebuild import Rebuilding
@@ -41,7 +42,7 @@ async def collect_final(world: World) -> End:
     await asyncio.sleep(_ON_ITS_WAY_S)
     data = world.store.master.data
     rebuilt, torn = _rebuilt(data, world.shape.replicas > 0)
-    values = _values(data)
+    records = _records(data)
     async with asyncio.TaskGroup() as group:
         for name in names:
             group.create_task(world.start(name))
@@ -53,7 +54,10 @@ async def collect_final(world: World) -> End:
         replayed=all_states(world),
         rebuilt=rebuilt,
         logs=ends,
-        values=values,
+        values={partition: {at: record.value for at, record in found.items()} for partition, found in records.items()},
+        labels={
+            partition: {at: labels(record) for at, record in found.items()} for partition, found in records.items()
+        },
         leftovers=_leftovers(world),
         fatal=tuple(world.complaints_of_processes),
         streams=streams,
@@ -86,23 +90,23 @@ def _rebuilt(data: Data, tails_may_be_lost: bool) -> tuple[dict[Share, StateSeen
     return dict(sorted(found.items())), tuple(reading.torn)
 
 
-def _values(data: Data) -> dict[tuple[str, int], dict[int, bytes]]:
+def _records(data: Data) -> dict[tuple[str, int], dict[int, Record]]:
     found = {}
     for key, stream in sorted(data.streams.items()):
         if key.startswith(_TOPIC) and key.endswith("}:log"):
             topic, _, number = key.removeprefix(_TOPIC).removesuffix("}:log").partition(":")
-            found[parse_topic_id(topic).hex(), int(number)] = _records(stream)
+            found[parse_topic_id(topic).hex(), int(number)] = _records_of(stream)
     return found
 
 
-def _records(stream: Stream) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+def _records_of(stream: Stream) -> dict[int, Record]:
+    found: dict[int, Record] = {}
     for fields in stream.fields:
         named = dict(zip(fields[::2], fields[1::2], strict=True))
         if named[b"t"] == _BATCH:
             base = TopicLogRecord.FromString(named[b"r"]).batch.base_offset
             for index, record in enumerate(RecordBatch.FromString(named[b"b"]).records):
-                found[base + index] = record.value
+                found[base + index] = record
     return found
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
+from group_coordinator.core.records import TargetMember, TargetMetadata
 from kip932.errors import KafkaError
 from kip932.state_values import StateSummary
 from share_coordinator.core.commands import (
@@ -20,6 +22,7 @@ from share_coordinator.core.commands import (
 )
 from share_coordinator.dispatch import Begun
 from tests.simulation.checkers.membership import ABANDONED
+from tests.simulation.coordinator_events import TargetComputed
 from tests.simulation.edge import Edge
 from tests.simulation.history import HeartbeatAnswered, StateAnswered
 
@@ -30,16 +33,20 @@ class Groups:
     def __init__(self, edge: Edge, service: Any) -> None:
         self._edge = edge
         self._heartbeat = service.share_group_heartbeat
+        for host in self._heartbeat.__self__._around.shards.hosts:
+            vars(host).update(_new_shard=partial(self._shard, host._new_shard))
         vars(service).update(share_group_heartbeat=self.share_group_heartbeat)
 
     async def share_group_heartbeat(self, request: Any, context: Any) -> Any:
         """In the place of the handler. One whose caller went away may have been taken all the same."""
         asked = (self._edge.now_ms(), len(self._edge.events))
         sent = (request.group_id, request.member_id, request.member_epoch)
+        named = request.subscribed_topic_names
+        topics = tuple(named.values) if request.HasField("subscribed_topic_names") else None
         try:
             response = await self._heartbeat(request, context)
         except asyncio.CancelledError:
-            self._edge.tell(HeartbeatAnswered, *sent, 0, None, ABANDONED, *asked)
+            self._edge.tell(HeartbeatAnswered, *sent, 0, None, ABANDONED, *asked, topics)
             raise
         assignment = None
         if response.HasField("assignment"):
@@ -49,8 +56,32 @@ class Groups:
                 for number in topic.partitions
             )
         told = (response.member_epoch, assignment, response.error_code)
-        self._edge.tell(HeartbeatAnswered, *sent, *told, *asked)
+        self._edge.tell(HeartbeatAnswered, *sent, *told, *asked, topics)
         return response
+
+    def _shard(self, make: Callable[[], Any]) -> Any:
+        """In the place of a host's maker of shards: every shard is watched from its making on."""
+        shard = make()
+        vars(shard).update(decide=partial(self._decided, shard, shard.decide))
+        return shard
+
+    def _decided(self, shard: Any, decide: Callable[..., Any], *asked: Any) -> Any:
+        """In the place of `GroupShard.decide`: a target assignment is told when it is computed."""
+        decision = decide(*asked)
+        for record in decision.records:
+            if isinstance(record, TargetMetadata):
+                self._computed(shard, record, decision.records)
+        return decision
+
+    def _computed(self, shard: Any, computed: TargetMetadata, records: Sequence[object]) -> None:
+        group = shard.groups.get(computed.group_id)
+        targets = dict(group.targets) if group is not None else {}
+        targets.update({each.member_id: each.assignment for each in records if isinstance(each, TargetMember)})
+        told = tuple(
+            (member, tuple((self._edge.topic(topic), index) for topic, some in target.items() for index in some))
+            for member, target in sorted(targets.items())
+        )
+        self._edge.tell(TargetComputed, computed.group_id, computed.epoch, told)
 
 
 # ---- share coordinators

@@ -33,6 +33,8 @@ class Share(NamedTuple):
 StateBatchSeen = tuple[int, int, int, int]
 #: (first offset, last offset, acknowledge types: one for all, or one per offset), as asked.
 AckBatchSeen = tuple[int, int, tuple[int, ...]]
+#: A record's headers in their order.
+HeadersSeen = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class ProduceSent(Event):
 
     topic: str
     value: bytes
+    key: bytes | None = None
+    headers: HeadersSeen = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class Delivered(Event):
     place: Place
     delivery_count: int
     value: bytes
+    key: bytes | None = None
+    headers: HeadersSeen = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +233,8 @@ class HeartbeatAnswered(Event):
     asked_ms: int = 0
     #: How many events the history had when it was asked.
     asked: int = 0
+    #: The topic names that it sent; None where it sent none, which leaves its subscription as it was.
+    subscribed: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +260,13 @@ class StateAnswered(Event):
 
 
 # ---- what the world did and saw
+
+
+@dataclass(frozen=True, slots=True)
+class Configured(Event):
+    """The cluster begins with these settings beside the defaults."""
+
+    flags: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

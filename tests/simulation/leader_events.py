@@ -77,3 +77,38 @@ class MemoryWrong(Event):
     object_id: int
     offset: int
     sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMade(Event):
+    """A leader made a share-partition object; `object_id` names it in all that it does."""
+
+    incarnation: int
+    share: Share
+    object_id: int
+    leader_epoch: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectDropped(Event):
+    """A share-partition object is let go, for a `DropReason`; what it had only given out is forgotten."""
+
+    incarnation: int
+    share: Share
+    object_id: int
+    leader_epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartResolved(Event):
+    """A share-partition without a stored start offset got one by `share.auto.offset.reset`; it is not written yet."""
+
+    incarnation: int
+    share: Share
+    object_id: int
+    state_epoch: int
+    start_offset: int
+    log_start_offset: int
+    high_watermark: int

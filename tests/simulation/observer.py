@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey, TopicIdPartition
-from partition_leader.share.core.events import AckBatch
+from partition_leader.share.core.effects import Fenced
+from partition_leader.share.core.events import AckBatch, Initialized
 from partition_leader.share.core.invariants import BrokenInvariantError
 from tests.simulation.coordinator_edges import Groups, States
 from tests.simulation.edge import Edge
@@ -26,7 +27,15 @@ from tests.simulation.history import (
     SessionAsked,
     SessionEnded,
 )
-from tests.simulation.leader_events import AckDone, GivenBack, Locked, MemoryWrong
+from tests.simulation.leader_events import (
+    AckDone,
+    GivenBack,
+    Locked,
+    MemoryWrong,
+    ObjectDropped,
+    ObjectMade,
+    StartResolved,
+)
 
 if TYPE_CHECKING:
     from partition_leader.share.core import events as ev
@@ -239,10 +248,16 @@ class _Object:
         self._handle = host.core.handle
         self._give_up = host.core.give_up
         vars(host.core).update(handle=self.handle, give_up=self.give_up)
+        self._edge.tell(ObjectMade, self._share, self._id, host.log.epoch, host.core.generation)
 
     def handle(self, event: ev.Event, now_ms: int) -> list[Effect]:
         """In the place of `SharePartition.handle`: what always holds is looked at after every event."""
         effects = self._handle(event, now_ms)
+        if type(event) is Initialized and event.resolved:
+            log = self._host.log
+            found = (event.state_epoch, event.start_offset, log.log_start_offset, log.high_watermark)
+            self._edge.tell(StartResolved, self._share, self._id, *found)
+        self._tell_drop(effects)
         try:
             self._host.core.check()
         except BrokenInvariantError as error:
@@ -252,7 +267,14 @@ class _Object:
     def give_up(self, error: IllegalTransitionError) -> list[Effect]:
         """In the place of `SharePartition.give_up`."""
         self._edge.tell(MemoryWrong, self._share, self._id, error.offset, str(error))
-        return self._give_up(error)
+        effects = self._give_up(error)
+        self._tell_drop(effects)
+        return effects
+
+    def _tell_drop(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if type(effect) is Fenced:
+                self._edge.tell(ObjectDropped, self._share, self._id, self._host.log.epoch, effect.reason.value)
 
     def acquire(self, event: ev.Acquire) -> Any:
         """In the place of `SharePartitionHost.acquire`: locks begin here, whatever becomes of the answer."""

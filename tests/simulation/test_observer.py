@@ -9,11 +9,11 @@ import pytest
 
 from shard_runtime.ownership.placement import ROLES
 from sharegroups import NewTopic
-from sharegroups.admin_values import AlterConfig, ConfigResource
 from sharegroups.aio import Admin, Producer, ShareConsumer
 from tests.simulation import determinism
 from tests.simulation.checkers.catalogue import judged
 from tests.simulation.collect_final import collect_final
+from tests.simulation.coordinator_events import TargetComputed
 from tests.simulation.final import Final
 from tests.simulation.history import (
     AckAnswered,
@@ -22,6 +22,7 @@ from tests.simulation.history import (
     HeartbeatAnswered,
     History,
     LimitsSeen,
+    ProduceSent,
     SessionAnswered,
     SessionAsked,
     SessionEnded,
@@ -29,14 +30,17 @@ from tests.simulation.history import (
     StateAnswered,
     StateSeen,
 )
-from tests.simulation.leader_events import AckDone, GivenBack, Locked
+from tests.simulation.leader_events import AckDone, GivenBack, Locked, ObjectDropped, ObjectMade, StartResolved
 from tests.simulation.observer import Observer
 from tests.simulation.sampler import Sampler
 from tests.simulation.workload.by_hand import HandSession, heartbeat
+from tests.simulation.workload.configs import alter
+from tests.simulation.workload.witness import Witness
 from tests.simulation.world import ProcessShape, Shape, World
 
 RECORDS = 12
 LOCK_S = 30
+HEADERS = (("h", b""), ("h", None))
 
 
 async def _run(world: World) -> Final:
@@ -52,7 +56,8 @@ async def _run(world: World) -> Final:
         await admin.create_topics([NewTopic("jobs", 1)])
     producer = Producer({"bootstrap.servers": world.bootstrap()}, transport=world.transport("p"))
     for number in range(RECORDS):
-        await producer.send("jobs", b"%d" % number)
+        Witness(world, "p").saw(ProduceSent, "jobs", b"%d" % number, None, HEADERS)
+        await producer.send("jobs", b"%d" % number, headers=[*HEADERS])
     await producer.close()
     await _consume(world)
     await _by_hand(world)
@@ -157,6 +162,23 @@ def test_state_calls_and_heartbeats_of_every_way_are_seen(seen: tuple[History, F
     assert any(event.assignment for event in beats)
 
 
+def test_objects_are_seen_from_their_making_on_with_their_first_start(seen: tuple[History, Final]) -> None:
+    history, _ = seen
+    made = {event.object_id: history.events.index(event) for event in history.of(ObjectMade)}
+    assert all(made[event.object_id] < history.events.index(event) for event in history.of(Locked, ObjectDropped))
+    assert [(event.start_offset, event.log_start_offset) for event in history.of(StartResolved)] == [(0, 0)]
+    assert {event.reason for event in history.of(ObjectDropped)} == {"released"}
+
+
+def test_targets_are_seen_before_their_members_are_told(seen: tuple[History, Final]) -> None:
+    history, _ = seen
+    told = [event for event in history.of(HeartbeatAnswered) if event.assignment]
+    first = next(event for event in history.of(TargetComputed) if event.epoch == told[0].member_epoch)
+    assert dict(first.target)[told[0].member_id] == told[0].assignment
+    assert history.events.index(first) < history.events.index(told[0])
+    assert told[0].subscribed in (None, ("jobs",))
+
+
 def test_samples_tell_what_changed(seen: tuple[History, Final]) -> None:
     history, final = seen
     states = list(history.of(StateSeen))
@@ -180,6 +202,7 @@ def test_the_end_is_the_same_in_three_ways(seen: tuple[History, Final]) -> None:
     assert final.logs == final.logs_replayed
     (values,) = final.values.values()
     assert values == {offset: b"%d" % offset for offset in range(RECORDS)}
+    assert list(final.labels.values()) == [dict.fromkeys(range(RECORDS), (None, HEADERS))]
     assert (final.leftovers, final.fatal, final.torn) == ((), (), ())
     assert final.streams
     assert all(length <= bound for length, bound in final.streams.values())
@@ -218,28 +241,29 @@ async def _raised_for_a_moment(world: World, expires: bool) -> None:
     async with Admin({"bootstrap.servers": world.bootstrap()}, transport=world.transport("admin")) as admin:
         await admin.create_topics([NewTopic("jobs", 1)])
         producer = Producer({"bootstrap.servers": world.bootstrap()}, transport=world.transport("p"))
+        Witness(world, "p").saw(ProduceSent, "jobs", b"0")
         await producer.send("jobs", b"0")
         await producer.close()
-        await _limit(admin, 2)
+        await _limit(world, admin, 2)
         ((partition,),) = (process.led for process in world.processes.values())
         address = world.processes["a"].address
         await heartbeat(world.transport("h"), address, "g", "hand", 0, topics=["jobs"])
         session = HandSession(world.transport("h"), address, "g", "hand", streaming=True)
         for limit in (2, 10):
             await session.fetch([(partition.topic_id, partition.partition)], wait_ms=3_000)
-            await _limit(admin, limit)
+            await _limit(world, admin, limit)
             if expires:
                 await asyncio.sleep(LOCK_S + 1)
             else:
                 await session.drop()
                 await asyncio.sleep(1)
-        await _limit(admin, 2)
+        await _limit(world, admin, 2)
         await session.fetch([(partition.topic_id, partition.partition)], wait_ms=3_000)
         await session.drop()
         await asyncio.sleep(1)
 
 
-async def _limit(admin: Admin, limit: int) -> None:
+async def _limit(world: World, admin: Admin, limit: int) -> None:
     changes = (("share.delivery.count.limit", str(limit)), ("share.auto.offset.reset", "earliest"))
-    await admin.incremental_alter_configs({ConfigResource.group("g"): [AlterConfig(*each) for each in changes]})
+    assert await alter(Witness(world, "admin"), admin, "g", changes) == ""
     await asyncio.sleep(0.1)

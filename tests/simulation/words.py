@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kip932 import ids
+from tests.simulation import coordinator_events, leader_events
 from tests.simulation import history as h
-from tests.simulation import leader_events
 
 _TYPES: Final = {
     ids.ACK_GAP: "gap",
@@ -144,6 +144,21 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
         f"{'all' if e.ranges is None else _few(_span(*each) for each in e.ranges)} from {e.member_id[:8]} "
         f"(object {e.object_id})"
     ),
+    leader_events.ObjectMade: lambda w, e: (
+        f"#{e.incarnation} makes object {e.object_id} of {w.share(e.share)} (leader epoch {e.leader_epoch}, generation "
+        f"{e.generation})"
+    ),
+    leader_events.ObjectDropped: lambda w, e: (
+        f"#{e.incarnation} lets object {e.object_id} of {w.share(e.share)} go: {e.reason}"
+    ),
+    leader_events.StartResolved: lambda w, e: (
+        f"#{e.incarnation} lets {w.share(e.share)} begin at {e.start_offset} (object {e.object_id}, log "
+        f"{e.log_start_offset} to {e.high_watermark})"
+    ),
+    coordinator_events.TargetComputed: lambda w, e: (
+        f"#{e.incarnation} computes the target of {e.group_id} at epoch {e.epoch}: {_target(w, e)}"
+    ),
+    h.Configured: lambda w, e: "begins with " + " ".join(f"{name}={value}" for name, value in e.flags),
     h.LimitsSeen: lambda w, e: (
         f"#{e.incarnation} takes for {e.group_id}: limit {e.delivery_count_limit}, lock {e.lock_ms} ms, "
         f"window {e.max_record_locks}"

@@ -16,7 +16,7 @@ from shard_runtime.record_log.memory import MemoryStore, memory_cluster_store
 from shard_runtime.record_log.redis.connection import StoreSettings
 from tests.simulation.clock import Life, ProcessClock, SimLoop, context_of, living, unasked
 from tests.simulation.determinism import scribe
-from tests.simulation.history import History, PhaseBegan, ProcessChanged
+from tests.simulation.history import Configured, History, PhaseBegan, ProcessChanged
 from tests.simulation.network import SimNetwork, SimTransport
 from tests.simulation.points import CrashPoints, Point
 from tests.simulation.process import CLUSTER_ID, PORT, Process, alive
@@ -65,6 +65,7 @@ class World:
         self.phase = ""
         self.topics: dict[str, str] = {}
         self.history = History(seed, self.now_ms)
+        self.history.add(Configured(self.now_ms(), "world", tuple(sorted({**FLAGS, **shape.flags}.items()))))
         self.observer: Watcher = _NoWatcher()
         self.rng = self.random("world")
         self.processes: dict[str, Process] = {}

@@ -10,16 +10,22 @@ from tests.simulation.checkers.durability import DurableBeforeConfirmed, ToldThe
 from tests.simulation.checkers.exclusion import MutualExclusion
 from tests.simulation.checkers.fencing import Fencing
 from tests.simulation.checkers.finality import AcceptIsFinal, StoredIsFinal
+from tests.simulation.checkers.first_start import FirstStart
+from tests.simulation.checkers.groups_apart import NoDeadLetters, OwnDeliveries, OwnSettings
 from tests.simulation.checkers.isolation import TopicIds
+from tests.simulation.checkers.labels import LabelsKept
 from tests.simulation.checkers.lag import Drained, Lag
 from tests.simulation.checkers.liveness import ClientsRecover, FetchesEnd
 from tests.simulation.checkers.membership import Assignments, Expiry, GroupEpochs, MemberEpochs
+from tests.simulation.checkers.objects import Objects
 from tests.simulation.checkers.ownership import Ownership
 from tests.simulation.checkers.passing import NothingSkipped
 from tests.simulation.checkers.replay import LogEqualsState, LogsOutlive
 from tests.simulation.checkers.response import ResponseShape
 from tests.simulation.checkers.sessions import Sessions
 from tests.simulation.checkers.start_offset import StartOffset
+from tests.simulation.checkers.state_epochs import StateEpochs
+from tests.simulation.checkers.targets import HeartbeatTargets
 from tests.simulation.checkers.values import NoInvention, ProducedStays, StoredOnce
 from tests.simulation.checkers.window import Bounds, Memory, Window
 from tests.simulation.final import Final
@@ -30,27 +36,35 @@ ALL: tuple[Checker, ...] = (
     ProducedStays(),
     Drained(),
     NoInvention(),
+    LabelsKept(),
     StoredOnce(),
     MutualExclusion(),
+    Objects(),
     AcceptIsFinal(),
     StoredIsFinal(),
     Ownership(),
     DeliveryCounts(),
     StartOffset(),
+    FirstStart(),
     Window(),
     Memory(),
     Bounds(),
     DurableBeforeConfirmed(),
     ToldTheTruth(),
     Fencing(),
+    StateEpochs(),
     LogEqualsState(),
     LogsOutlive(),
     ResponseShape(),
     Sessions(),
     TopicIds(),
+    OwnSettings(),
+    OwnDeliveries(),
+    NoDeadLetters(),
     GroupEpochs(),
     MemberEpochs(),
     Assignments(),
+    HeartbeatTargets(),
     Expiry(),
     Lag(),
     FetchesEnd(),

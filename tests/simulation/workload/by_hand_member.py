@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.errors import error_name
 from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE, ACK_RENEW
+from tests.simulation.final import labels
 from tests.simulation.history import ClientFailed, Delivered, Place, Settled
 from tests.simulation.workload.asked import UNKNOWN
 from tests.simulation.workload.by_hand import Ack, HandSession, Layout, Part, heartbeat, layout
@@ -148,13 +149,13 @@ class HandMember:
                     for offset, record in enumerate(RecordBatch.FromString(fetched.batch).records, fetched.base_offset):
                         if offset in counts:
                             key = (topic.topic_id, part.partition_index)
-                            self._given(session, key, offset, counts[offset], record.value)
+                            self._given(session, key, offset, counts[offset], record)
 
-    def _given(self, session: HandSession, part: Part, offset: int, count: int, value: bytes) -> None:
+    def _given(self, session: HandSession, part: Part, offset: int, count: int, record: Record) -> None:
         place = place_of(part, offset)
         self.held.setdefault(part, {})[offset] = None
         self.cast.holds(self.rules.name, place, session.member_id)
-        self._witness.saw(Delivered, session.member_id, self.rules.name, place, count, value)
+        self._witness.saw(Delivered, session.member_id, self.rules.name, place, count, record.value, *labels(record))
 
     def answered(
         self,

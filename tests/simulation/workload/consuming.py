@@ -118,7 +118,8 @@ class Member:
         if self._renewing.pop(place, None) == count:
             return  # the same delivery, back from its renewal (CL-27)
         self._cast.holds(self._group.name, place, self.member_id)
-        self._witness.saw(Delivered, self.member_id, self._group.name, place, count, message.value())
+        labels = (message.key(), tuple(message.headers()))
+        self._witness.saw(Delivered, self.member_id, self._group.name, place, count, message.value(), *labels)
 
     async def _handle(self, messages: list[Message]) -> None:
         """Acknowledge every record, perhaps in two parts with a commit and some time between."""

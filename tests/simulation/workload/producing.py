@@ -10,7 +10,7 @@ from typing import Self
 from kip932.errors import KafkaError
 from sharegroups.aio import Producer
 from sharegroups.reports import DeliveryReport
-from tests.simulation.history import Produced, ProduceFailed, ProduceSent
+from tests.simulation.history import HeadersSeen, Produced, ProduceFailed, ProduceSent
 from tests.simulation.workload.asked import UNKNOWN
 from tests.simulation.workload.cast import Cast
 from tests.simulation.workload.tap import ProduceTap
@@ -54,6 +54,7 @@ class BurstyProducer:
         self._cast = cast
         self._world = cast.world
         self._rng = rng
+        self._labels = Random(rng.getrandbits(64))
         self._habits = habits
         self._number = 0
         self._open: dict[bytes, None] = {}
@@ -119,9 +120,16 @@ class BurstyProducer:
                 raise AssertionError(f"{value!r} was reported at {report!r} and confirmed at {place}")
             witness.saw(Produced, value, place)
 
-        witness.saw(ProduceSent, topic, value)
+        headers = self._headers()
+        witness.saw(ProduceSent, topic, value, None if key is None else key.encode(), headers)
         self._open[value] = None
         with witness.trying("produce") as attempt:
-            await producer.produce(topic, value, key, partition=partition, on_delivery=delivered)
+            await producer.produce(topic, value, key, partition=partition, on_delivery=delivered, headers=[*headers])
         if attempt.error and self._open.pop(value, value) is None:
             witness.saw(ProduceFailed, value, attempt.error)
+
+    def _headers(self) -> HeadersSeen:
+        """None mostly; else a few, names that come twice and values that are null or empty among them."""
+        rng = self._labels
+        count = rng.choice([0, 0, 0, 1, 3])
+        return tuple((rng.choice("hik"), rng.choice([None, b"", b"%d" % self._number])) for _ in range(count))

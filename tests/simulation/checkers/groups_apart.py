@@ -1,0 +1,107 @@
+"""INV-15, INV-18: what a group is served with comes of its own settings and its own deliveries, and of nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from kip932.ids import STATE_ARCHIVING
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import StateKey, numbered, offsets
+from tests.simulation.final import Final as FinalState
+from tests.simulation.history import (
+    Administered,
+    Configured,
+    History,
+    LimitsSeen,
+    ProduceSent,
+    StateAnswered,
+    StateSeen,
+)
+from tests.simulation.leader_events import Locked
+
+#: A group's config, the cluster's setting that stands in for it, and that one's default.
+_LIMITS: Final = (
+    ("share.delivery.count.limit", "group.share.delivery.count.limit", "5"),
+    ("share.record.lock.duration.ms", "group.share.record.lock.duration.ms", "30000"),
+    ("share.partition.max.record.locks", "group.share.partition.max.record.locks", "2000"),
+)
+
+
+class OwnSettings:
+    """A leader takes for a group only what was asked for this group, or what the cluster began with."""
+
+    rules: tuple[str, ...] = ("INV-15",)
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """Every look of a leader. A change counts from when it was asked: its answer may come late or never."""
+        del final
+        asked_ms: dict[tuple[str, str, str], int] = {}
+        for event in history.of(Administered):
+            if event.call == "IncrementalAlterConfigs":
+                name, _, value = event.detail.partition("=")
+                key = (event.target, name, value)
+                asked_ms[key] = min(event.asked_ms, asked_ms.get(key, event.asked_ms))
+        flags: dict[str, str] = {}
+        for event in history.of(Configured, LimitsSeen):
+            if isinstance(event, Configured):
+                flags = dict(event.flags)
+                continue
+            seen = (event.delivery_count_limit, event.lock_ms, event.max_record_locks)
+            for value, (name, setting, default) in zip(map(str, seen), _LIMITS, strict=True):
+                since = asked_ms.get((event.group_id, name, value), event.at_ms + 1)
+                if value != flags.get(setting, default) and since > event.at_ms:
+                    yield Violation(
+                        "INV-15",
+                        f"{event.process} takes {value} for {name} of {event.group_id}, which nobody asked for",
+                        (event,),
+                    )
+
+
+class OwnDeliveries:
+    """A delivery count that is written for a record of a group is that of a delivery to this group's members."""
+
+    rules: tuple[str, ...] = ("INV-15",)
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """Every confirmed write, by the ranges that were given out and the states that were read before."""
+        del final
+        known: dict[StateKey, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for _, event in numbered(history, Locked, StateAnswered):
+            counts = known[StateKey(event.share, event.state_epoch)]
+            if isinstance(event, Locked):
+                for offset in offsets(event.first_offset, event.last_offset):
+                    counts[offset].add(event.delivery_count)
+            elif event.code == 0 and event.call == "Write":
+                yield from self._written(event, counts)
+
+    @staticmethod
+    def _written(event: StateAnswered, counts: dict[int, set[int]]) -> Iterator[Violation]:
+        for first, last, _, count in event.batches:
+            strange = [offset for offset in offsets(first, last) if count and count not in counts.get(offset, ())]
+            if strange:
+                yield Violation(
+                    "INV-15",
+                    f"{event.share} offset {strange[0]} was written with count {count}; its group was given it with "
+                    f"{sorted(counts.get(strange[0], ())) or 'none'}",
+                    (event,),
+                )
+                return
+
+
+class NoDeadLetters:
+    """Dead letters are not served: no state shows a record on its way to them, and no log holds what nobody sent."""
+
+    rules: tuple[str, ...] = ("INV-18",)
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """Every state that was written, read or seen; the logs at the end."""
+        for event in history.of(StateAnswered, StateSeen):
+            if any(state == STATE_ARCHIVING for _, _, state, _ in event.batches):
+                yield Violation("INV-18", f"{event.share} has records on their way to a dead-letter queue", (event,))
+        sent = {event.value for event in history.of(ProduceSent)}
+        for partition, found in sorted(final.values.items()):
+            for offset, value in sorted(found.items()):
+                if value not in sent:
+                    yield Violation("INV-18", f"{value!r} lies at {partition} {offset}, and nobody sent it")

@@ -1,0 +1,132 @@
+"""INV-3, INV-7: a share-partition object is let go for a cause that stands in the history, for it forgets what it gave.
+
+All that the other checkers excuse when an object changes (locks that end, counts that repeat) rests on this one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import doomed, numbered
+from tests.simulation.final import Final as FinalState
+from tests.simulation.history import FaultStruck, History, ProcessChanged, SessionAsked, SessionEnded, Share
+from tests.simulation.leader_events import Locked, ObjectDropped, ObjectMade
+
+#: How long after a fault, or after a process came or went, leadership may still move and a write be in doubt: leases,
+#: hand-overs and state operations run out by then.
+_AFTERMATH_MS: Final = 20_000
+
+Node = tuple[str, int]
+
+
+@dataclass
+class _Trouble:
+    """Faults and changes of processes: whether one lasts, and when the last one was."""
+
+    lasting: int = 0
+    last_ms: int = -_AFTERMATH_MS - 1
+
+    def note(self, event: FaultStruck | ProcessChanged) -> None:
+        """One more began or ended."""
+        self.last_ms = event.at_ms
+        if isinstance(event, FaultStruck):
+            self.lasting += -1 if event.ended else 1
+
+    def explains(self, at_ms: int) -> bool:
+        """Whether something may still come of it."""
+        return self.lasting > 0 or at_ms <= self.last_ms + _AFTERMATH_MS
+
+
+@dataclass
+class _Sessions:
+    """Open sessions by process and group, and since when a group has had none there."""
+
+    open: dict[tuple[Node, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    emptied: dict[tuple[Node, str], int] = field(default_factory=dict)
+
+    def note(self, position: int, event: SessionAsked | SessionEnded) -> None:
+        """A request was taken, or a session ended."""
+        key = ((event.process, event.incarnation), event.group_id)
+        if isinstance(event, SessionEnded):
+            self.open[key].discard(event.member_id)
+            if not self.open[key]:
+                self.emptied[key] = position
+        elif event.accepted:
+            self.open[key].add(event.member_id)
+
+
+class Objects:
+    """One object of a share-partition at a time in a process; a dropped one names a reason that something explains."""
+
+    rules: tuple[str, ...] = ("INV-3", "INV-7")
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """Objects as they are made, give out and are dropped."""
+        del final
+        judge = _Judge(history)
+        kinds = (ObjectMade, ObjectDropped, Locked, FaultStruck, ProcessChanged, SessionAsked, SessionEnded)
+        for position, event in numbered(history, *kinds):
+            if isinstance(event, FaultStruck | ProcessChanged):
+                judge.trouble.note(event)
+            elif isinstance(event, SessionAsked | SessionEnded):
+                judge.sessions.note(position, event)
+            elif isinstance(event, Locked):
+                judge.gave.add(event.object_id)
+            elif isinstance(event, ObjectMade):
+                yield from judge.made(position, event)
+            else:
+                yield from judge.dropped(event)
+
+
+class _Judge:
+    def __init__(self, history: History) -> None:
+        self.trouble = _Trouble()
+        self.sessions = _Sessions()
+        self.gave: set[int] = set()
+        self._gone = doomed(history)
+        self._born: dict[int, int] = {}
+        self._alive: dict[tuple[Node, Share], ObjectMade] = {}
+        self._newest: dict[Share, ObjectMade] = {}
+
+    def made(self, position: int, event: ObjectMade) -> Iterator[Violation]:
+        """Beside a living one of the same process there is no other, and leadership moves for a cause."""
+        key = ((event.process, event.incarnation), event.share)
+        before, newest = self._alive.get(key), self._newest.get(event.share)
+        if before is not None:
+            yield Violation("INV-3", f"{event.share} has a second object at {event.process}", (before, event))
+        elif newest is not None and newest.leader_epoch != event.leader_epoch and not self._troubled(event):
+            yield Violation(
+                "INV-3", f"the leadership of {event.share} moved, and nothing explains that", (newest, event)
+            )
+        self._born[event.object_id] = position
+        self._alive[key] = self._newest[event.share] = event
+
+    def dropped(self, event: ObjectDropped) -> Iterator[Violation]:
+        """One is let go."""
+        self._alive.pop(((event.process, event.incarnation), event.share), None)
+        if not self._explained(event):
+            yield Violation(
+                "INV-7",
+                f"{event.process} let object {event.object_id} of {event.share} go as {event.reason} at {event.at_ms}, "
+                "and nothing in the history explains that",
+                (event,),
+            )
+
+    def _explained(self, event: ObjectDropped) -> bool:
+        if event.reason == "initialize_failed":
+            return event.object_id not in self.gave  # it never was in use: nothing is forgotten
+        if event.reason == "illegal_transition":
+            return False
+        if event.reason == "released":
+            key = ((event.process, event.incarnation), event.share.group_id)
+            left = self.sessions.emptied.get(key, -1) > self._born.get(event.object_id, -1)
+            return left or self._troubled(event)
+        gone = event.at_ms >= self._gone.get(event.share.topic_id, event.at_ms + 1)
+        return gone or self._troubled(event)
+
+    def _troubled(self, event: ObjectMade | ObjectDropped) -> bool:
+        return self.trouble.explains(event.at_ms)

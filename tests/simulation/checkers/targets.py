@@ -1,0 +1,93 @@
+"""INV-15, INV-16: what a heartbeat's answer assigns is the member's target, and the target names only what there is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from kip932.ids import EPOCH_LEAVE
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import Partition, doomed, numbered
+from tests.simulation.coordinator_events import TargetComputed
+from tests.simulation.final import Final
+from tests.simulation.history import Administered, HeartbeatAnswered, History, StateAnswered
+
+Names = frozenset[str]
+
+
+class HeartbeatTargets:
+    """An assignment in an answer is the target that was computed for that member at that epoch, but for topics that
+    the member no longer subscribes to and topics that are deleted. A target holds only partitions that were initialised
+    for this group."""
+
+    rules: tuple[str, ...] = ("INV-15", "INV-16")
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Targets and answers in order. Of one epoch there may be several targets, where the store refused some."""
+        del final
+        topics = _Topics(history)
+        targets: dict[tuple[str, int], list[TargetComputed]] = defaultdict(list)
+        said: dict[tuple[str, str], list[Names]] = defaultdict(list)
+        ready: set[tuple[str, Partition]] = set()
+        for _, event in numbered(history, StateAnswered, TargetComputed, HeartbeatAnswered):
+            if isinstance(event, StateAnswered):
+                if event.call == "Initialize" and event.code == 0:
+                    ready.add((event.share.group_id, (event.share.topic_id, event.share.partition)))
+            elif isinstance(event, TargetComputed):
+                targets[event.group_id, event.epoch].append(event)
+                yield from _unready(event, ready)
+            elif event.sent_epoch != EPOCH_LEAVE:
+                mine = said[event.group_id, event.member_id]
+                if event.subscribed is not None:
+                    mine.append(frozenset(event.subscribed))
+                if event.code == 0 and event.assignment is not None:
+                    yield from _answered(event, targets[event.group_id, event.member_epoch], mine, topics)
+
+
+class _Topics:
+    """Names of topic ids, and since when the deletion of some was asked for."""
+
+    def __init__(self, history: History) -> None:
+        self.doomed = doomed(history)
+        self.names = {
+            event.detail: event.target
+            for event in history.of(Administered)
+            if event.call == "CreateTopics" and event.detail
+        }
+
+    def absent(self, topic_id: str, said: list[Names], at_ms: int) -> bool:
+        """Whether an answer may leave the topic out, by either of the member's last two subscriptions."""
+        gone = at_ms >= self.doomed.get(topic_id, at_ms + 1)
+        return gone or any(self.names.get(topic_id) not in names for names in said[-2:])
+
+
+def _unready(event: TargetComputed, ready: set[tuple[str, Partition]]) -> Iterator[Violation]:
+    for member, parts in event.target:
+        strange = [part for part in parts if (event.group_id, part) not in ready]
+        if strange:
+            yield Violation(
+                "INV-15",
+                f"the target of {member} in {event.group_id} at epoch {event.epoch} names {strange}, which were never "
+                "initialised for this group",
+                (event,),
+            )
+
+
+def _answered(
+    event: HeartbeatAnswered, targets: list[TargetComputed], said: list[Names], topics: _Topics
+) -> Iterator[Violation]:
+    assert event.assignment is not None
+    given = set(event.assignment)
+    wanted = [dict(each.target).get(event.member_id, ()) for each in targets]
+    if not targets and not given:
+        return
+    if not any(
+        given <= set(target) and all(topics.absent(each, said, event.at_ms) for each, _ in set(target) - given)
+        for target in wanted
+    ):
+        yield Violation(
+            "INV-16",
+            f"{event.member_id} of {event.group_id} was told {sorted(given)} at epoch {event.member_epoch}, though the "
+            f"targets computed for it at that epoch are {[sorted(target) for target in wanted]}",
+            (*targets[-2:], event),
+        )
