@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kip932.errors import InvalidRequestError, UnknownServerError
 from kip932.internal.v1 import write_share_group_state_pb2 as write_pb
 from kip932.rpc.transport import TransportError, TransportStatus
+from share_coordinator.core.plausible import EPOCH_ZERO_MS
 from tests.integration.scenarios.sessions import Session
 from tests.integration.scenarios.wire import METHODS, Wire, attempts
 from tests.support.node import QUICK, Cluster, unique
@@ -59,8 +61,9 @@ async def test_nor_its_stream(cluster: Cluster) -> None:
 async def _write(wire: Wire, session: Session, start_offset: int, address: str) -> int:
     """A WriteShareGroupState that passes every fence; its error code."""
     request = write_pb.WriteShareGroupStateRequest(group_id=session.group)
+    leader_epoch = (int(time.time() * 1000) - EPOCH_ZERO_MS) // 1000 + 3_600  # above any that a leader here has claimed
     request.topics.add(topic_id=session.topic_id).partitions.add(
-        partition=0, state_epoch=-1, leader_epoch=-1, start_offset=start_offset
+        partition=0, state_epoch=50_000, leader_epoch=leader_epoch, start_offset=start_offset
     )
     answer = await wire.call("WriteShareGroupState", request, address)
     return int(answer.results[0].partitions[0].error_code)

@@ -55,7 +55,7 @@ class Oracle:
     def expected(self, command: KeyCommand) -> int:
         if isinstance(command, WriteState) and any(self._impossible(batch) for batch in command.write.batches):
             return 42
-        if self.leader is None and isinstance(command, ReadState | WriteState):
+        if self._negative(command) or (self.leader is None and isinstance(command, ReadState | WriteState)):
             return 42
         if self.leader is not None and self._fenced(command, self.leader):
             return 74
@@ -79,10 +79,18 @@ class Oracle:
         return batch.last_offset < batch.first_offset or batch.delivery_state == 1 or batch.delivery_count < 0
 
     @staticmethod
+    def _negative(command: KeyCommand) -> bool:
+        if isinstance(command, WriteState):
+            return min(command.write.leader_epoch, command.write.state_epoch) < 0
+        if isinstance(command, ReadState):
+            return command.leader_epoch < 0
+        return isinstance(command, InitializeState) and command.state_epoch < 0
+
+    @staticmethod
     def _fenced(command: KeyCommand, leader: tuple[int, int]) -> bool:
         if isinstance(command, WriteState):
             write = command.write
-            return write.leader_epoch != -1 and leader > (write.leader_epoch, write.generation)
+            return leader > (write.leader_epoch, write.generation)
         return isinstance(command, ReadState) and leader > (command.leader_epoch, command.generation)
 
 

@@ -32,8 +32,10 @@ def key(partition: int = 0, group: str = "g") -> SharePartitionKey:
     return SharePartitionKey(group, TOPIC, partition)
 
 
-def change(*batches: tuple[int, int, int, int], start: int = 0, leader: int = -1, generation: int = 0) -> StateWrite:
-    return StateWrite(-1, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
+def change(
+    *batches: tuple[int, int, int, int], start: int = 0, leader: int = 50_000, generation: int = 0
+) -> StateWrite:
+    return StateWrite(50_000, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
 
 
 async def failure_of(persister: PersisterClient, partition: int = 0) -> PersisterError:

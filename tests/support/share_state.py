@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 from kip932.state_values import StateWrite
@@ -94,11 +96,15 @@ def read(leader: int, generation: int = 0, key: SharePartitionKey = KEY) -> Read
     return ReadState(key, leader, generation)
 
 
+#: Epochs above all that are stored: they pass, and a write stores no epoch (SC-26, SC-40).
+PASSING: Final = 50_000
+
+
 def write(
     *batches: tuple[int, int, int, int],
     start: int = -1,
-    state: int = -1,
-    leader: int = -1,
+    state: int = PASSING,
+    leader: int = PASSING,
     generation: int = 0,
     dcc: int = 0,
     stats: WriteStats = NO_STATS,

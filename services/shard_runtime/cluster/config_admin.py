@@ -182,7 +182,8 @@ class ConfigAdmin:
         stored = image.config(kind, name)
         wanted = dict(stored)
         for config in resource.configs:
-            _apply(TABLES[kind][config.name], wanted, config)
+            if config.name in TABLES[kind]:  # else it is a DELETE, of what cannot be set either (GC-136)
+                _apply(TABLES[kind][config.name], wanted, config)
         changed = frozenset(key for key, value in wanted.items() if stored.get(key) != value)
         asked = frozenset(config.name for config in resource.configs if config.config_operation != OP_DELETE)
         self._configs.check(kind, wanted, asked | changed)
@@ -224,13 +225,13 @@ def _check_names(kind: int, resource: IncrementalAlterConfigsRequest.Resource) -
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         raise InvalidRequestError(f"configs are named twice in the request: {twice}")
     label = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}[kind]
-    for config_name in names:
-        if config_name not in TABLES[kind]:
-            raise InvalidConfigError(f"Unknown {label} config name: {config_name}")
     nulls = [c.name for c in resource.configs if c.config_operation != OP_DELETE and not c.HasField("value")]
     if nulls:
-        raise InvalidConfigError(f"Null value not supported for {label} configs: {','.join(nulls)}")
-    fixed = [config_name for config_name in names if not TABLES[kind][config_name].dynamic]
+        raise InvalidRequestError(f"Null value not supported for {label} configs: {','.join(nulls)}")
+    for config in resource.configs:
+        if config.name not in TABLES[kind] and config.config_operation != OP_DELETE:
+            raise InvalidConfigError(f"Unknown {label} config name: {config.name}")
+    fixed = [name for name in names if name in TABLES[kind] and not TABLES[kind][name].dynamic]
     if fixed:
         raise InvalidRequestError(f"these configs need a restart, they cannot be altered: {', '.join(fixed)}")
 

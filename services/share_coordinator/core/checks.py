@@ -22,7 +22,7 @@ from kip932.state_batches import StateBatch
 from share_coordinator.core.commands import MetadataView, StaleLeaderError
 from share_coordinator.core.share_state import ShareState
 
-#: An epoch that skips its check (SC-28).
+#: The state epoch of a Delete that is not checked (SC-29).
 UNCHECKED: Final = -1
 _STORABLE: Final = frozenset({STATE_AVAILABLE, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED})
 
@@ -33,6 +33,13 @@ def check_key(key: SharePartitionKey) -> None:
         raise InvalidRequestError(f"group {key.group_id!r}: the topic id is null; expected a topic's id")
     if key.partition < 0:
         raise InvalidRequestError(f"{key.text}: partition {key.partition} is negative; expected 0 or more")
+
+
+def check_epochs(key: SharePartitionKey, *, leader_epoch: int = 0, state_epoch: int = 0) -> None:
+    """Row 2a (SC-28): no leader and no group has a negative epoch; a request with one would not be fenced."""
+    for name, epoch in (("leader", leader_epoch), ("state", state_epoch)):
+        if epoch < 0:
+            raise InvalidRequestError(f"{key.text}: {name} epoch {epoch} is negative; expected 0 or more")
 
 
 def initialised(key: SharePartitionKey, state: ShareState | None) -> ShareState:
@@ -53,7 +60,7 @@ def check_leader(pair: tuple[int, int], state: ShareState) -> None:
 
 
 def check_state_epoch(state_epoch: int, state: ShareState | None) -> None:
-    """Row 5: refuse an older state epoch. −1, and a key without state, are not checked (SC-27, SC-28)."""
+    """Row 5: refuse an older state epoch. A key without state, and −1 in a Delete, are not checked (SC-27, SC-29)."""
     if state is not None and state_epoch != UNCHECKED and state.fence_state_epoch > state_epoch:
         raise FencedStateEpochError(
             f"state epoch {state_epoch} is below the stored {state.fence_state_epoch}; read the state again"

@@ -37,19 +37,19 @@ class ImplausibleError(InvalidRequestError):
 def check_leader_epoch(key: SharePartitionKey, epoch: int, generation: int, stored: int, wall_ms: int) -> None:
     """Refuse a leader epoch too far in the future: it would fence the real leader. `stored`: the largest so far."""
     latest = max((wall_ms - EPOCH_ZERO_MS) // 1000, stored, 0) + EPOCH_AHEAD_S
-    if not -1 <= epoch <= latest or generation < 0:
+    if epoch > latest or generation < 0:
         raise ImplausibleError(
             f"{key.text}: leader epoch {epoch} (generation {generation}) is none that a claim can have given; expected "
-            f"-1 to {latest}, by this node's clock and the stored {stored}, and a generation from 0. Compare the clock "
+            f"0 to {latest}, by this node's clock and the stored {stored}, and a generation from 0. Compare the clock "
             "of this node with the store's"
         )
 
 
 def check_state_epoch_range(key: SharePartitionKey, epoch: int) -> None:
     """Refuse a state epoch that no group can have reached, and that none could exceed later."""
-    if not -1 <= epoch <= STATE_EPOCH_MAX:
+    if epoch > STATE_EPOCH_MAX:
         raise ImplausibleError(
-            f"{key.text}: state epoch {epoch} is none that a group can have reached; expected -1 to {STATE_EPOCH_MAX}"
+            f"{key.text}: state epoch {epoch} is none that a group can have reached; expected 0 to {STATE_EPOCH_MAX}"
         )
 
 

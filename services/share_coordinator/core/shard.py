@@ -18,8 +18,8 @@ from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats
 from kip932.state_values import StateSummary
 from shard_runtime.hosting.shard import Anchor, Decision
 from share_coordinator.core.checks import (
-    UNCHECKED,
     check_batches,
+    check_epochs,
     check_key,
     check_leader,
     check_metadata,
@@ -136,11 +136,12 @@ class ShareStateShard:
         return _DECIDE[type(command)](self, command, state, wall_ms)
 
     def _initialize(self, command: InitializeState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
+        check_epochs(command.key, state_epoch=command.state_epoch)
         check_state_epoch_range(command.key, command.state_epoch)
         check_start(command.key, command.start_offset, state)
         check_state_epoch(command.state_epoch, state)
         check_metadata(command.key, self._metadata)
-        if state is not None and command.state_epoch != UNCHECKED and command.state_epoch == state.state_epoch:
+        if state is not None and command.state_epoch == state.state_epoch:
             return None, None  # SC-33: a delayed duplicate must not reset progress
         stats = WriteStats(CAUSE_INIT if state is None else CAUSE_ADMIN)
         snapshot = initial_snapshot(
@@ -149,12 +150,13 @@ class ShareStateShard:
         return snapshot, None
 
     def _read(self, command: ReadState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
+        check_epochs(command.key, leader_epoch=command.leader_epoch)
         state = initialised(command.key, state)
         pair = command.leader_epoch, command.generation
         check_leader_epoch(command.key, *pair, state.fence[0], wall_ms)
         check_leader(pair, state)
         check_metadata(command.key, self._metadata)
-        unchanged = command.leader_epoch == UNCHECKED or pair == state.fence
+        unchanged = pair == state.fence
         reply = StateView(state.state_epoch, state.start_offset, state.batches, recorded=not unchanged)
         if unchanged:
             return None, reply
@@ -166,13 +168,13 @@ class ShareStateShard:
     def _write(self, command: WriteState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
         key, write = command
         check_batches(key, write.batches)
+        check_epochs(key, leader_epoch=write.leader_epoch, state_epoch=write.state_epoch)
         state = initialised(key, state)
         check_leader_epoch(key, write.leader_epoch, write.generation, state.fence[0], wall_ms)
         check_state_epoch_range(key, write.state_epoch)
         check_start(key, write.start_offset, state)
         check_reach(key, write.start_offset, write.delivery_complete_count, write.batches, state)
-        if write.leader_epoch != UNCHECKED:
-            check_leader((write.leader_epoch, write.generation), state)
+        check_leader((write.leader_epoch, write.generation), state)
         check_state_epoch(write.state_epoch, state)
         check_metadata(key, self._metadata)
         # SC-40: the request's epochs are only used for fencing; the record has the state's.

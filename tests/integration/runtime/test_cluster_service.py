@@ -270,7 +270,7 @@ async def test_group_configs_are_set_and_go_back(wire: Wire) -> None:
         (
             (RESOURCE_GROUP, "g"),
             ("share.delivery.count.limit", 0, None),
-            40,
+            42,
             "Null value not supported for group configs: share.delivery.count.limit",
         ),
         ((RESOURCE_GROUP, "g"), ("share.delivery.count.limit", 2, "3"), 40, "is not a list"),
@@ -287,6 +287,19 @@ async def test_changes_of_configs_that_are_refused(
     result = await wire.alter(*resource, change)
     assert result.error_code == code
     assert says in result.error_message
+
+
+@pytest.mark.rule("GC-136")
+async def test_null_values_are_named_before_unknown_configs_and_deleting_an_unknown_one_does_nothing(
+    wire: Wire,
+) -> None:
+    key = "share.delivery.count.limit"
+    refused = await wire.alter(RESOURCE_GROUP, "g", ("nope", 0, "1"), (key, 0, None), ("other", 2, None))
+    assert (refused.error_code, refused.error_message) == (
+        42, f"Null value not supported for group configs: {key},other",
+    )  # fmt: skip
+    assert (await wire.alter(RESOURCE_GROUP, "g", ("nope", 1, None), (key, 0, "3"))).error_code == 0
+    assert wire.process.node.configs.group("g", GROUP_DELIVERY_COUNT_LIMIT) == 3
 
 
 @pytest.mark.rule("GC-135")

@@ -96,7 +96,7 @@ async def test_an_unknown_state_id_is_rejected(wire: Wire) -> None:
     before = await wire.state(session.group, session.topic_id)
     request = write_pb.WriteShareGroupStateRequest(group_id=session.group)
     written = request.topics.add(topic_id=session.topic_id).partitions.add(
-        partition=0, state_epoch=-1, leader_epoch=-1, start_offset=-1
+        partition=0, state_epoch=50_000, leader_epoch=50_000, start_offset=-1
     )
     written.state_batches.add(first_offset=0, last_offset=0, delivery_state=5, delivery_count=1)
     answer = await wire.state_call("WriteShareGroupState", request, session.group, session.topic_id)

@@ -132,8 +132,10 @@ async def cluster() -> AsyncIterator[Cluster]:
     await cluster.close()
 
 
-def _write(*batches: tuple[int, int, int, int], start: int = 0, leader: int = -1, generation: int = 0) -> StateWrite:
-    return StateWrite(-1, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
+def _write(
+    *batches: tuple[int, int, int, int], start: int = 0, leader: int = 50_000, generation: int = 0
+) -> StateWrite:
+    return StateWrite(50_000, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
 
 
 @pytest.mark.scenario("S-087", "S-088")
@@ -168,7 +170,7 @@ async def test_a_read_fences_older_leaders_durably(cluster: Cluster) -> None:
         assert (fenced.value.error.name, fenced.value.leader_epoch) == ("FENCED_LEADER_EPOCH", 2)
         assert not fenced.value.outcome_unknown
     with pytest.raises(PersisterError, match="FENCED_LEADER_EPOCH"):
-        await cluster.persister.read(KEY, -1, 0)
+        await cluster.persister.read(KEY, 1, 0)
     assert len(await node.records()) == 2
 
 

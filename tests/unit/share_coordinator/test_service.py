@@ -27,7 +27,7 @@ _ADDRESS = "node:1"
 _ALL = [name for name in _METHODS if name != "StateStream"]
 _FIELDS: dict[str, dict[str, Any]] = {
     "InitializeShareGroupState": {"state_epoch": 1, "start_offset": 0},
-    "WriteShareGroupState": {"state_epoch": 1, "leader_epoch": -1, "start_offset": 0},
+    "WriteShareGroupState": {"state_epoch": 1, "leader_epoch": 1, "start_offset": 0},
     "ReadShareGroupState": {"leader_epoch": 1},
 }
 
@@ -107,7 +107,7 @@ async def test_a_key_named_twice_runs_twice_in_order_and_answers_its_first_error
     name = (TOPIC, 0)
     await client.call("InitializeShareGroupState", name)
     request = _request("WriteShareGroupState", name)
-    for start, leader in ((10, -1), (20, -1)):
+    for start, leader in ((10, 1), (20, 1)):
         request.topics.add(topic_id=TOPIC).partitions.add(
             partition=0, state_epoch=1, leader_epoch=leader, start_offset=start
         )

@@ -71,30 +71,42 @@ def test_a_key_without_state(rpc: str, code: int) -> None:
     assert _code(Driver(), RPCS[rpc](KEY)) == code
 
 
-@pytest.mark.rule("SC-23", "SC-26", "SC-28")
+@pytest.mark.rule("SC-23", "SC-26")
 @pytest.mark.parametrize(
     ("epoch", "read_code", "write_code"),
     [
         (STORED_LEADER_EPOCH, 0, 0),
         (STORED_LEADER_EPOCH - 1, 74, 74),
         (STORED_LEADER_EPOCH + 1, 0, 0),
-        (-1, 74, 0),
     ],
 )
-def test_leader_epochs_equal_lower_higher_and_unset(epoch: int, read_code: int, write_code: int) -> None:
+def test_leader_epochs_equal_lower_and_higher(epoch: int, read_code: int, write_code: int) -> None:
     assert _code(_stored(), read(epoch)) == read_code
     assert _code(_stored(), write(leader=epoch)) == write_code
 
 
-@pytest.mark.rule("SC-24", "SC-26", "SC-28", "SC-29", "PL-706")
+@pytest.mark.rule("SC-24", "SC-26", "SC-29", "PL-706")
 @pytest.mark.parametrize(
     ("epoch", "code"),
-    [(STORED_STATE_EPOCH, 0), (STORED_STATE_EPOCH - 1, 124), (STORED_STATE_EPOCH + 1, 0), (-1, 0)],
+    [(STORED_STATE_EPOCH, 0), (STORED_STATE_EPOCH - 1, 124), (STORED_STATE_EPOCH + 1, 0)],
 )
-def test_state_epochs_equal_lower_higher_and_unset(epoch: int, code: int) -> None:
+def test_state_epochs_equal_lower_and_higher(epoch: int, code: int) -> None:
     assert _code(_stored(), initialize(epoch)) == code
     assert _code(_stored(), write(state=epoch)) == code
     assert _code(_stored(), DeleteState(KEY, epoch)) == code
+    assert _code(_stored(), DeleteState(KEY, -1)) == 0
+
+
+@pytest.mark.rule("SC-28")
+@pytest.mark.parametrize("epoch", [-1, -2])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_negative_epoch_is_refused_before_anything_is_said_of_the_key(epoch: int, known: bool) -> None:
+    for command in (initialize(epoch, 0), write(state=epoch), write(leader=epoch), read(epoch)):
+        driver = _stored() if known else Driver()
+        before = list(driver.log)
+        with pytest.raises(errors.InvalidRequestError, match=f"(leader|state) epoch {epoch} is negative"):
+            driver.run(command)
+        assert driver.log == before
 
 
 @pytest.mark.rule("SC-25", "SC-48", "SC-82")
@@ -151,17 +163,16 @@ def test_a_fenced_write_leaves_the_epochs_alone() -> None:
     assert (before.fence, before.fence_state_epoch) == ((1, 0), 1)
 
 
-@pytest.mark.rule("SC-26", "SC-28", "SC-33", "SC-40")
+@pytest.mark.rule("SC-26", "SC-33", "SC-40")
 def test_the_fencing_walk_through_of_section_7() -> None:
     driver = _stored()
-    writes = {(5, 3): 0, (5, 2): 74, (4, 3): 124, (4, 2): 74, (-1, -1): 0, (6, 9): 0}
+    writes = {(5, 3): 0, (5, 2): 74, (4, 3): 124, (4, 2): 74, (6, 9): 0}
     for (state_epoch, leader_epoch), code in writes.items():
         assert _code(driver, write(state=state_epoch, leader=leader_epoch)) == code
     assert (driver.state().state_epoch, driver.state().leader_epoch) == (5, 3)
     assert driver.written(read(3)) == []
     assert _code(driver, read(4)) == 0
     assert _code(driver, write(state=5, leader=3)) == 74
-    assert _code(driver, read(-1)) == 74
     assert _code(driver, initialize(4)) == 124
     assert driver.written(initialize(5, 42)) == []
     assert len(driver.written(initialize(6, -1))) == 1

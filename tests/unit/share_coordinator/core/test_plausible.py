@@ -69,11 +69,11 @@ def test_what_no_correct_node_sends_is_refused_and_nothing_is_stored(what: str) 
 
 TRUE: dict[str, KeyCommand] = {
     "the same epoch again": write(leader=NOW_S - 60, start=11),
-    "unchecked epochs": write(leader=-1, state=-1, start=-1),
+    "no start offset": write(leader=NOW_S - 60, state=5, start=-1),
     "a claim right now": read(NOW_S),
     "a claim by a clock that is a day ahead": read(NOW_S + EPOCH_AHEAD_S),
-    "a log that moved by nine years of a million records a second": write(start=10 + START_GROWTH_MAX),
-    "the widest window": write(_batch(10, 10 + BATCH_REACH_MAX), start=10),
+    "a log that moved by nine years of a million records a second": write(leader=NOW_S, start=10 + START_GROWTH_MAX),
+    "the widest window": write(_batch(10, 10 + BATCH_REACH_MAX), leader=NOW_S, start=10),
     "the last state epoch": initialize(STATE_EPOCH_MAX, 0),
     "a start that the leader is to choose": initialize(6, -1),
 }

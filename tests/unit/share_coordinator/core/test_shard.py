@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from kip932.errors import FencedStateEpochError
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, StateBatch, WriteStats
 from kip932.state_values import StateSummary
@@ -116,13 +119,19 @@ def test_a_delayed_duplicate_of_initialize_does_not_wipe_progress() -> None:
 
 
 @pytest.mark.rule("SC-36")
-def test_initialize_without_a_state_epoch_keeps_the_largest_for_fencing() -> None:
+def test_a_state_without_a_state_epoch_that_an_older_build_stored_is_kept_and_fences_by_the_largest() -> None:
     driver = Driver()
-    driver.run(initialize(5, 0))
-    (record,) = driver.written(initialize(-1, 0))
+    (first,) = driver.written(initialize(5, 0))
+    assert isinstance(first, ShareSnapshot)
+    driver.log.append(replace(first, snapshot_epoch=1, state_epoch=-1, fence_state_epoch=5))
+    driver.shard = driver.replayed()
+    assert (driver.state().state_epoch, driver.state().fence_state_epoch) == (-1, 5)
+    assert driver.run(read(0)) == StateView(-1, 0, (), recorded=False)
+    with pytest.raises(FencedStateEpochError):
+        driver.run(write(state=4))
+    (record,) = driver.written(initialize(5, 7))
     assert isinstance(record, ShareSnapshot)
-    assert (record.state_epoch, record.fence_state_epoch) == (-1, 5)
-    assert driver.written(initialize(-1, 7)) != []
+    assert (record.state_epoch, record.start_offset) == (5, 7)
 
 
 @pytest.mark.rule("SC-34")
