@@ -37,9 +37,16 @@ class Session:
         self.session_id: int | None = None
 
     async def fetch(
-        self, acks: Acks | None = None, *, epoch: int | None = None, wait_ms: int = 5_000, min_bytes: int = 1
+        self,
+        acks: Acks | None = None,
+        *,
+        epoch: int | None = None,
+        wait_ms: int = 5_000,
+        min_bytes: int = 1,
+        **fields: int | bool,
     ) -> ShareFetchResponse:
-        """One ShareFetch, with the next epoch or the one given; acknowledgements by partition."""
+        """One ShareFetch, with the next epoch or the one given; acknowledgements by partition; `fields` of the request
+        that differ from the usual ones."""
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member,
@@ -50,6 +57,8 @@ class Session:
             max_records=500,
             batch_size=500,
         )
+        for name, value in fields.items():
+            setattr(request, name, value)
         opening = request.share_session_epoch == 0
         if not opening and self.session_id is not None:
             request.session_id = self.session_id
@@ -65,19 +74,28 @@ class Session:
         return answer
 
     async def acknowledge(
-        self, *batches: tuple[int, int, list[int]], epoch: int | None = None, partition: int = 0
+        self,
+        *batches: tuple[int, int, list[int]],
+        epoch: int | None = None,
+        partition: int = 0,
+        renew: bool = False,
+        more: Acks | None = None,
     ) -> ShareAcknowledgeResponse:
-        """One ShareAcknowledge for one partition."""
+        """One ShareAcknowledge for one partition, and for `more`; `renew` is its `is_renew_ack`."""
         request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.member,
             share_session_epoch=self.epoch if epoch is None else epoch,
+            is_renew_ack=renew,
         )
         if request.share_session_epoch != 0 and self.session_id is not None:
             request.session_id = self.session_id
-        if batches:
+        if batches or more:
             topic = request.topics.add(topic_id=self.topic_id)
-            _fill(topic.partitions.add(partition_index=partition), batches)
+            if batches:
+                _fill(topic.partitions.add(partition_index=partition), batches)
+            for index, others in (more or {}).items():
+                _fill(topic.partitions.add(partition_index=index), others)
         answer: ShareAcknowledgeResponse = await self.wire.call("ShareAcknowledge", request, self.address)
         if answer.error_code == 0 and epoch != -1:
             self.epoch += 1

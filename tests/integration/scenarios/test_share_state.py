@@ -2,74 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kip932 import errors
-from kip932.internal.v1 import initialize_share_group_state_pb2 as initialize_pb
-from kip932.internal.v1 import read_share_group_state_pb2 as read_pb
-from kip932.internal.v1 import write_share_group_state_pb2 as write_pb
-from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpdate
-from tests.integration.scenarios.stored import share_records
+from share_coordinator.core.records import ShareSnapshot, ShareUpdate
+from tests.integration.scenarios.keys import Key, new_key
 from tests.integration.scenarios.wire import Batches, Wire, batches_of
 from tests.support.node import Cluster, unique
 
 pytestmark = pytest.mark.asyncio
 
+INVALID = errors.InvalidRequestError.code
 FENCED_LEADER = errors.FencedLeaderEpochError.code
 FENCED_STATE = errors.FencedStateEpochError.code
 
 
-class Key:
-    """The state of one share-partition that no leader looks at."""
-
-    def __init__(self, wire: Wire, cluster: Cluster, group: str, topic_id: bytes) -> None:
-        self.wire = wire
-        self.cluster = cluster
-        self.group = group
-        self.topic_id = topic_id
-
-    async def _call(self, name: str, request: Any, **fields: Any) -> Any:
-        request.group_id = self.group
-        one = request.topics.add(topic_id=self.topic_id).partitions.add(partition=0)
-        for batch in fields.pop("batches", ()):
-            first, last, state, count = batch
-            one.state_batches.add(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
-        for field, value in fields.items():
-            setattr(one, field, value)
-        answer = await self.wire.state_call(name, request, self.group, self.topic_id)
-        (topic,) = answer.results
-        (result,) = topic.partitions
-        assert (topic.topic_id, result.partition) == (self.topic_id, 0)
-        assert bool(result.error_message) == (result.error_code != 0)
-        return result
-
-    async def initialize(self, state_epoch: int, start_offset: int) -> int:
-        request = initialize_pb.InitializeShareGroupStateRequest()
-        fields = {"state_epoch": state_epoch, "start_offset": start_offset}
-        return int((await self._call("InitializeShareGroupState", request, **fields)).error_code)
-
-    async def read(self, leader_epoch: int) -> Any:
-        request = read_pb.ReadShareGroupStateRequest()
-        return await self._call("ReadShareGroupState", request, leader_epoch=leader_epoch)
-
-    async def write(self, batches: Batches, *, start: int = 0, state_epoch: int = 0, leader_epoch: int = 0) -> int:
-        fields = {"batches": batches, "state_epoch": state_epoch, "leader_epoch": leader_epoch, "start_offset": start}
-        result = await self._call("WriteShareGroupState", write_pb.WriteShareGroupStateRequest(), **fields)
-        return int(result.error_code)
-
-    def records(self) -> list[ShareRecord]:
-        return share_records(self.cluster, self.group, self.topic_id)
-
-
-async def _key(wire: Wire, cluster: Cluster) -> Key:
-    return Key(wire, cluster, unique("g"), await wire.create_topic(unique("T")))
-
-
 @pytest.mark.scenario("S-087")
 async def test_initialise(wire: Wire, cluster: Cluster) -> None:
-    key = await _key(wire, cluster)
+    key = await new_key(wire, cluster)
     assert await key.initialize(5, 10) == 0
     (snapshot,) = key.records()
     assert isinstance(snapshot, ShareSnapshot)
@@ -81,7 +31,7 @@ async def test_initialise(wire: Wire, cluster: Cluster) -> None:
 
 @pytest.mark.scenario("S-088")
 async def test_a_write_appends_an_update_and_consecutive_writes_merge(wire: Wire, cluster: Cluster) -> None:
-    key = await _key(wire, cluster)
+    key = await new_key(wire, cluster)
     assert await key.initialize(0, 0) == 0
     snapshot = key.records()[0]
     assert isinstance(snapshot, ShareSnapshot)
@@ -97,14 +47,14 @@ async def test_a_write_appends_an_update_and_consecutive_writes_merge(wire: Wire
 
 @pytest.mark.scenario("S-089")
 async def test_fencing_of_writes(wire: Wire, cluster: Cluster) -> None:
-    led = await _key(wire, cluster)
+    led = await new_key(wire, cluster)
     assert await led.initialize(0, 0) == 0
     assert (await led.read(1)).error_code == 0
     before = led.records()
     assert await led.write([(0, 1, 2, 1)], leader_epoch=0) == FENCED_LEADER
     assert (await wire.summary(led.group, led.topic_id)).leader_epoch == 1
 
-    reset = await _key(wire, cluster)
+    reset = await new_key(wire, cluster)
     assert await reset.initialize(1, 0) == 0
     assert await reset.write([(0, 1, 2, 1)], state_epoch=0, leader_epoch=5) == FENCED_STATE
     summary = await wire.summary(reset.group, reset.topic_id)
@@ -117,7 +67,7 @@ async def test_fencing_of_writes(wire: Wire, cluster: Cluster) -> None:
 @pytest.mark.scenario("S-090")
 @pytest.mark.rule("SC-38")
 async def test_reading_raises_the_leader_epoch(wire: Wire, cluster: Cluster) -> None:
-    key = await _key(wire, cluster)
+    key = await new_key(wire, cluster)
     assert await key.initialize(0, -1) == 0
     first = await key.read(2)
     # What is stored is looked at after the answer: it must be there already.
@@ -125,12 +75,12 @@ async def test_reading_raises_the_leader_epoch(wire: Wire, cluster: Cluster) -> 
     assert isinstance(update, ShareUpdate)
     assert (update.leader_epoch, update.batches) == (2, ())
     assert (first.error_code, first.start_offset, first.state_epoch, batches_of(first)) == (0, -1, 0, [])
-    assert (await key.read(-1)).error_code == FENCED_LEADER
+    assert [(await key.read(epoch)).error_code for epoch in (-1, 1)] == [INVALID, FENCED_LEADER]
     assert (await key.read(2)).error_code == 0
     assert await key.write([(0, 1, 2, 1)], leader_epoch=1) == FENCED_LEADER
     assert len(key.records()) == 2
 
-    other = await _key(wire, cluster)
+    other = await new_key(wire, cluster)
     assert await other.initialize(0, 0) == 0
     assert (await other.read(5)).error_code == 0
     fenced = await other.read(3)
