@@ -45,7 +45,6 @@ async def _ack(session: Session, *batches: tuple[int, int, list[int]], renew: bo
     return int(part(answer).error_code)
 
 
-@pytest.mark.rule("PL-409", "PL-703", "PL-704")
 async def test_each_type_one_after_the_other(wire: Wire) -> None:
     session, topic = await _holding_ten(wire)
     lags = []
@@ -56,7 +55,6 @@ async def test_each_type_one_after_the_other(wire: Wire) -> None:
     assert await session.acquire() == [(2, 3, 2)]
 
 
-@pytest.mark.rule("PL-401")
 @pytest.mark.parametrize(
     ("batch", "code"),
     [
@@ -79,7 +77,6 @@ async def test_ranges_and_numbers_of_types(wire: Wire, batch: tuple[int, int, li
     assert await wire.lag(session.group, topic) == ((4, 6) if code == NONE else (0, 10))
 
 
-@pytest.mark.rule("PL-404")
 async def test_what_lies_below_the_start_offset_is_passed_over(wire: Wire) -> None:
     session, topic = await _holding_ten(wire)
     assert await _ack(session, (0, 4, [ACCEPT])) == NONE
@@ -88,7 +85,6 @@ async def test_what_lies_below_the_start_offset_is_passed_over(wire: Wire) -> No
     assert await wire.lag(session.group, topic) == (7, 3)
 
 
-@pytest.mark.rule("PL-406")
 @pytest.mark.parametrize("held", [(0, 9), (3, 5)])
 async def test_another_members_records(wire: Wire, held: tuple[int, int]) -> None:
     session, topic = await _holding_ten(wire)
@@ -98,7 +94,7 @@ async def test_another_members_records(wire: Wire, held: tuple[int, int]) -> Non
     assert await _ack(session, (0, 9, [ACCEPT])) == NONE
 
 
-@pytest.mark.rule("PL-403", "PL-413")
+@pytest.mark.rule("PL-415")
 @pytest.mark.parametrize("bad_first", [False, True])
 async def test_a_bad_batch_undoes_its_partition_and_no_other(wire: Wire, bad_first: bool) -> None:
     topic, group = unique("t"), unique("g")
@@ -119,7 +115,6 @@ async def test_a_bad_batch_undoes_its_partition_and_no_other(wire: Wire, bad_fir
     assert await wire.lag(group, topic, 1) == (5, 0)
 
 
-@pytest.mark.rule("PL-402")
 async def test_partitions_that_are_not_there_and_one_that_nobody_fetched(wire: Wire) -> None:
     topic = unique("t")
     session, _ = await _holding_ten(wire)
@@ -143,7 +138,6 @@ async def test_partitions_that_are_not_there_and_one_that_nobody_fetched(wire: W
     }
 
 
-@pytest.mark.rule("PL-403")
 async def test_a_partition_twice_in_one_request_has_both_applied(wire: Wire) -> None:
     """Kafka applies the last entry only, and loses the first without an error."""
     session, topic = await _holding_ten(wire)
@@ -152,7 +146,6 @@ async def test_a_partition_twice_in_one_request_has_both_applied(wire: Wire) -> 
     assert await wire.lag(session.group, topic) == (10, 0)
 
 
-@pytest.mark.rule("PL-502", "PL-503", "PL-504")
 async def test_epochs(wire: Wire) -> None:
     session, _ = await _holding_ten(wire)
     assert await _ack(session, (0, 0, [ACCEPT])) == NONE
@@ -165,7 +158,7 @@ async def test_epochs(wire: Wire) -> None:
     assert await _ack(session, (1, 9, [ACCEPT])) == NONE
 
 
-@pytest.mark.rule("PL-321", "PL-322", "PL-323")
+@pytest.mark.rule("PL-321")
 async def test_renewals(wire: Wire) -> None:
     session, topic = await _holding_ten(wire)
     assert await _ack(session, (0, 9, [RENEW])) == INVALID
@@ -192,7 +185,6 @@ async def test_renewals_of_a_group_that_does_not_allow_them(
     assert await wire.lag(session.group, topic) == (0, 10)
 
 
-@pytest.mark.rule("PL-405", "PL-406")
 async def test_an_acknowledgement_across_batches(wire: Wire) -> None:
     session, topic = await fx_rpc(wire)
     for _ in range(3):
@@ -206,7 +198,6 @@ async def test_an_acknowledgement_across_batches(wire: Wire) -> None:
     assert await wire.lag(session.group, topic) == (15, 0)
 
 
-@pytest.mark.rule("PL-253", "PL-401")
 async def test_acknowledgements_in_a_fetch(wire: Wire) -> None:
     session, _ = await _holding_ten(wire)
     await wire.produce(session.topic_id, 2)
@@ -219,7 +210,6 @@ async def test_acknowledgements_in_a_fetch(wire: Wire) -> None:
     assert (part(empty).acknowledge_error_code, acquired(empty)) == (INVALID, [])
 
 
-@pytest.mark.rule("PL-253")
 async def test_a_fetch_that_releases_what_it_holds_gets_it_again(wire: Wire) -> None:
     session, _ = await _holding_ten(wire)
     answer = await session.fetch({0: [(0, 9, [RELEASE])]})

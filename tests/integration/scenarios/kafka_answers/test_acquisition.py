@@ -17,10 +17,10 @@ from tests.support.node import unique
 pytestmark = pytest.mark.asyncio
 
 NONE = 0
-LIMIT = {"share_acquire_mode": 1}
+LIMIT: dict[str, Any] = {"share_acquire_mode": 1}
 
 
-async def _taken(session: Session, **fields: int) -> Acquired:
+async def _taken(session: Session, **fields: Any) -> Acquired:
     """What one fetch with these fields acquires; for records that are there."""
     async for _ in attempts():
         if found := acquired(await session.fetch(wait_ms=200, **fields)):
@@ -35,7 +35,6 @@ async def _with_batches(wire: Wire, *sizes: int, **settings: str) -> tuple[Sessi
     return session, topic
 
 
-@pytest.mark.rule("PL-225", "PL-235")
 async def test_batch_optimised_acquires_whole_batches(wire: Wire) -> None:
     session, _ = await _with_batches(wire, 10, 10, 10)
     assert await _taken(session, max_records=5) == [(0, 9, 1)]
@@ -53,7 +52,6 @@ def _joined(found: Acquired) -> Acquired:
     return joined
 
 
-@pytest.mark.rule("PL-226", "PL-227")
 async def test_record_limit_acquires_so_many_and_sends_the_whole_batch(wire: Wire) -> None:
     session, _ = await _with_batches(wire, 6)
     for most, wanted in ((1, (0, 0, 1)), (1, (1, 1, 1)), (2, (2, 3, 1))):
@@ -66,7 +64,6 @@ async def test_record_limit_acquires_so_many_and_sends_the_whole_batch(wire: Wir
     assert await _taken(session, max_records=1) == [(4, 5, 1)]
 
 
-@pytest.mark.rule("PL-226")
 async def test_a_released_record_under_record_limit(wire: Wire) -> None:
     session, _ = await _with_batches(wire, 6)
     assert await _taken(session) == [(0, 5, 1)]
@@ -74,7 +71,6 @@ async def test_a_released_record_under_record_limit(wire: Wire) -> None:
     assert await _taken(session, max_records=5, **LIMIT) == [(1, 1, 2)]
 
 
-@pytest.mark.rule("PL-423", "PL-237")
 @pytest.mark.parametrize(
     ("size", "wanted"),
     [
@@ -102,7 +98,6 @@ async def _produce_bytes(wire: Wire, topic_id: bytes, size: int) -> None:
     assert result.error_code == NONE, result.error_message
 
 
-@pytest.mark.rule("PL-201", "PL-207")
 async def test_bytes(wire: Wire) -> None:
     session, _ = await fx_rpc(wire)
     for _ in range(3):
@@ -113,7 +108,6 @@ async def test_bytes(wire: Wire) -> None:
     assert await _taken(session, max_bytes=100_000) == [(2, 2, 1)]
 
 
-@pytest.mark.rule("PL-210", "PL-211", "PL-213")
 async def test_waits(wire: Wire) -> None:
     session, _ = await fx_rpc(wire)
     loop = asyncio.get_running_loop()
@@ -131,7 +125,6 @@ async def test_waits(wire: Wire) -> None:
     assert acquired(await parked) == [(2, 2, 1)]
 
 
-@pytest.mark.rule("PL-214")
 async def test_a_parked_fetch_is_woken_when_anothers_session_closes(wire: Wire) -> None:
     """Kafka's is answered at its deadline, with the records."""
     session, topic = await _with_batches(wire, 3)
@@ -144,7 +137,6 @@ async def test_a_parked_fetch_is_woken_when_anothers_session_closes(wire: Wire) 
     assert acquired(await parked) == [(0, 2, 2)]
 
 
-@pytest.mark.rule("PL-224", "PL-214")
 async def test_the_limit_of_record_locks(wire: Wire) -> None:
     session, _ = await _with_batches(wire, *[50] * 6, share_partition_max_record_locks="100")
     held: Acquired = []
@@ -162,7 +154,6 @@ async def test_the_limit_of_record_locks(wire: Wire) -> None:
     assert acquired(await session.fetch(wait_ms=100)) == []
 
 
-@pytest.mark.rule("PL-240", "PL-241", "PL-242")
 async def test_a_batch_that_is_always_released_is_taken_apart(wire: Wire) -> None:
     session, _ = await _with_batches(wire, 8)
     seen: Acquired = []
@@ -176,7 +167,6 @@ async def test_a_batch_that_is_always_released_is_taken_apart(wire: Wire) -> Non
     assert seen == [(0, 7, 1), (0, 7, 2), (0, 7, 3), (0, 3, 4), (0, 0, 5), (1, 1, 5), (2, 2, 5), (3, 3, 5)]
 
 
-@pytest.mark.rule("PL-225")
 async def test_offset_tracked_batches_are_taken_whole_or_by_the_limit(wire: Wire) -> None:
     session, _ = await _with_batches(wire, 10)
     assert await _taken(session) == [(0, 9, 1)]
@@ -189,7 +179,6 @@ async def test_offset_tracked_batches_are_taken_whole_or_by_the_limit(wire: Wire
     assert _joined(await _taken(session, max_records=3, **LIMIT)) == [(3, 5, 3)]
 
 
-@pytest.mark.rule("PL-605")
 async def test_latest_is_resolved_at_the_first_fetch(wire: Wire) -> None:
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic)
@@ -203,7 +192,6 @@ async def test_latest_is_resolved_at_the_first_fetch(wire: Wire) -> None:
     assert await session.acquire() == [(5, 8, 1)]
 
 
-@pytest.mark.rule("PL-204")
 async def test_two_members_take_turns_and_released_records_come_first(wire: Wire) -> None:
     session, topic = await _with_batches(wire, 3, 3, 3)
     other = await another(session, topic)
@@ -215,7 +203,6 @@ async def test_two_members_take_turns_and_released_records_come_first(wire: Wire
     assert await _taken(session, max_records=3) == [(6, 8, 1)]
 
 
-@pytest.mark.rule("PL-104", "PL-1003")
 async def test_a_limit_that_is_lowered_counts_for_what_is_held(wire: Wire) -> None:
     session, topic = await _with_batches(wire, 1)
     for count in (1, 2, 3):
@@ -226,7 +213,6 @@ async def test_a_limit_that_is_lowered_counts_for_what_is_held(wire: Wire) -> No
     assert await wire.lag(session.group, topic) == (1, 0)
 
 
-@pytest.mark.rule("PL-620")
 async def test_records_below_a_moved_log_start_do_not_come_again(wire: Wire) -> None:
     session, _ = await _with_batches(wire, 10)
     assert await _taken(session) == [(0, 9, 1)]

@@ -33,7 +33,6 @@ def _request(session: Session, epoch: int, **fields: Any) -> ShareFetchRequest:
     return request
 
 
-@pytest.mark.rule("PL-502")
 async def test_epochs_that_are_not_the_next_one(wire: Wire) -> None:
     session, topic = await fx_rpc(wire)
     assert (await Session(wire, session.group, "nobody", session.topic_id).fetch(epoch=1)).error_code == NO_SESSION
@@ -47,7 +46,6 @@ async def test_epochs_that_are_not_the_next_one(wire: Wire) -> None:
         assert (await wrong.fetch(epoch=session.epoch, wait_ms=0)).error_code == NO_SESSION
 
 
-@pytest.mark.rule("PL-502a")
 async def test_the_same_member_and_epoch_over_another_connection_needs_the_sessions_id(wire: Wire) -> None:
     """Kafka takes it without more ado."""
     session, _ = await fx_rpc(wire)
@@ -58,7 +56,6 @@ async def test_the_same_member_and_epoch_over_another_connection_needs_the_sessi
     assert (await session.fetch(wait_ms=0)).error_code == NONE
 
 
-@pytest.mark.rule("PL-501")
 async def test_acknowledgements_with_epoch_0_leave_an_open_session_open(wire: Wire) -> None:
     session, _ = await fx_rpc(wire)
     request = _request(session, 0)
@@ -69,7 +66,6 @@ async def test_acknowledgements_with_epoch_0_leave_an_open_session_open(wire: Wi
     assert (await session.fetch(wait_ms=0)).error_code == NONE
 
 
-@pytest.mark.rule("PL-502")
 @pytest.mark.parametrize("named", [True, False])
 async def test_closing_without_acknowledgements_answers_no_partitions(wire: Wire, named: bool) -> None:
     session, _ = await fx_rpc(wire)
@@ -81,7 +77,6 @@ async def test_closing_without_acknowledgements_answers_no_partitions(wire: Wire
     assert (await session.fetch(wait_ms=0)).error_code == NO_SESSION
 
 
-@pytest.mark.rule("PL-509", "PL-511")
 @pytest.mark.parametrize("index", [7, -1])
 async def test_a_partition_that_does_not_exist_is_told_in_each_answer(wire: Wire, index: int) -> None:
     session, _ = await fx_rpc(wire)
@@ -91,7 +86,6 @@ async def test_a_partition_that_does_not_exist_is_told_in_each_answer(wire: Wire
         assert (answer.error_code, part(answer).partition_index, part(answer).error_code) == (NONE, index, NOT_HERE)
 
 
-@pytest.mark.rule("PL-507", "PL-508")
 async def test_forgetting(wire: Wire) -> None:
     session, _ = await fx_rpc(wire)
     await wire.produce(session.topic_id, 4)
@@ -111,7 +105,6 @@ async def test_forgetting(wire: Wire) -> None:
     assert acquired(await session.fetch(wait_ms=100)) == []
 
 
-@pytest.mark.rule("PL-507", "PL-402")
 async def test_acknowledgements_on_a_partition_outside_the_session_bring_it_in(wire: Wire) -> None:
     session, _ = await fx_rpc(wire)
     empty = Session(wire, session.group, session.member, session.topic_id, partitions=())
@@ -144,7 +137,6 @@ async def test_a_session_too_many_is_refused_after_the_wait_and_pushes_nobody_ou
         assert [(await each.fetch(wait_ms=0)).error_code for each in (session, second)] == [NONE, NONE]
 
 
-@pytest.mark.rule("PL-524", "PL-520")
 async def test_when_the_connection_ends_the_records_go_to_others(wire: Wire) -> None:
     session, topic = await fx_rpc(wire)
     other = await another(session, topic)
@@ -160,7 +152,9 @@ async def test_when_the_connection_ends_the_records_go_to_others(wire: Wire) -> 
         else:
             request.session_id = session_id
         await stream.write(ShareStreamRequest(correlation_id=number, fetch=request))
-        answer = (await stream.read()).fetch
+        read = await stream.read()
+        assert read is not None
+        answer = read.fetch
         epoch, session_id = epoch + 1, answer.session_id or session_id
         held += acquired(answer)
         if held:
@@ -172,7 +166,6 @@ async def test_when_the_connection_ends_the_records_go_to_others(wire: Wire) -> 
     assert (await holder.fetch(wait_ms=0)).error_code == NO_SESSION
 
 
-@pytest.mark.rule("PL-254", "PL-255")
 async def test_what_a_good_answer_says_of_leader_and_lock(wire: Wire) -> None:
     session, _ = await fx_rpc(wire, {"share.record.lock.duration.ms": "12000"})
     nothing = await session.fetch(wait_ms=0)
