@@ -80,6 +80,7 @@ class Plan:
                 "replicas": shape.replicas,
                 "keepalive_ms": shape.keepalive_ms,
                 "flags": dict(shape.flags),
+                **({"pressures": list(shape.pressures)} if shape.pressures else {}),
             },
             "work_ms": self.work_ms,
             "operations_min": self.operations_min,
@@ -93,7 +94,13 @@ class Plan:
         shape = said["shape"]
         processes = tuple(ProcessShape(name, frozenset(roles)) for name, roles in shape["processes"].items())
         return cls(
-            Shape(processes, int(shape["replicas"]), dict(shape["flags"]), int(shape["keepalive_ms"])),
+            Shape(
+                processes,
+                int(shape["replicas"]),
+                dict(shape["flags"]),
+                int(shape["keepalive_ms"]),
+                tuple(shape.get("pressures", ())),  # scenarios that were kept before have none
+            ),
             int(said["work_ms"]),
             tuple(Step(int(at_ms), _fault(word, parameters)) for at_ms, word, parameters in said["steps"]),
             tuple(said["without"]),
@@ -107,7 +114,7 @@ class Plan:
         flags = " ".join(f"{name}={value}" for name, value in shape.flags.items())
         return [
             f"cluster: {processes}; {shape.replicas} replicas of the store; {flags or 'no flags'}; "
-            f"keepalive {shape.keepalive_ms} ms",
+            f"keepalive {shape.keepalive_ms} ms; {', '.join(shape.pressures) or 'no pressures'}",
             f"clients work for {self.work_ms / 1000:.1f} s",
             *(f"  at {step.at_ms / 1000:6.3f} s: {step.fault}" for step in self.steps),
         ]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 CLUSTER_ID: Final = "simulated"
 PORT: Final = 9_000
 _DRAIN_POLL_S: Final = 0.05
+#: Retention comes round within a run.
+_RETENTION_S: Final = 1.5
 
 
 @lru_cache(maxsize=256)
@@ -200,6 +202,7 @@ def wired() -> Iterator[None]:
         with (
             mock.patch("share_node.process.RpcServer", server),
             mock.patch("share_node.roles.GrpcTransport", transport),
+            mock.patch("partition_leader.role.RETENTION_INTERVAL_S", _RETENTION_S),
         ):
             yield
     finally:

@@ -37,6 +37,22 @@ FLAGS: Final = MappingProxyType(
 )
 
 
+#: What a history may have beside the usual: parts of the workload that look for their word here, and how often.
+PRESSURES: Final = MappingProxyType(
+    {
+        "retention": 0.15,  # topics keep records for a short time, or few bytes of them
+        "by_duration": 0.15,  # groups begin at what is young enough
+        "no renewals": 0.1,  # groups do not allow RENEW
+        "max poll": 0.15,  # members that take too long between polls leave
+        "intervals": 0.2,  # session time-outs and heartbeat intervals change
+        "assignment": 0.15,  # assignments are computed at an interval
+        "bytes": 0.15,  # fetches want few bytes
+        "bulk": 0.02,  # windows of more than a thousand records
+    }
+)
+SIZE_FLAG: Final = "group.share.max.size"
+
+
 @dataclass(frozen=True)
 class ProcessShape:
     """A process of the cluster: its name, and its roles as in `shard_runtime.ownership.placement.ROLES`."""
@@ -54,6 +70,8 @@ class Shape:
     flags: Mapping[str, str] = field(default_factory=dict)
     #: When a peer that does not answer counts as gone.
     keepalive_ms: int = 30_000
+    #: Words of `PRESSURES`.
+    pressures: tuple[str, ...] = ()
 
     @classmethod
     def two(cls, replicas: int = 0, **flags: str) -> Self:
@@ -75,7 +93,12 @@ class Shape:
                 )
                 for number in range(1, rng.randrange(2, 4))
             )
-        return cls(processes, rng.choice((0, 0, 2)), dict(_drawn_flags(rng)), rng.choice((3_000, 30_000)))
+        replicas, flags = rng.choice((0, 0, 2)), dict(_drawn_flags(rng))
+        keepalive_ms = rng.choice((3_000, 30_000))
+        pressures = tuple(word for word, chance in PRESSURES.items() if rng.random() < chance)
+        if rng.random() < 0.1:
+            flags[SIZE_FLAG] = rng.choice(("1", "2", "3"))
+        return cls(processes, replicas, flags, keepalive_ms, pressures)
 
 
 def _drawn_flags(rng: Random) -> Iterator[tuple[str, str]]:

@@ -12,9 +12,12 @@ from tests.simulation.checkers.first_start import FirstStart
 from tests.simulation.checkers.groups_apart import NoDeadLetters, OwnDeliveries, OwnSettings
 from tests.simulation.checkers.labels import LabelsKept
 from tests.simulation.checkers.objects import Objects
+from tests.simulation.checkers.passing import NothingSkipped
 from tests.simulation.checkers.state_epochs import StateEpochs
 from tests.simulation.checkers.targets import HeartbeatTargets
+from tests.simulation.checkers.values import LogBegins
 from tests.simulation.coordinator_events import TargetComputed
+from tests.simulation.final import LogEnd
 from tests.simulation.history import (
     Administered,
     Configured,
@@ -177,6 +180,9 @@ class TestFirstStart:
         cut = asked(reset().produced(0, 1), "DeleteRecords", "t", f"{TOPIC}/0 1")
         assert not found(FirstStart(), begins(cut, 1, log_start=1))
         assert found(FirstStart(), begins(cut, 2, log_start=1)) == ["INV-9"]
+        short = asked(asked(reset(), "CreateTopics", "t", TOPIC), "IncrementalAlterConfigs", "t", "retention.ms=9")
+        assert not found(FirstStart(), begins(short, 1, log_start=1))
+        assert found(FirstStart(), begins(short, 2, log_start=1)) == ["INV-9"]
 
     def test_latest_is_behind_what_was_confirmed(self) -> None:
         assert not found(FirstStart(), begins(reset("latest").produced(0, 1), 2, end=2))
@@ -234,6 +240,36 @@ class TestLabelsKept:
         made = self.sent().rests(1)
         made.final = replace(made.final, labels={(TOPIC, 0): {0: (b"k", (("h", b""), ("h", b"")))}})
         assert found(LabelsKept(), made) == ["INV-2"]
+
+
+class TestLogBegins:
+    pytestmark = pytest.mark.rule("INV-1")
+
+    def begins_at(self, start: int) -> Made:
+        made = asked(Made(), "CreateTopics", "t", TOPIC).rests(9)
+        made.final = replace(made.final, logs={(TOPIC, 0): LogEnd(start, 9)})
+        return made
+
+    def test_at_0_or_where_records_were_deleted_to(self) -> None:
+        assert not found(LogBegins(), self.begins_at(0))
+        assert found(LogBegins(), self.begins_at(3)) == ["INV-1"]
+        assert not found(LogBegins(), asked(self.begins_at(3), "DeleteRecords", "t", f"{TOPIC}/0 3"))
+        assert found(LogBegins(), asked(self.begins_at(3), "DeleteRecords", "t", f"{TOPIC}/0 2")) == ["INV-1"]
+        assert found(LogBegins(), asked(self.begins_at(3), "DeleteRecords", "t", f"{TOPIC}/1 3")) == ["INV-1"]
+
+    def test_anywhere_where_retention_was_changed(self) -> None:
+        change = ("IncrementalAlterConfigs", "t", "retention.ms=9")
+        assert not found(LogBegins(), asked(self.begins_at(3), *change))
+        assert found(LogBegins(), asked(self.begins_at(3), change[0], "u", change[2])) == ["INV-1"]
+
+
+@pytest.mark.rule("INV-9")
+def test_a_deleted_topic_that_kept_its_records_is_judged_by_them() -> None:
+    made = asked(Made(), "CreateTopics", "t", TOPIC).produced(0).reads(0).acquires("A", 0).writes(1)
+    assert found(NothingSkipped(), made) == ["INV-9"]
+    assert not found(NothingSkipped(), asked(made, "IncrementalAlterConfigs", "t", "retention.ms=9"))
+    made.final = replace(made.final, logs={(TOPIC, 0): LogEnd(0, 1)})
+    assert found(NothingSkipped(), made) == ["INV-9"]
 
 
 def computed(made: Made, epoch: int, *parts: int, member: str = "A") -> Made:

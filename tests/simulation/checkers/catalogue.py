@@ -26,7 +26,7 @@ from tests.simulation.checkers.sessions import Sessions
 from tests.simulation.checkers.start_offset import StartOffset
 from tests.simulation.checkers.state_epochs import StateEpochs
 from tests.simulation.checkers.targets import HeartbeatTargets
-from tests.simulation.checkers.values import NoInvention, ProducedStays, StoredOnce
+from tests.simulation.checkers.values import LogBegins, NoInvention, ProducedStays, StoredOnce
 from tests.simulation.checkers.window import Bounds, Memory, Window
 from tests.simulation.final import Final
 from tests.simulation.history import History
@@ -34,6 +34,7 @@ from tests.simulation.history import History
 ALL: tuple[Checker, ...] = (
     NothingSkipped(),
     ProducedStays(),
+    LogBegins(),
     Drained(),
     NoInvention(),
     LabelsKept(),

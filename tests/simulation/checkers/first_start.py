@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.simulation.checkers import Violation
-from tests.simulation.checkers.reading import Partition, StateKey, doomed, numbered, partition_of
+from tests.simulation.checkers.reading import Partition, StateKey, doomed, numbered, partition_of, shortened
 from tests.simulation.final import Final as FinalState
 from tests.simulation.history import (
     Administered,
@@ -65,7 +65,7 @@ class _Judge:
         self._made: dict[int, tuple[int, int]] = {}
         self._asked: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self._default = _LATEST
-        self._cut: set[str] = set()
+        self._cut = shortened(history)
         self._clocks = False
         sent: dict[bytes, tuple[int, int]] = {}
         for position, event in enumerate(history.events):
@@ -89,8 +89,6 @@ class _Judge:
             self._cut.add(event.detail.partition("/")[0])
         elif event.call == "IncrementalAlterConfigs" and name == _CONFIG:
             self._asked[event.target].append((event.asked_ms, value))
-        elif event.call == "IncrementalAlterConfigs" and name.startswith("retention."):
-            self._cut.add(event.target)
 
     def resolved(self, position: int, event: StartResolved) -> Iterator[Violation]:
         """One share-partition was given its start."""

@@ -11,12 +11,13 @@ from kip932.ids import EPOCH_LEAVE
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import begun_ms, numbered
 from tests.simulation.final import Final as FinalState
-from tests.simulation.history import GroupSeen, HeartbeatAnswered, History
+from tests.simulation.history import Administered, GroupSeen, HeartbeatAnswered, History
 
 #: The code of a heartbeat whose caller had gone before it was answered: it may have been taken.
 ABANDONED: Final = -2
 #: How much later than its session a member may be seen: samples and timers have their own pace.
 _LATE_MS: Final = 1_500
+_SESSION: Final = "share.session.timeout.ms"
 
 Member = tuple[str, str]
 
@@ -133,6 +134,16 @@ def _same_process(one: GroupSeen, other: GroupSeen | HeartbeatAnswered) -> bool:
     return (one.process, one.incarnation) == (other.process, other.incarnation)
 
 
+def _timeouts(history: History) -> dict[str, list[int]]:
+    """The session time-outs that anybody asked for, by group."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for event in history.of(Administered):
+        name, _, value = event.detail.partition("=")
+        if event.call == "IncrementalAlterConfigs" and name == _SESSION and value.isdecimal():
+            found[event.target].append(int(value))
+    return found
+
+
 @dataclass
 class _Beats:
     """When a member was last taken for alive, for certain and at most, and whether it said that it leaves."""
@@ -160,17 +171,20 @@ class Expiry:
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Too early: at any time. Too late: without faults, a full session after the coordinator took up its count."""
+        """Too early: at any time. Too late: without faults, a full session after the coordinator took up its count.
+        A time-out that was asked for may have been in force between two samples."""
         del final
         served_ms = begun_ms(history, "drain")
         groups: dict[str, _Expiring] = defaultdict(_Expiring)
+        asked = _timeouts(history)
         for event in history.of(HeartbeatAnswered, GroupSeen):
             group = groups[event.group_id]
             if isinstance(event, HeartbeatAnswered):
                 self._beat(group, event, served_ms)
                 continue
-            group.shortest_ms = min(group.shortest_ms, event.session_timeout_ms)
-            group.longest_ms = max(group.longest_ms, event.session_timeout_ms)
+            timeouts = [event.session_timeout_ms, *asked[event.group_id]]
+            group.shortest_ms = min(group.shortest_ms, *timeouts)
+            group.longest_ms = max(group.longest_ms, *timeouts)
             yield from self._too_early(group, event)
             yield from self._too_late(group, event)
             group.former = event

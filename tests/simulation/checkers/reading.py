@@ -109,6 +109,10 @@ class Records:
         for deletion in history.of(Administered):
             if deletion.call == "DeleteRecords":
                 self._cut(deletion, final)
+        for topic_id in shortened(history):
+            for partition in self._offsets:
+                if partition[0] == topic_id and partition not in final.logs:
+                    self.log_starts[partition] = AT_THE_END  # it is deleted: where it began at last nobody knows
 
     def of(self, partition: Partition) -> list[int]:
         """All of a partition, ascending."""
@@ -134,6 +138,17 @@ class Records:
         partition = (topic_id, int(number))
         if partition not in final.logs:
             self.log_starts[partition] = max(self.log_starts.get(partition, 0), int(first))
+
+
+def shortened(history: History) -> set[str]:
+    """Topics whose retention was changed, by id."""
+    changes = list(history.of(Administered))
+    names = {
+        event.target
+        for event in changes
+        if event.call == "IncrementalAlterConfigs" and event.detail.startswith("retention.")
+    }
+    return {event.detail for event in changes if event.call == "CreateTopics" and event.target in names}
 
 
 class Applied:

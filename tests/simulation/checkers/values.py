@@ -7,9 +7,19 @@ from collections.abc import Iterator
 
 from kip932.ids import ACK_RENEW
 from tests.simulation.checkers import Violation
-from tests.simulation.checkers.reading import doomed, offsets, typed
+from tests.simulation.checkers.reading import doomed, offsets, shortened, typed
 from tests.simulation.final import Final
-from tests.simulation.history import AckAnswered, Acquired, Delivered, Event, History, Place, Produced, ProduceSent
+from tests.simulation.history import (
+    AckAnswered,
+    Acquired,
+    Administered,
+    Delivered,
+    Event,
+    History,
+    Place,
+    Produced,
+    ProduceSent,
+)
 
 
 class NoInvention:
@@ -130,4 +140,27 @@ class ProducedStays:
                     f"{event.value!r} was confirmed at {event.place}, and is not in the log, which goes from "
                     f"{log.log_start_offset} to {log.high_watermark}",
                     (event,),
+                )
+
+
+class LogBegins:
+    """A log begins at 0, or no later than where records were deleted to; or its topic's retention was changed."""
+
+    rules: tuple[str, ...] = ("INV-1",)
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """The logs at the end. What was asked for may have been done, whatever its answer."""
+        short = shortened(history)
+        cut: dict[tuple[str, int], int] = {}
+        for event in history.of(Administered):
+            if event.call == "DeleteRecords":
+                where, _, first = event.detail.partition(" ")
+                topic_id, _, number = where.partition("/")
+                cut[topic_id, int(number)] = max(int(first), cut.get((topic_id, int(number)), 0))
+        for partition, log in sorted(final.logs.items()):
+            if log.log_start_offset > cut.get(partition, 0) and partition[0] not in short:
+                yield Violation(
+                    "INV-1",
+                    f"the log of {partition} begins at {log.log_start_offset}; records below "
+                    f"{cut.get(partition, 0)} were deleted, and it keeps all",
                 )

@@ -25,6 +25,15 @@ _CONFIGS = (
 )
 
 
+_INTERVALS = (
+    ("share.session.timeout.ms", ("1500", "3000", "8000")),
+    ("share.heartbeat.interval.ms", ("200", "700", "2000")),
+    ("share.assignment.interval.ms", ("0", "400", "1500")),
+)
+_RETENTION = (("retention.ms", ("1000", "3000")), ("retention.bytes", ("1", "300", "2000")))
+_KEEP_ALL = (("retention.ms", "-1"), ("retention.bytes", "-1"))
+
+
 class Administrator:
     """One after the other, whatever comes to its mind. `mortal`: topics that may be deleted; they come back soon."""
 
@@ -36,6 +45,8 @@ class Administrator:
         self._mortal = mortal
         self._witness = Witness(cast.world, name)
         self._partitions = dict(cast.topics)
+        self._pressed = cast.world.random(f"{name}/pressed")
+        self._short: dict[str, None] = {}
 
     async def work(self) -> None:
         """Do one chore after the other; a topic that it deleted it creates again before it ends."""
@@ -47,7 +58,11 @@ class Administrator:
                 await self._rng.choice(chores)()
 
     async def drain(self) -> None:
-        """Nothing is left to do."""
+        """Keep all records again, so that no log begins elsewhere once everything rests."""
+        if self._short:
+            async with admin_of(self._witness) as admin:
+                for name in self._short:
+                    await self._keep(admin, name, _KEEP_ALL)
 
     def _chores(self, admin: Admin) -> list[Callable[[], Awaitable[None]]]:
         topics = Topics(self._witness, admin)
@@ -60,6 +75,11 @@ class Administrator:
             lambda: self._cut(admin),
             lambda: self._grow(topics),
         ]
+        pressures = self._world.shape.pressures
+        if "retention" in pressures:
+            chores += [lambda: self._retain(admin)] * 2
+        if "intervals" in pressures:
+            chores += [lambda: self._time(admin)] * 2
         if self._mortal:
             chores += [lambda: self._replace(topics)] * 2
         return chores
@@ -68,6 +88,23 @@ class Administrator:
         group = self._rng.choice(self._cast.groups)
         name, values = self._rng.choice(_CONFIGS)
         await configs.alter(self._witness, admin, group.name, ((name, self._rng.choice(values)),))
+
+    async def _time(self, admin: Admin) -> None:
+        """How long members may be silent, how often they speak, and how often they are assigned anew."""
+        group = self._pressed.choice(self._cast.groups)
+        name, values = self._pressed.choice(_INTERVALS)
+        await configs.alter(self._witness, admin, group.name, ((name, self._pressed.choice(values)),))
+
+    async def _retain(self, admin: Admin) -> None:
+        """Keep the records of a topic for a short time only, or few bytes of them; or all again."""
+        topic = self._pressed.choice(list(self._cast.topics))
+        if topic in self._world.topics:
+            name, values = self._pressed.choice(_RETENTION)
+            self._short[topic] = None
+            await self._keep(admin, topic, ((name, self._pressed.choice([*values, "-1"])),))
+
+    async def _keep(self, admin: Admin, topic: str, changes: tuple[tuple[str, str], ...]) -> None:
+        await configs.alter(self._witness, admin, topic, changes, of_topic=True)
 
     async def _look(self, admin: Admin) -> None:
         await configs.lags(self._witness, admin, self._rng.choice(self._cast.groups).name)

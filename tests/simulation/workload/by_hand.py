@@ -89,6 +89,7 @@ class HandSession:
         forget: Iterable[Part] = (),
         wait_ms: int = 50,
         records: int = 10,
+        max_bytes: int = 1 << 20,
     ) -> ShareFetchResponse:
         """One ShareFetch; with `epoch` that one instead of the right one. Raises TransportError."""
         request = ShareFetchRequest(
@@ -97,7 +98,7 @@ class HandSession:
             share_session_epoch=self.epoch if epoch is None else epoch,
             max_wait_ms=wait_ms,
             min_bytes=1,
-            max_bytes=1 << 20,
+            max_bytes=max_bytes,
             max_records=records,
             batch_size=records,
             is_renew_ack=_renews(acks),

@@ -35,6 +35,7 @@ class HandMember:
         self.held: dict[Part, dict[int, None]] = {}
         self._witness = witness
         self._transport = witness.world.transport(witness.process)
+        self._small = witness.world.random(f"{witness.process}/bytes")
 
     # ---- the group
 
@@ -89,7 +90,7 @@ class HandMember:
         self, session: HandSession, parts: list[Part], acks: Mapping[Part, list[Ack]] | None = None
     ) -> bool:
         """A fetch in good order; whether it was answered without an error. Else the session is dropped."""
-        response = await session.fetch(parts, acks, records=self.rng.choice([1, 5, 50]))
+        response = await session.fetch(parts, acks, records=self.rng.choice([1, 5, 50]), max_bytes=self._bytes())
         if response.error_code:
             self.failed("ShareFetch", response.error_code)
             await self.drop(session)
@@ -97,6 +98,9 @@ class HandMember:
         self.given(session, response)
         self.answered(session, acks or {}, response)
         return True
+
+    def _bytes(self) -> int:
+        return self._small.choice([1, 60, 400]) if "bytes" in self._witness.world.shape.pressures else 1 << 20
 
     async def acknowledge(self, session: HandSession, acks: Mapping[Part, list[Ack]]) -> bool:
         """An acknowledgement under the right epoch; whether the request as a whole was answered without an error."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Self
 
@@ -36,6 +36,19 @@ class GroupRules:
     hasty: bool
     explicit: float
     poison: int
+
+    def pressed(self, rng: Random, pressures: Collection[str]) -> Self:
+        """The same group with what the run's pressures (`shape.PRESSURES`) make of its configs."""
+        configs = dict(self.configs)
+        if "by_duration" in pressures and rng.random() < 0.7:
+            configs["share.auto.offset.reset"] = rng.choice(["by_duration:PT1S", "by_duration:PT3S"])
+        if "no renewals" in pressures:
+            configs["share.renew.acknowledge.enable"] = "false"
+        if "assignment" in pressures:
+            configs["share.assignment.interval.ms"] = rng.choice(["400", "1500"])
+        if "bulk" in pressures:
+            configs["share.partition.max.record.locks"] = "2000"
+        return replace(self, configs=tuple(configs.items()))
 
     @classmethod
     def draw(cls, rng: Random, name: str, topics: tuple[str, ...], size_max: int) -> Self:

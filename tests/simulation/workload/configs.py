@@ -14,10 +14,12 @@ from tests.simulation.workload.witness import Witness, error_text
 UNSURE = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
 
 
-async def alter(witness: Witness, admin: Admin, group: str, changes: tuple[tuple[str, str], ...]) -> str:
-    """Change configs of a group, in one try; returns the error, "" for none."""
+async def alter(
+    witness: Witness, admin: Admin, target: str, changes: tuple[tuple[str, str], ...], *, of_topic: bool = False
+) -> str:
+    """Change configs of a group, or of a topic, in one try; returns the error, "" for none."""
     asked_ms = witness.world.now_ms()
-    resource = ConfigResource.group(group)
+    resource = ConfigResource.topic(target) if of_topic else ConfigResource.group(target)
     try:
         failure = (await admin.incremental_alter_configs({resource: [AlterConfig(*each) for each in changes]}))[
             resource
@@ -26,7 +28,7 @@ async def alter(witness: Witness, admin: Admin, group: str, changes: tuple[tuple
     except (KafkaError, TransportError) as problem:
         error = error_text(problem)
     for name, value in changes:
-        witness.saw(Administered, "IncrementalAlterConfigs", group, f"{name}={value}", error, asked_ms)
+        witness.saw(Administered, "IncrementalAlterConfigs", target, f"{name}={value}", error, asked_ms)
     return error
 
 

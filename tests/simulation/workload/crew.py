@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from tests.simulation.workload.administering import Administrator
 from tests.simulation.workload.cast import Cast, GroupRules
 from tests.simulation.workload.groups import ShareGroup
 from tests.simulation.workload.misbehaving import Misbehaving
-from tests.simulation.workload.producing import BurstyProducer, Habits
+from tests.simulation.workload.producing import BULK, BurstyProducer, Habits
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -26,7 +27,9 @@ def draw_crew(world: World, rng: Random) -> list[Workload]:
     topics = tuple(partitions)
     names = [f"g{number}" for number in range(rng.choice([1, 1, 1, 1, 1, 2, 2, 2, 3]))]
     size_max = 2 if len(names) == 1 else 1
-    groups = tuple(GroupRules.draw(_source(rng), name, topics, size_max) for name in names)
+    pressures = world.shape.pressures
+    drawn = [GroupRules.draw(_source(rng), name, topics, size_max) for name in names]
+    groups = tuple(each.pressed(world.random(f"{each.name}/pressed"), pressures) for each in drawn)
     cast = Cast(world, partitions, groups)
     crew: list[Workload] = [_producer(cast, _source(rng), f"p{number}", topics) for number in range(2)]
     crew += [ShareGroup(cast, _source(rng), rules) for rules in groups]
@@ -45,4 +48,7 @@ def _source(rng: Random) -> Random:
 def _producer(cast: Cast, rng: Random, name: str, topics: Sequence[str]) -> BurstyProducer:
     """It writes to the first topic, and to others perhaps."""
     some = tuple(topic for topic in topics[1:] if rng.random() < 0.6)
-    return BurstyProducer(cast, rng, name, Habits.draw(rng, (topics[0], *some)))
+    habits = Habits.draw(rng, (topics[0], *some))
+    if "bulk" in cast.world.shape.pressures:
+        habits = replace(habits, burst=BULK, batch=1, spread=0.0)
+    return BurstyProducer(cast, rng, name, habits)

@@ -8,6 +8,7 @@ from random import Random
 from kip932.ids import TopicPartition
 from sharegroups.aio import Admin
 from tests.simulation.history import ClientFailed
+from tests.simulation.shape import SIZE_FLAG
 from tests.simulation.workload import configs
 from tests.simulation.workload.cast import Cast, GroupRules
 from tests.simulation.workload.consuming import Member
@@ -18,6 +19,8 @@ from tests.simulation.workload.witness import Witness
 #: How long emptying a group may take without faults: locks and sessions of the dead run out, and state is written.
 _DRAIN_S = 60.0
 _DRAIN_POLL_S = 2.0
+#: A consumer that a full group refuses gives up, so that the one that drains comes when the dead have expired.
+_EXPIRED_S = 14.0
 #: Polls in a row that brought nothing, with lag 0 behind each, before the group counts as empty.
 _QUIET = 2
 
@@ -48,6 +51,8 @@ class ShareGroup:
 
     async def drain(self) -> None:
         """A fresh member accepts what is left of topics that still exist, until nothing is."""
+        if SIZE_FLAG in self._world.shape.flags:
+            await asyncio.sleep(_EXPIRED_S)
         process = f"{self.name}.drain"
         with self._world.client(process):
             task = asyncio.create_task(self._drain(Witness(self._world, process)))
@@ -59,7 +64,8 @@ class ShareGroup:
         while self._cast.working:
             life += 1
             process = f"{self.name}.{number}.{life}"
-            manners = Manners.draw(rng, self._rules.explicit, self._rules.hasty)
+            drawn = Manners.draw(rng, self._rules.explicit, self._rules.hasty)
+            manners = drawn.pressed(self._world.random(f"{process}/pressed"), self._world.shape.pressures)
             with self._world.client(process):
                 member = Member(self._cast, self._rules, Witness(self._world, process), manners, rng)
                 task = asyncio.create_task(member.live())

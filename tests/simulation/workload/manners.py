@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 from typing import Any, Self
@@ -35,7 +36,8 @@ class Manners:
     `release`, `reject`: per record. `renew`, `dawdle` (handling takes longer than the lock), `partly` (a commit in the
     middle), `fickle` (it subscribes anew): per poll. `pace_s`: how long handling takes at most when it does not dawdle.
     `wait_ms`: how long a leader may hold its fetches. `lives_s`: how long until it goes. `fails`: whether its group's
-    poison is too much for it.
+    poison is too much for it. `poll_interval_ms`: how long between polls before it leaves; `fetch_bytes`: how much it
+    wants at a time.
     """
 
     explicit: bool
@@ -54,6 +56,8 @@ class Manners:
     wait_ms: int
     lives_s: float
     fails: bool = True
+    poll_interval_ms: int = 300_000
+    fetch_bytes: int = 52_428_800
 
     @classmethod
     def draw(cls, rng: Random, explicit: float, hasty: bool) -> Self:
@@ -76,6 +80,17 @@ class Manners:
             lives_s=rng.uniform(0.3, 0.9) if hasty else rng.uniform(2, 9),
         )
 
+    def pressed(self, rng: Random, pressures: Collection[str]) -> Self:
+        """The same manners with what the run's pressures (`shape.PRESSURES`) make of them."""
+        changed = self
+        if "max poll" in pressures and rng.random() < 0.6:
+            changed = replace(changed, poll_interval_ms=rng.choice([500, 1_500]))
+        if "bytes" in pressures and rng.random() < 0.7:
+            changed = replace(changed, fetch_bytes=rng.choice([1, 60, 400]))
+        if "bulk" in pressures:
+            changed = replace(changed, max_poll=500, pace_s=0.3, lives_s=9.0, explicit=rng.random() < 0.7)
+        return changed
+
     def settings(self) -> dict[str, Any]:
         """What a consumer of these manners is configured with."""
         return {
@@ -83,6 +98,8 @@ class Manners:
             "share.acquire.mode": "record_limit" if self.record_limit else "batch_optimized",
             "max.poll.records": self.max_poll,
             "fetch.max.wait.ms": self.wait_ms,
+            "max.poll.interval.ms": self.poll_interval_ms,
+            "fetch.max.bytes": self.fetch_bytes,
             "request.timeout.ms": 2_000,
             "default.api.timeout.ms": 4_000,
         }

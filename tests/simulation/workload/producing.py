@@ -19,6 +19,8 @@ from tests.simulation.workload.witness import Witness, error_text
 _CLOSE_S = 4.0
 #: Records a second, about.
 _RATE = 7
+#: Records of a burst that passes every threshold of a share-partition.
+BULK = 2_400
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class BurstyProducer:
         self._cast = cast
         self._world = cast.world
         self._rng = rng
-        self._labels = Random(rng.getrandbits(64))
+        self._labels = cast.world.random(f"{name}/labels")
         self._habits = habits
         self._number = 0
         self._open: dict[bytes, None] = {}
