@@ -278,10 +278,21 @@ def computed(made: Made, epoch: int, *parts: int, member: str = "A") -> Made:
     return made
 
 
-def told(made: Made, epoch: int, *parts: int, subscribed: tuple[str, ...] | None = None) -> Made:
+def told(made: Made, epoch: int, *parts: int, subscribed: tuple[str, ...] | None = None, **more: Any) -> Made:
     """A member is given an assignment."""
     parts_told = tuple((TOPIC, part) for part in parts)
-    made.add(HeartbeatAnswered, 1, "g", "A", 1, epoch, parts_told, 0, subscribed=subscribed)
+    details: dict[str, Any] = {"sent_epoch": 1, "asked": len(made.history.events), **more}
+    made.add(
+        HeartbeatAnswered,
+        incarnation=1,
+        group_id="g",
+        member_id="A",
+        member_epoch=epoch,
+        assignment=parts_told,
+        code=0,
+        subscribed=subscribed,
+        **details,
+    )
     return made
 
 
@@ -303,6 +314,17 @@ class TestHeartbeatTargets:
         assert not found(HeartbeatTargets(), told(computed(self.ready(), 2, 0), 2, subscribed=("u",)))
         gone = asked(computed(self.ready(), 2, 0), "DeleteTopics", "t", TOPIC)
         assert not found(HeartbeatTargets(), told(gone, 2, subscribed=("t",)))
+
+    @pytest.mark.rule("INV-16")
+    def test_a_member_that_joined_since_has_nothing_yet(self) -> None:
+        made = computed(self.ready(), 2, 0)
+        assert not found(HeartbeatTargets(), told(made, 2, subscribed=("t",), sent_epoch=0))
+        assert not found(HeartbeatTargets(), told(made, 2, subscribed=("t",)))
+        made = computed(self.ready(), 2, 0)
+        before = len(made.history.events) - 1
+        assert found(HeartbeatTargets(), told(made, 2, subscribed=("t",), sent_epoch=0, asked=before)) == ["INV-16"]
+        made = computed(self.ready(), 2, 0)
+        assert found(HeartbeatTargets(), told(made, 2, 1, subscribed=("t",), sent_epoch=0)) == ["INV-16"]
 
     @pytest.mark.rule("INV-15")
     def test_a_target_names_what_was_initialised_for_its_group(self) -> None:

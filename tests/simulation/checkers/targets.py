@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kip932.ids import EPOCH_LEAVE
+from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import Partition, doomed, numbered
 from tests.simulation.coordinator_events import TargetComputed
@@ -17,8 +17,8 @@ Names = frozenset[str]
 
 class HeartbeatTargets:
     """An assignment in an answer is the target that was computed for that member at that epoch, but for topics that
-    the member no longer subscribes to and topics that are deleted. A target holds only partitions that were initialised
-    for this group."""
+    the member no longer subscribes to and topics that are deleted. One that joined since then has nothing until the
+    next target: leaving took its part (GC-30). A target holds only partitions that were initialised for this group."""
 
     rules: tuple[str, ...] = ("INV-15", "INV-16")
 
@@ -29,18 +29,28 @@ class HeartbeatTargets:
         targets: dict[tuple[str, int], list[TargetComputed]] = defaultdict(list)
         said: dict[tuple[str, str], list[Names]] = defaultdict(list)
         ready: set[tuple[str, Partition]] = set()
-        for _, event in numbered(history, StateAnswered, TargetComputed, HeartbeatAnswered):
+        computed: dict[tuple[str, int], int] = {}
+        late: set[tuple[str, str, int]] = set()
+        for position, event in numbered(history, StateAnswered, TargetComputed, HeartbeatAnswered):
             if isinstance(event, StateAnswered):
                 if event.call == "Initialize" and event.code == 0:
                     ready.add((event.share.group_id, (event.share.topic_id, event.share.partition)))
             elif isinstance(event, TargetComputed):
                 targets[event.group_id, event.epoch].append(event)
+                computed[event.group_id, event.epoch] = position
                 yield from _unready(event, ready)
             elif event.sent_epoch != EPOCH_LEAVE:
                 mine = said[event.group_id, event.member_id]
                 if event.subscribed is not None:
                     mine.append(frozenset(event.subscribed))
-                if event.code == 0 and event.assignment is not None:
+                name = (event.group_id, event.member_id, event.member_epoch)
+                if (
+                    event.sent_epoch == EPOCH_JOIN
+                    and computed.get((event.group_id, event.member_epoch), position) < event.asked
+                ):
+                    late.add(name)
+                empty = event.assignment == () and name in late
+                if event.code == 0 and event.assignment is not None and not empty:
                     yield from _answered(event, targets[event.group_id, event.member_epoch], mine, topics)
 
 
