@@ -43,10 +43,11 @@ class Session:
         epoch: int | None = None,
         wait_ms: int = 5_000,
         min_bytes: int = 1,
+        forget: tuple[int, ...] = (),
         **fields: int | bool,
     ) -> ShareFetchResponse:
-        """One ShareFetch, with the next epoch or the one given; acknowledgements by partition; `fields` of the request
-        that differ from the usual ones."""
+        """One ShareFetch, with the next epoch or the one given; acknowledgements by partition; partitions to forget;
+        `fields` of the request that differ from the usual ones."""
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member,
@@ -59,6 +60,8 @@ class Session:
         )
         for name, value in fields.items():
             setattr(request, name, value)
+        if forget:
+            request.forgotten_topics_data.add(topic_id=self.topic_id, partitions=forget)
         opening = request.share_session_epoch == 0
         if not opening and self.session_id is not None:
             request.session_id = self.session_id
