@@ -50,6 +50,8 @@ PRESSURES: Final = MappingProxyType(
         "bulk": 0.02,  # windows of more than a thousand records
     }
 )
+#: How far the wall clock of a process is from that of clients, at most, before any fault.
+SKEW_MS: Final = 50
 SIZE_FLAG: Final = "group.share.max.size"
 
 

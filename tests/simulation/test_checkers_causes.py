@@ -194,13 +194,16 @@ class TestFirstStart:
         assert found(FirstStart(), begins(reset("latest").produced(0), 2).produced(1)) == ["INV-9"]
 
     def test_by_duration_takes_what_is_young_and_leaves_what_is_old(self) -> None:
-        def policy(start: int) -> Made:
-            made = reset("by_duration:PT2S").at(1_000).produced(0).at(4_000).produced(1)
+        def policy(start: int, old_ms: int = 1_000, young_ms: int = 4_000) -> Made:
+            made = reset("by_duration:PT2S").at(old_ms).produced(0).at(young_ms).produced(1)
             return begins(made.at(5_000), start, end=2)
 
         assert not found(FirstStart(), policy(1))
         assert found(FirstStart(), policy(0)) == ["INV-9"]
         assert found(FirstStart(), policy(2)) == ["INV-9"]
+        for old_ms, young_ms in ((2_940, 3_040), (2_960, 3_060)):  # clocks differ by 50 ms
+            assert bool(found(FirstStart(), policy(0, old_ms, young_ms))) == (old_ms == 2_940)
+            assert bool(found(FirstStart(), policy(2, old_ms, young_ms))) == (young_ms == 3_060)
 
     def test_a_policy_counts_from_when_it_was_asked_for(self) -> None:
         asked_for = asked(reset().produced(0), "IncrementalAlterConfigs", "g", f"{RESET}=latest")

@@ -20,7 +20,7 @@ from tests.simulation.history import Configured, History, PhaseBegan, ProcessCha
 from tests.simulation.network import SimNetwork, SimTransport
 from tests.simulation.points import CrashPoints, Point
 from tests.simulation.process import CLUSTER_ID, PORT, Process, alive
-from tests.simulation.shape import FLAGS, ProcessShape, Shape
+from tests.simulation.shape import FLAGS, SKEW_MS, ProcessShape, Shape
 from tests.simulation.storage import SimStorage
 
 __all__ = ["KilledError", "Point", "ProcessShape", "Shape", "World"]
@@ -105,7 +105,9 @@ class World:
         clock = self._clocks.get(name)
         if clock is None:
             rng = self.random(f"clock {name}")
-            clock = self._clocks[name] = ProcessClock(self.loop, rng.randrange(10**6, 10**9), rng.randrange(-50, 50))
+            clock = self._clocks[name] = ProcessClock(
+                self.loop, rng.randrange(10**6, 10**9), rng.randrange(-SKEW_MS, SKEW_MS)
+            )
         return clock
 
     def jump(self, name: str, ms: int) -> None:

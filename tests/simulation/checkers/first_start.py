@@ -20,6 +20,7 @@ from tests.simulation.history import (
     StateAnswered,
 )
 from tests.simulation.leader_events import ObjectMade, StartResolved
+from tests.simulation.shape import SKEW_MS
 
 _CONFIG: Final = "share.auto.offset.reset"
 _LATEST: Final = "latest"
@@ -44,7 +45,7 @@ class FirstStart:
     stored was resolved.
 
     earliest: 0, or where the log was cut to. latest: behind all that was confirmed before, before all that was sent
-    after. by_duration: behind what was old enough, and not behind what was young.
+    after. by_duration: behind what was old enough, and not behind what was young, but for the skew of clocks.
     """
 
     rules: tuple[str, ...] = ("INV-9",)
@@ -126,11 +127,13 @@ class _Judge:
             each.offset
             for each in records
             if each.confirmed < made[0] and event.log_start_offset <= each.offset < start
-            if each.sent_ms > event.at_ms - age_ms
+            if each.sent_ms > event.at_ms - age_ms + SKEW_MS
         ]
         if young:
             return f"{young[0]} is young enough"
-        old = [each.offset for each in records if each.offset == start and each.confirmed_ms < made[1] - age_ms]
+        old = [
+            each.offset for each in records if each.offset == start and each.confirmed_ms < made[1] - age_ms - SKEW_MS
+        ]
         return f"{start} is too old" if old else ""
 
 
