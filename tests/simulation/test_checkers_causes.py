@@ -144,6 +144,14 @@ class TestObjects:
         made.history.events = [event for event in made.history.events if not isinstance(event, ObjectDropped)]
         assert not found(Objects(), dropped(made, "released"))
 
+    @pytest.mark.rule("INV-7")
+    @pytest.mark.parametrize("reason", ["released", "leadership_lost"])
+    def test_one_that_is_handed_over_is_followed_by_another_leaders(self, reason: str) -> None:
+        made = dropped(struck(made_object(Made())), reason).successor("a", leader_epoch=7, generation=2)
+        assert found(Objects(), made_object(made)) == ["INV-7"]
+        made = dropped(struck(made_object(Made())), reason).successor("a", leader_epoch=8, generation=2)
+        assert not found(Objects(), made_object(made))
+
     @pytest.mark.rule("INV-3")
     def test_a_process_has_one_object_at_a_time(self) -> None:
         made = made_object(Made())

@@ -60,7 +60,8 @@ class _Sessions:
 
 
 class Objects:
-    """One object of a share-partition at a time in a process; a dropped one names a reason that something explains."""
+    """One object of a share-partition at a time in a process; a dropped one names a reason that something explains.
+    One that was handed over, or lost its leadership, is followed by one of another leader epoch."""
 
     rules: tuple[str, ...] = ("INV-3", "INV-7")
 
@@ -91,6 +92,7 @@ class _Judge:
         self._born: dict[int, int] = {}
         self._alive: dict[tuple[Node, Share], ObjectMade] = {}
         self._newest: dict[Share, ObjectMade] = {}
+        self._handed_over: dict[Share, ObjectDropped] = {}
 
     def made(self, position: int, event: ObjectMade) -> Iterator[Violation]:
         """Beside a living one of the same process there is no other, and leadership moves for a cause."""
@@ -102,12 +104,18 @@ class _Judge:
             yield Violation(
                 "INV-3", f"the leadership of {event.share} moved, and nothing explains that", (newest, event)
             )
+        given_up = self._handed_over.pop(event.share, None)
+        if given_up is not None and given_up.leader_epoch == event.leader_epoch:
+            sentence = f"{event.share} was {given_up.reason}, and yet its leader has not changed"
+            yield Violation("INV-7", sentence, (given_up, event))
         self._born[event.object_id] = position
         self._alive[key] = self._newest[event.share] = event
 
     def dropped(self, event: ObjectDropped) -> Iterator[Violation]:
         """One is let go."""
         self._alive.pop(((event.process, event.incarnation), event.share), None)
+        if event.reason == "leadership_lost" or (event.reason == "released" and not self._left(event)):
+            self._handed_over[event.share] = event
         if not self._explained(event):
             yield Violation(
                 "INV-7",
@@ -122,11 +130,14 @@ class _Judge:
         if event.reason == "illegal_transition":
             return False
         if event.reason == "released":
-            key = ((event.process, event.incarnation), event.share.group_id)
-            left = self.sessions.emptied.get(key, -1) > self._born.get(event.object_id, -1)
-            return left or self._troubled(event)
+            return self._left(event) or self._troubled(event)
         gone = event.at_ms >= self._gone.get(event.share.topic_id, event.at_ms + 1)
         return gone or self._troubled(event)
+
+    def _left(self, event: ObjectDropped) -> bool:
+        """Whether the group had no session any more at the process, at some time since the object was made."""
+        key = ((event.process, event.incarnation), event.share.group_id)
+        return self.sessions.emptied.get(key, -1) > self._born.get(event.object_id, -1)
 
     def _troubled(self, event: ObjectMade | ObjectDropped) -> bool:
         return self.trouble.explains(event.at_ms)
