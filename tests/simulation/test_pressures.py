@@ -1,0 +1,101 @@
+"""Pressures of a run do what their words say, in clusters without faults; and nothing breaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from kip932.ids import ACK_RENEW, EPOCH_LEAVE
+from tests.simulation import history as h
+from tests.simulation.checkers.reading import shortened
+from tests.simulation.leader_events import Locked, StartResolved
+from tests.simulation.outcome import Outcome
+from tests.simulation.plan import Plan
+from tests.simulation.shape import PRESSURES
+from tests.simulation.simulate import simulate
+
+SEEDS = (12, 14, 16)  # each has an administrator
+
+
+@cache
+def played(*pressures: str, **flags: str) -> tuple[Outcome, ...]:
+    """Some seeds without faults, under these pressures; nothing breaks in them."""
+    found = []
+    for seed in SEEDS[:1] if "bulk" in pressures else SEEDS:
+        plan = Plan.draw(seed)
+        shape = replace(plan.shape, pressures=pressures, flags={**plan.shape.flags, **dict(flags)})
+        found.append(simulate(seed, replace(plan, shape=shape, steps=())))
+    assert [str(violation) for outcome in found for violation in outcome.violations] == []
+    return tuple(found)
+
+
+def test_retention_moves_logs_on_that_nobody_cut() -> None:
+    for outcome in played("retention"):
+        cut = {e.detail.partition("/")[0] for e in outcome.history.of(h.Administered) if e.call == "DeleteRecords"}
+        short = shortened(outcome.history) - cut
+        if any(log.log_start_offset > 0 for (topic_id, _), log in outcome.final.logs.items() if topic_id in short):
+            return
+    pytest.fail("no log began later")
+
+
+def test_groups_begin_within_what_is_there_by_duration() -> None:
+    starts = [e for outcome in played("by_duration") for e in outcome.history.of(StartResolved)]
+    assert any(0 < start.start_offset < start.high_watermark for start in starts)
+
+
+def test_renewals_are_refused_where_they_are_switched_off() -> None:
+    def renewed(*pressures: str) -> set[str]:
+        settled = [e for outcome in played(*pressures) for e in outcome.history.of(h.Settled)]
+        return {event.error for event in settled if event.type == ACK_RENEW}
+
+    assert "" in renewed()
+    assert renewed("no renewals")
+    assert "" not in renewed("no renewals")
+
+
+def test_members_that_take_too_long_leave_and_come_back() -> None:
+    def left(*pressures: str) -> int:
+        beats = [e for outcome in played(*pressures) for e in outcome.history.of(h.HeartbeatAnswered)]
+        return sum(event.sent_epoch == EPOCH_LEAVE for event in beats)
+
+    assert left("max poll") > left()
+
+
+def test_intervals_change_while_members_live() -> None:
+    seen = [e for outcome in played("intervals") for e in outcome.history.of(h.GroupSeen)]
+    assert len({event.session_timeout_ms for event in seen}) > 2
+
+
+def test_assignments_wait_for_their_interval() -> None:
+    seen = [e for outcome in played("assignment") for e in outcome.history.of(h.GroupSeen)]
+    assert any(event.members and event.assignment_epoch < event.group_epoch for event in seen)
+
+
+def test_small_fetches_bring_fewer_batches() -> None:
+    def mean(*pressures: str) -> float:
+        found = [e for outcome in played(*pressures) for e in outcome.history.of(h.Acquired)]
+        return sum(len(event.data) for event in found) / len(found)
+
+    assert mean("bytes") < mean()
+
+
+def test_long_windows_pass_the_thresholds_of_locks_and_batches() -> None:
+    (outcome,) = played("bulk")
+    assert max(event.in_flight for event in outcome.history.of(Locked)) > 256
+    writes = [event for event in outcome.history.of(h.StateAnswered) if event.call == "Write"]
+    assert max(len(event.batches) for event in writes) > 64
+
+
+def test_a_plan_draws_each_of_them_and_full_groups_now_and_then() -> None:
+    shapes = [Plan.draw(seed).shape for seed in range(300)]
+    for word in PRESSURES:
+        assert 0 < sum(word in shape.pressures for shape in shapes) < 100
+    assert 0 < sum("group.share.max.size" in shape.flags for shape in shapes) < 100
+
+
+def test_a_full_group_refuses_members_and_is_emptied_in_the_end() -> None:
+    outcomes = played("max poll", **{"group.share.max.size": "1"})
+    failures = [e.error for outcome in outcomes for e in outcome.history.of(h.ClientFailed)]
+    assert "GROUP_MAX_SIZE_REACHED" in failures
