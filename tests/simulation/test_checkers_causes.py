@@ -162,6 +162,8 @@ class TestObjects:
     def test_leadership_moves_for_a_cause(self) -> None:
         assert found(Objects(), made_object(made_object(Made()).at(30_000).successor())) == ["INV-3"]
         assert not found(Objects(), made_object(struck(made_object(Made()).at(30_000)).successor()))
+        assert not found(Objects(), made_object(struck(made_object(Made())).at(90_000).successor()))
+        assert found(Objects(), made_object(made_object(struck(Made()).at(30_000)).successor())) == ["INV-3"]
 
 
 def reset(policy: str | None = None) -> Made:

@@ -100,7 +100,7 @@ class _Judge:
         before, newest = self._alive.get(key), self._newest.get(event.share)
         if before is not None:
             yield Violation("INV-3", f"{event.share} has a second object at {event.process}", (before, event))
-        elif newest is not None and newest.leader_epoch != event.leader_epoch and not self._troubled(event):
+        elif newest is not None and newest.leader_epoch != event.leader_epoch and not self._moved(newest):
             yield Violation(
                 "INV-3", f"the leadership of {event.share} moved, and nothing explains that", (newest, event)
             )
@@ -133,6 +133,11 @@ class _Judge:
             return self._left(event) or self._troubled(event)
         gone = event.at_ms >= self._gone.get(event.share.topic_id, event.at_ms + 1)
         return gone or self._troubled(event)
+
+    def _moved(self, before: ObjectMade) -> bool:
+        """Whether something since the former object was made may have moved leadership, however long ago it is now:
+        a successor is made only when somebody fetches."""
+        return self.trouble.lasting > 0 or before.at_ms <= self.trouble.last_ms + _AFTERMATH_MS
 
     def _left(self, event: ObjectDropped) -> bool:
         """Whether the group had no session any more at the process, at some time since the object was made."""
