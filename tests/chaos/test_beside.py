@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos.__main__ import main
 from tests.chaos.beside import Beside
-from tests.chaos.history import Acknowledged, Delivered, Ended, Event, HistoryWriter, Observed, Produced
+from tests.chaos.history import Acknowledged, Configured, Delivered, Ended, Event, HistoryWriter, Observed, Produced
 from tests.chaos.outcome import BAD, GOOD, SKIPPED, Outcome, write_outcome
 from tests.chaos.report import closing_line, exit_status, report
 from tests.chaos.runner import judge_again
@@ -18,6 +18,7 @@ from tests.chaos.stores.runner import STORES, judged
 from tests.chaos.stores.trial import WINDOWS_FILE
 
 CLEAN: list[Event] = [
+    Configured("g", 2_000, 5, 1),
     Produced("t", 0, 0, "v0", 10),
     Delivered("c", "t", 0, 0, "v0", 1, 19, 20),
     Acknowledged("c", "t", 0, 0, "ACCEPT", 1, "", 29, 30),

@@ -108,7 +108,7 @@ CODES: Final[dict[str, object]] = {
     "DescribeConfigs.resources.resource_name": {3},
     "IncrementalAlterConfigs.resources.resource_name": {3},
     "IncrementalAlterConfigs.resources.configs.name": {40},
-    "IncrementalAlterConfigs.resources.configs.value": {40},
+    "IncrementalAlterConfigs.resources.configs.value": {42},
     "InitializeShareGroupState.topics.partitions.state_epoch": {124},
     "WriteShareGroupState.topics.partitions.state_epoch": {124},
     **{f"{rpc}.topics.partitions.{name}": {74} for rpc in ("ReadShareGroupState", "WriteShareGroupState")
