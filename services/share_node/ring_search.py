@@ -7,12 +7,10 @@ decides when to search; it frees nothing itself.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +20,6 @@ from shard_runtime.rpc.budget import memory_bytes
 
 log = structlog.get_logger(__name__)
 
-#: How often memory growth is checked, s; all objects are searched at most that often.
-LOOK_S: Final = 10.0
 #: All objects are searched again when the process's memory has doubled since the last time and grown by GROWN_BYTES; or
 #: when it has taken half of the memory that was left, and at least SCARCE_BYTES.
 GROWN_BYTES: Final = 128 * 1024 * 1024
@@ -88,24 +84,3 @@ class RingSearches:
     def _searched(self, phase: str, info: Mapping[str, Any]) -> None:
         if phase == "stop" and info["generation"] == _OLDEST:
             gc.freeze()
-
-
-@contextlib.contextmanager
-def bounded_searches(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Search as in CM-95 while the context is open on `loop`."""
-    searches = RingSearches()
-    timer: asyncio.TimerHandle | None = None
-
-    def look() -> None:
-        nonlocal timer
-        timer = loop.call_later(LOOK_S, look)
-        searches.look()
-
-    searches.start()
-    loop.call_soon(look)
-    try:
-        yield
-    finally:
-        if timer is not None:
-            timer.cancel()
-        searches.stop()

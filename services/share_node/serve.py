@@ -37,9 +37,9 @@ from shard_runtime.record_log.redis.startup_checks import StoreCheckError
 from shard_runtime.record_log.store_url import has_password, masked
 from shard_runtime.rpc.server import ListenError
 from share_node.data_directory import DataDirectory, DataDirectoryError, NodeIdentity, new_incarnation
+from share_node.memory_looks import looks_at_memory
 from share_node.process import NodeProcess
 from share_node.process_store import StartError, StoreClient, open_clients, refuse_unusable
-from share_node.ring_search import bounded_searches
 from share_node.waiting import Waiting
 
 T = TypeVar("T")
@@ -254,7 +254,7 @@ def run(main: Callable[[], object]) -> None:
         import uvloop  # noqa: PLC0415 - an extra: used when installed, not required
 
         loop_factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=loop_factory) as runner, bounded_searches(runner.get_loop()):
+    with asyncio.Runner(loop_factory=loop_factory) as runner, looks_at_memory(runner.get_loop()):
         runner.run(main())  # type: ignore[arg-type]
 
 

@@ -18,7 +18,9 @@ import grpc
 from grpc._cython import cygrpc
 from grpc.aio._server import Server as AioServer
 
-_NEEDED: Final = ("_handle_rpc", "_schedule_rpc_coro", "_RequestCallError", "AioServer")
+from shard_runtime.rpc import grpc_batches
+
+_NEEDED: Final = ("_handle_rpc", "_schedule_rpc_coro", "_RequestCallError", "AioServer", grpc_batches.REPLACED)
 _NEEDED_OF_SERVER: Final = ("_make_request_call_future", "_request_call", "_request_registered_call")
 #: A path that no service has: real ones begin with a slash.
 _NO_METHOD: Final = ""
@@ -37,8 +39,8 @@ def refuse_unknown_grpc() -> None:
     missing += [f"AioServer.{name}" for name in _NEEDED_OF_SERVER if not hasattr(cygrpc.AioServer, name)]
     if missing:
         raise UnknownGrpcError(
-            f"grpcio {grpc.__version__} has no {', '.join(missing)}, which the server needs to accept calls safely "
-            "(CM-84); expected grpcio 1.85. Try: pip install 'grpcio>=1.85,<1.86'"
+            f"grpcio {grpc.__version__} has no {', '.join(missing)}, which the server needs to accept calls safely, "
+            "and to free what they took (CM-84, CM-99); expected grpcio 1.85. Try: pip install 'grpcio>=1.85,<1.86'"
         )
 
 
@@ -96,6 +98,7 @@ class GuardedServer(AioServer):
 
     def __init__(self, options: Iterable[tuple[str, int]], calls_max: int, otherwise: Handler | None = None) -> None:
         refuse_unknown_grpc()
+        grpc_batches.install()
         self._loop = cygrpc.get_working_loop()
         self._server = _Accepting(self._loop, tuple(options), calls_max, otherwise)
 

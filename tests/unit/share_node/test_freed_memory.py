@@ -1,0 +1,83 @@
+"""Freed memory is given back to the system once there is enough of it (CM-95a)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from share_node import memory_looks
+from share_node.freed_memory import FREED_BYTES, CLibrary, FreedMemory
+from share_node.ring_search import resident_bytes
+
+pytestmark = pytest.mark.rule("CM-95a")
+
+MIB = 1024 * 1024
+
+
+@dataclass
+class Allocator:
+    """An allocator whose numbers the test says; freed memory stays counted as free when it was given back."""
+
+    used: int = 0
+    free: int = 0
+    trims: int = 0
+
+    def usage(self) -> tuple[int, int]:
+        return self.used, self.free
+
+    def trim(self) -> None:
+        self.trims += 1
+
+
+def test_what_was_freed_is_given_back_once() -> None:
+    allocator = Allocator(used=50 * MIB, free=10 * MIB)
+    freed = FreedMemory(allocator.usage, allocator.trim)
+    allocator.free = 10 * MIB + FREED_BYTES - 1
+    assert not freed.look()
+    allocator.free += 1
+    assert freed.look()
+    assert allocator.trims == 1
+    assert not freed.look(), "nothing was freed since"
+
+
+def test_what_was_given_back_taken_again_and_freed_again_counts() -> None:
+    allocator = Allocator(used=50 * MIB, free=100 * MIB)
+    freed = FreedMemory(allocator.usage, allocator.trim)
+    allocator.free = 20 * MIB
+    assert not freed.look()
+    allocator.free = 20 * MIB + FREED_BYTES
+    assert freed.look()
+
+
+def test_with_more_in_use_more_must_have_been_freed() -> None:
+    allocator = Allocator(used=800 * MIB)
+    freed = FreedMemory(allocator.usage, allocator.trim)
+    allocator.free = 100 * MIB - 1
+    assert not freed.look()
+    allocator.free += 1
+    assert freed.look()
+
+
+def test_a_process_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real allocator: pieces that lie between others, and so are not given back by themselves."""
+    monkeypatch.setattr(memory_looks, "LOOK_S", 0.01)
+    assert CLibrary().usage()[0] > MIB
+
+    async def body() -> None:
+        before = resident_bytes()
+        pieces = [bytes(9_000) for _ in range(10_000)]
+        kept = pieces[::50]
+        full = resident_bytes()
+        assert full - before > 60 * MIB
+        del pieces
+        for _ in range(500):
+            if resident_bytes() - before < 20 * MIB:
+                break
+            await asyncio.sleep(0.01)
+        assert resident_bytes() - before < 20 * MIB
+        assert len(kept) == 200
+
+    with asyncio.Runner() as runner, memory_looks.looks_at_memory(runner.get_loop()):
+        runner.run(body())
