@@ -13,7 +13,7 @@ from shard_runtime.rpc.grpc_server import GuardedServer
 from share_node.freed_memory import CLibrary
 from tests.attack.http2 import Connection
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-99")]
+pytestmark = pytest.mark.asyncio
 
 CALLS = 4_000
 #: grpcio left 96 bytes or more of each reset call; other memory moves by some ten thousand bytes in all.
@@ -38,6 +38,7 @@ def _reset(address: str, calls: int) -> None:
         connection.pump(0.2)
 
 
+@pytest.mark.rule("CM-99")
 async def test_calls_that_are_reset_leave_no_memory() -> None:
     server = GuardedServer((), 100_000)
     server.serve(

@@ -11,8 +11,6 @@ from share_node import memory_looks
 from share_node.freed_memory import FREED_BYTES, CLibrary, FreedMemory
 from share_node.ring_search import resident_bytes
 
-pytestmark = pytest.mark.rule("CM-95a")
-
 MIB = 1024 * 1024
 
 
@@ -31,6 +29,7 @@ class Allocator:
         self.trims += 1
 
 
+@pytest.mark.rule("CM-95a")
 def test_what_was_freed_is_given_back_once() -> None:
     allocator = Allocator(used=50 * MIB, free=10 * MIB)
     freed = FreedMemory(allocator.usage, allocator.trim)
@@ -42,6 +41,7 @@ def test_what_was_freed_is_given_back_once() -> None:
     assert not freed.look(), "nothing was freed since"
 
 
+@pytest.mark.rule("CM-95a")
 def test_what_was_given_back_taken_again_and_freed_again_counts() -> None:
     allocator = Allocator(used=50 * MIB, free=100 * MIB)
     freed = FreedMemory(allocator.usage, allocator.trim)
@@ -51,6 +51,7 @@ def test_what_was_given_back_taken_again_and_freed_again_counts() -> None:
     assert freed.look()
 
 
+@pytest.mark.rule("CM-95a")
 def test_with_more_in_use_more_must_have_been_freed() -> None:
     allocator = Allocator(used=800 * MIB)
     freed = FreedMemory(allocator.usage, allocator.trim)
@@ -60,6 +61,7 @@ def test_with_more_in_use_more_must_have_been_freed() -> None:
     assert freed.look()
 
 
+@pytest.mark.rule("CM-95a")
 def test_a_process_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real allocator: pieces that lie between others, and so are not given back by themselves."""
     monkeypatch.setattr(memory_looks, "LOOK_S", 0.01)

@@ -14,7 +14,7 @@ from grpc._cython import cygrpc
 from shard_runtime.rpc import grpc_batches
 from shard_runtime.rpc.grpc_batches import Batch
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-99")]
+pytestmark = pytest.mark.asyncio
 
 
 @dataclass
@@ -39,6 +39,7 @@ class Grpcio:
         return Batch(self.execute, None, ("read",), asyncio.get_running_loop()).done
 
 
+@pytest.mark.rule("CM-99")
 async def test_a_batch_that_succeeds_is_freed_before_its_caller_goes_on() -> None:
     grpcio = Grpcio()
     done = grpcio.begin()
@@ -50,6 +51,7 @@ async def test_a_batch_that_succeeds_is_freed_before_its_caller_goes_on() -> Non
     await done
 
 
+@pytest.mark.rule("CM-99")
 async def test_a_batch_that_fails_is_freed_and_its_caller_gets_the_failure() -> None:
     grpcio = Grpcio()
     done = grpcio.begin()
@@ -59,6 +61,7 @@ async def test_a_batch_that_fails_is_freed_and_its_caller_gets_the_failure() -> 
         await done
 
 
+@pytest.mark.rule("CM-99")
 @pytest.mark.parametrize("end", ["set_result", "set_exception"])
 async def test_a_batch_whose_caller_was_cancelled_is_freed_when_the_core_has_finished_it(end: str) -> None:
     grpcio = Grpcio()
@@ -77,6 +80,7 @@ async def test_a_batch_whose_caller_was_cancelled_is_freed_when_the_core_has_fin
     assert grpcio.freed == ["read"]
 
 
+@pytest.mark.rule("CM-99")
 async def test_an_error_of_freeing_is_the_callers() -> None:
     grpcio = Grpcio(fails_to_free=True)
     done = grpcio.begin()
@@ -85,6 +89,7 @@ async def test_an_error_of_freeing_is_the_callers() -> None:
         await done
 
 
+@pytest.mark.rule("CM-99")
 async def test_a_batch_that_the_core_does_not_take_is_told_at_once() -> None:
     with pytest.raises(RuntimeError, match="did not take"):
         Grpcio(refuses=True).begin()
