@@ -50,6 +50,8 @@ def test_memory_is_that_of_the_process_and_its_growth_is_seen() -> None:
                 time.sleep(0.6)
             assert watch.peak_bytes("eater") > 200 * MIB
             assert watch.growth("eater") > 1.1
+            first, *_, last = watch.medians_mib("eater", 3)
+            assert last > first + 80
         process.stdin.close()
     assert resident_bytes(process.pid) == 0
     assert resident_bytes(os.getpid()) > MIB

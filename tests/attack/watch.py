@@ -66,6 +66,13 @@ class Watch:
             return 1.0
         return statistics.median(samples[2 * third :]) / statistics.median(samples[third : 2 * third])
 
+    def medians_mib(self, name: str, parts: int = 12) -> list[int]:
+        """The median resident memory, in MiB, of each of so many equal parts of the time: whether it grows, or only
+        other attacks struck."""
+        samples, step = self._memory[name], max(1, len(self._memory[name]) // parts)
+        cuts = range(0, len(samples) - step + 1, step)
+        return [round(statistics.median(samples[start : start + step]) / MIB) for start in cuts]
+
     def _reach(self, name: str, address: str) -> None:
         failed_since = 0.0
         while not self._stop.wait(LOOK_S):
