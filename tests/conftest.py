@@ -11,11 +11,17 @@ import re
 from collections.abc import Generator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Else every fork stops gRPC's threads and starts them again in the child, which closes their descriptors before it
 # becomes another program: now and then Spark's Java never came up, and with it no test that needs it (grpc/grpc#43055).
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# No test is timed: a busy machine pauses an example for longer than the 200 ms that Hypothesis allows by itself. The
+# parent is what Hypothesis chose for this machine: with CI=true its examples are the same in every run.
+hypothesis.settings.register_profile("untimed", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 PERMITTED_SKIPS = Path(__file__).with_name("permitted_skips.txt")
 _STRICT = pytest.StashKey[list[re.Pattern[str]]]()

@@ -132,7 +132,7 @@ class Story:
 
 
 @pytest.mark.rule("CM-43", "CM-21", "INV-2")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.booleans(), st.lists(st.tuples(_STEP, st.booleans()), min_size=LEAST_STEPS, max_size=40))
 def test_no_record_lies_in_two_topics_and_each_is_told_of_once(
     idempotent: bool, steps: list[tuple[tuple[object, ...], bool]]

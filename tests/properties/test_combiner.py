@@ -35,7 +35,7 @@ def _oracle(batches: list[StateBatch], start: int) -> dict[int, tuple[int, int]]
 
 
 @pytest.mark.rule("SC-107", "SC-101", "SC-104")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(_BATCHES, _BATCHES, _START)
 def test_each_offset_holds_the_highest_rank_that_covers_it(
     current: list[StateBatch], new: list[StateBatch], start: int
@@ -44,7 +44,7 @@ def test_each_offset_holds_the_highest_rank_that_covers_it(
 
 
 @pytest.mark.rule("SC-100", "SC-108")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(_BATCHES, _BATCHES, _START)
 def test_the_result_is_sorted_disjoint_and_maximally_merged(
     current: list[StateBatch], new: list[StateBatch], start: int
@@ -56,7 +56,7 @@ def test_the_result_is_sorted_disjoint_and_maximally_merged(
 
 
 @pytest.mark.rule("SC-111", "SC-45")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_BATCHES, _BATCHES, _BATCHES, _START)
 def test_combining_is_idempotent_commutative_and_associative(
     one: list[StateBatch], two: list[StateBatch], three: list[StateBatch], start: int
@@ -68,7 +68,7 @@ def test_combining_is_idempotent_commutative_and_associative(
     assert combine(both, three, start) == combine(one, combine(two, three, start), start)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(_BATCHES, _BATCHES, _START, _START)
 def test_merging_into_a_stored_list_is_combining(
     one: list[StateBatch], two: list[StateBatch], before: int, start: int
@@ -77,7 +77,7 @@ def test_merging_into_a_stored_list_is_combining(
     assert merge_into(stored, two, start) == combine(stored, two, start)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_BATCHES, _START, st.integers(0, _SPAN), st.integers(0, _SPAN))
 def test_helpers_agree_with_the_offset_map(batches: list[StateBatch], start: int, low: int, width: int) -> None:
     stored = combine(batches, [], start)

@@ -82,7 +82,7 @@ def _replayed(driver: Driver, log: list[Record]) -> GroupShard:
 
 
 @pytest.mark.rule("GC-2", "GC-61", "GC-64")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STORIES)
 def test_replay_of_all_records_is_the_live_state(story: list[Step]) -> None:
     driver = _played(story)
@@ -90,7 +90,7 @@ def test_replay_of_all_records_is_the_live_state(story: list[Step]) -> None:
 
 
 @pytest.mark.rule("GC-61", "GC-64", "CM-18")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STORIES, st.data())
 def test_replay_needs_nothing_below_the_oldest_live_key_once_cold_copies_are_made(
     story: list[Step], data: st.DataObject
@@ -109,7 +109,7 @@ def test_replay_needs_nothing_below_the_oldest_live_key_once_cold_copies_are_mad
 
 
 @pytest.mark.rule("GC-61")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STORIES)
 def test_replay_of_only_the_newest_records_is_the_live_state(story: list[Step]) -> None:
     driver = _played(story)
@@ -119,7 +119,7 @@ def test_replay_of_only_the_newest_records_is_the_live_state(story: list[Step]) 
 
 
 @pytest.mark.rule("GC-2", "CM-13")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STORIES)
 def test_undo_in_reverse_order_restores_every_value_and_every_session(story: list[Step]) -> None:
     driver = _played(story)

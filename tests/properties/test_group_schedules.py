@@ -211,4 +211,4 @@ class GroupSchedules(RuleBasedStateMachine):
 TestGroupSchedules = pytest.mark.rule(
     "GC-24c", "GC-26", "GC-63", "GC-73", "GC-75", "GC-76", "GC-76a", "GC-77", "GC-79"
 )(GroupSchedules.TestCase)
-TestGroupSchedules.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestGroupSchedules.settings = settings(max_examples=40, stateful_step_count=30)

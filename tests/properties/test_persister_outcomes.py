@@ -117,7 +117,7 @@ def _applied(hosts: list[Host]) -> set[int]:
 
 
 @pytest.mark.rule("PL-707", "PL-721", "PL-722", "PL-723")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(_FAULT, max_size=12), st.integers(1, 6), st.integers(1, 4))
 def test_what_is_said_of_a_write_is_true(faults: list[str], writes: int, attempts: int) -> None:
     async def main() -> None:

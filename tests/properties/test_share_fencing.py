@@ -98,7 +98,7 @@ class Oracle:
     "SC-22", "SC-23", "SC-24", "SC-25", "SC-26", "SC-28", "SC-29", "SC-29a", "SC-30", "SC-31", "SC-43", "SC-27"
 )
 @pytest.mark.rule("SC-33", "SC-34", "SC-40", "SC-41")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(_COMMAND, st.sampled_from(["restart", "topic"])), max_size=30), st.integers(0, 3))
 def test_every_request_is_answered_as_the_table_says(steps: list[KeyCommand | str], updates: int) -> None:
     driver, oracle = Driver(updates), Oracle()

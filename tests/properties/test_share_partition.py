@@ -308,7 +308,6 @@ TestSharePartition = pytest.mark.rule(
 TestSharePartition.settings = settings(
     max_examples=MAX_EXAMPLES,
     stateful_step_count=50,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )

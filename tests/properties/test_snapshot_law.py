@@ -68,7 +68,7 @@ def _legal_trim_points(driver: Driver) -> range:
 
 
 @pytest.mark.rule("SC-34", "SC-55", "SC-56", "SC-59", "SC-71", "SC-79")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(_STEP, max_size=30), st.integers(0, 4), st.data())
 def test_replaying_the_log_gives_the_live_state(
     steps: list[ShareCommand | str], updates_per_snapshot: int, data: st.DataObject

@@ -255,7 +255,7 @@ class Schedule:
 
 
 @pytest.mark.rule("PL-1201", "PL-1204", "PL-1207", "PL-1208", "PL-1209", "PL-212", "PL-214", "INV-3", "INV-19")
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), in_turns=st.booleans())
 def test_any_schedule_answers_every_request_once_and_loses_no_record(seed: int, in_turns: bool) -> None:
     async def main() -> None:

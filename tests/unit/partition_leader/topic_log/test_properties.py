@@ -209,7 +209,7 @@ async def play_with_lost_tails(seed: int) -> None:
             assert world.seen.get(offset, (0, data))[1] == data
 
 
-COMMON = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+COMMON = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.rule("CM-13", "CM-40", "CM-43")

@@ -122,7 +122,7 @@ class Run:
 
 
 @pytest.mark.rule("SC-59", "SC-64", "CM-13", "CM-18", "SR-7", "GC-2")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=60))
 def test_memory_is_what_the_log_says_after_any_schedule(steps: list[tuple[str, int]]) -> None:
     async def run() -> None:
