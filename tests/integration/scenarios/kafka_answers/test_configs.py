@@ -123,17 +123,55 @@ async def test_the_configs_that_a_group_has(clusters: Clusters) -> None:
 
 
 async def test_the_share_configs_of_the_broker_and_their_defaults(clusters: Clusters) -> None:
-    """Of a few, the defaults of Kafka 4.4.0; `snapshot.update.records.per.snapshot` is 500 there [SR-14]."""
+    """All that Kafka 4.4.0 lists, with its defaults; `snapshot.update.records.per.snapshot` is 500 there [SR-14]."""
     async with Wire(clusters.of({}).bootstrap) as wire:
         found = await _configs(wire, RESOURCE_BROKER, "")
     wanted = {
-        "group.share.delivery.count.limit": "5", "group.share.heartbeat.interval.ms": "5000",
-        "group.share.max.heartbeat.interval.ms": "15000", "group.share.max.record.lock.duration.ms": "60000",
-        "group.share.max.session.timeout.ms": "60000", "group.share.max.share.sessions": "2000",
-        "group.share.max.size": "200", "group.share.min.heartbeat.interval.ms": "5000",
-        "group.share.min.record.lock.duration.ms": "15000", "group.share.min.session.timeout.ms": "45000",
-        "group.share.partition.max.record.locks": "2000", "group.share.record.lock.duration.ms": "30000",
+        "errors.deadletterqueue.auto.create.topics.enable": "false",
+        "errors.deadletterqueue.topic.name.prefix": "dlq.",
+        "group.share.assignment.interval.ms": "1000",
+        "group.share.assignors": "simple",
+        "group.share.delivery.count.limit": "5",
+        "group.share.heartbeat.interval.ms": "5000",
+        "group.share.max.assignment.interval.ms": "15000",
+        "group.share.max.delivery.count.limit": "10",
+        "group.share.max.heartbeat.interval.ms": "15000",
+        "group.share.max.partition.max.record.locks": "4000",
+        "group.share.max.record.lock.duration.ms": "60000",
+        "group.share.max.session.timeout.ms": "60000",
+        "group.share.max.share.sessions": "2000",
+        "group.share.max.size": "200",
+        "group.share.min.assignment.interval.ms": "0",
+        "group.share.min.delivery.count.limit": "2",
+        "group.share.min.heartbeat.interval.ms": "5000",
+        "group.share.min.partition.max.record.locks": "100",
+        "group.share.min.record.lock.duration.ms": "15000",
+        "group.share.min.session.timeout.ms": "45000",
+        "group.share.partition.max.record.locks": "2000",
+        "group.share.record.lock.duration.ms": "30000",
         "group.share.session.timeout.ms": "45000",
+        "share.coordinator.append.linger.ms": "-1",
+        "share.coordinator.load.buffer.size": "5242880",
+        "share.coordinator.cached.buffer.max.bytes": "1048588",
         "share.coordinator.snapshot.update.records.per.snapshot": "100",
-    }  # fmt: skip
+        "share.coordinator.state.topic.compression.codec": "0",
+        "share.coordinator.state.topic.min.isr": "2",
+        "share.coordinator.state.topic.num.partitions": "50",
+        "share.coordinator.state.topic.replication.factor": "3",
+        "share.coordinator.state.topic.segment.bytes": "104857600",
+        "share.coordinator.threads": "1",
+        "share.coordinator.write.timeout.ms": "5000",
+        "share.fetch.purgatory.purge.interval.requests": "1000",
+    }
     assert {name: found[name].value for name in wanted} == wanted
+    internal_there = {
+        "group.share.dlq.manager.class.name", "group.share.initialize.retry.interval.ms",
+        "group.share.persister.class.name", "share.coordinator.cold.partition.snapshot.interval.ms",
+        "share.coordinator.state.topic.prune.interval.ms",
+    }  # fmt: skip
+    ours = {  # a feature there; of groups alone there; newer than 4.4.0; of this project alone
+        "share.version", "group.share.auto.offset.reset", "group.share.assignor.offload.enable",
+        "group.share.fast.first.assignment",
+    }  # fmt: skip
+    share = {name for name in found if name.startswith(("group.share.", "share.", "errors."))}
+    assert share == wanted.keys() | internal_there | ours
