@@ -35,7 +35,7 @@ SWEEP_SLICE: Final = 200
 class TailCaches:
     """Memory, in bytes, for the tail caches of all led partitions, and the least that each gets (CM-46, P-8)."""
 
-    total_bytes: int = 256 * 1024 * 1024
+    total_bytes: int = 256 * 1024 * 1024  # `log.tail.caches.bytes`
     least_bytes: int = 8 * 1024
 
 
@@ -87,6 +87,10 @@ class LedPartitions:
     def led(self) -> dict[TopicIdPartition, LedPartition]:
         """Every partition led now."""
         return self._led
+
+    def cached_bytes(self) -> int:
+        """The memory that the tail caches take now."""
+        return sum(led.log.cached_bytes() for led in self._led.values())
 
     # --- LogDirectory
 

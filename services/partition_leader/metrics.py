@@ -26,6 +26,10 @@ class Led(Protocol):
         """Every partition led now."""
         ...
 
+    def cached_bytes(self) -> int:
+        """The memory that their tail caches take now."""
+        ...
+
 
 class PartitionLeaderMetrics:
     """What topic logs report, and gauges over sessions and share-partitions."""
@@ -126,6 +130,9 @@ class _Gauges(Collector):
         )
         yield GaugeMetricFamily("purgatory_size", "Parked ShareFetch requests.", partitions.parked)
         yield GaugeMetricFamily("partitions_led", "Topic-partitions led.", len(self._led.led()))
+        yield GaugeMetricFamily(
+            "topic_log_cached_bytes", "Memory of the tail caches (CM-46).", self._led.cached_bytes()
+        )
         in_flight = GaugeMetricFamily(
             "share_partition_in_flight_message_count",
             "Offsets between start and end of the window.",

@@ -40,6 +40,7 @@ from shard_runtime.config.process_settings import (
     READERS_MAX_LAG_MS,
     SHARD_QUEUE_MAX,
     STORE_REPLICAS,
+    TAIL_CACHES_BYTES,
     Settings,
 )
 from shard_runtime.hosting.compaction_plan import CompactionLimits
@@ -71,9 +72,6 @@ _CLUSTER: Final = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterServic
 _GROUPS: Final = group_coordinator_service_pb2.DESCRIPTOR.services_by_name["GroupCoordinatorService"]
 _LEADER: Final = partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 _STATE: Final = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
-
-#: The memory that the tail caches of all led partitions share, and the minimum for each (CM-46).
-TAIL_CACHES: Final = TailCaches(total_bytes=256 * 1024 * 1024, least_bytes=8 * 1024)
 
 
 class Roles:
@@ -238,7 +236,7 @@ class Roles:
                 sessions_max=settings[kafka_configs.MAX_SHARE_SESSIONS],
                 metrics=PartitionLeaderMetrics(self._registry, self._runtime.meter("partition_leader")),
                 topic_log=TopicLogSettings(jump_offsets=settings[LOST_TAIL_JUMP]),
-                caches=TAIL_CACHES,
+                caches=TailCaches(total_bytes=settings[TAIL_CACHES_BYTES]),
                 operation_timeout_ms=settings[kafka_configs.PERSISTER_TIMEOUT_MS],
                 fetch_max_bytes=settings[kafka_configs.FETCH_MAX_BYTES],
                 enabled=lambda: node.configs.broker(kafka_configs.SHARE_VERSION) >= 1,

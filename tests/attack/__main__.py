@@ -72,8 +72,8 @@ def _close(siege: Siege, struck: list[Struck], verdict: Verdict) -> int:
     watch, nodes = siege.watch, sorted(siege.deployment.addresses)
     for name in nodes:
         _say(
-            f"{name}: peak {watch.peak_bytes(name) // MIB} MiB, last third of the time {watch.growth(name):.2f} of the "
-            f"second, longest outage {watch.longest_outage_s()[name]:.1f} s; "
+            f"{name}: peak {watch.peak_bytes(name) // MIB} MiB, keeps {watch.growth(name):.2f} times in the last third "
+            f"what it kept in the second, longest outage {watch.longest_outage_s()[name]:.1f} s; "
             f"medians over time {' '.join(map(str, watch.medians_mib(name)))} MiB"
         )
     bad = [*verdict.violations, *siege.harm()]

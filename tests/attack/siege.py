@@ -32,6 +32,11 @@ CANARY_TOPIC: Final = "canary"
 RETAINED_BYTES: Final = 64 * MIB
 #: Bytes of requests and answers that a node may hold (CM-92); small, so that a bound that does not hold is seen soon.
 BUDGET_BYTES: Final = 96 * MIB
+#: Memory of all tail caches of a node: small, so that they are full after minutes and what grows then is not them.
+CACHES_BYTES: Final = 16 * MIB
+#: After half an hour, the most by which what a node keeps may grow from the second third of the time to the last.
+GROWTH_MAX: Final = 1.1
+JUDGED_AFTER_S: Final = 1800.0
 #: What a node may take at the most: 128 MiB for itself, and the budget several times, since its bytes lie in memory
 #: up to three times, the tail caches fill, and the allocator keeps what was freed.
 NODE_BYTES_MAX: Final = 128 * MIB + 6 * BUDGET_BYTES
@@ -39,6 +44,7 @@ SETTINGS: Final = {
     **RUN_SETTINGS,
     "group.share.record.lock.duration.ms": "10000",
     "rpc.memory.bytes": str(BUDGET_BYTES),
+    "log.tail.caches.bytes": str(CACHES_BYTES),
 }
 
 
@@ -149,7 +155,7 @@ class Siege:
         return judge_history(read_history(books))
 
     def harm(self) -> list[str]:
-        """What an attack did to a node as a whole: not reached for 10 s, more memory than it may take."""
+        """What attacks did to a node as a whole: not reached for 10 s, more memory than it may take, or ever more."""
         found = [
             f"{name} was not reached for {outage:.1f} s; at most 10 s"
             for name, outage in self.watch.longest_outage_s().items()
@@ -158,4 +164,6 @@ class Siege:
         for name in (name for role in SERVICES for name in self.deployment.names(role)):
             if (peak := self.watch.peak_bytes(name)) > NODE_BYTES_MAX:
                 found.append(f"{name} took {peak // MIB} MiB; at most {NODE_BYTES_MAX // MIB} MiB")
+            if self.watch.watched_s() > JUDGED_AFTER_S and (growth := self.watch.growth(name)) > GROWTH_MAX:
+                found.append(f"{name} keeps {growth:.2f} times what it kept in the second third; at most {GROWTH_MAX}")
         return found

@@ -12,6 +12,7 @@ import pytest
 
 from tests.attack.canary import Turn, song
 from tests.attack.catalogue import ATTACKS, named
+from tests.attack.siege import GROWTH_MAX
 from tests.attack.watch import MIB, Watch, resident_bytes
 
 
@@ -55,6 +56,15 @@ def test_memory_is_that_of_the_process_and_its_growth_is_seen() -> None:
         process.stdin.close()
     assert resident_bytes(process.pid) == 0
     assert resident_bytes(os.getpid()) > MIB
+
+
+def test_growth_is_that_of_what_is_kept_not_of_what_an_attack_takes() -> None:
+    watch = Watch({"bursts": "127.0.0.1:1", "leaks": "127.0.0.1:1"}, dict)
+    calm, burst = [100 * MIB] * 90, [500 * MIB] * 90
+    watch._memory["bursts"] = calm + burst[:10] + calm[:80] + burst[:80] + calm[:10]
+    assert watch.growth("bursts") == 1.0
+    watch._memory["leaks"] = [(100 + number // 6) * MIB for number in range(270)]
+    assert watch.growth("leaks") > GROWTH_MAX
 
 
 def test_attacks_are_found_by_name() -> None:

@@ -34,8 +34,10 @@ class Watch:
         self._threads.append(threading.Thread(target=self._weigh, daemon=True))
         self._outages: dict[str, float] = dict.fromkeys(addresses, 0.0)
         self._memory: dict[str, list[int]] = {name: [] for name in addresses}
+        self._began = time.monotonic()
 
     def __enter__(self) -> Self:
+        self._began = time.monotonic()
         for thread in self._threads:
             thread.start()
         return self
@@ -56,15 +58,20 @@ class Watch:
         return max(self._memory[name], default=0)
 
     def growth(self, name: str) -> float:
-        """The median resident memory of the last third of the looks, as a ratio to that of the second third.
+        """The low of the resident memory in the last third of the looks, as a ratio to that of the second third.
 
-        The first third is left out: caches fill then.
+        The first third is left out: caches fill then. The low is what a twentieth of the looks were below: what an
+        attack takes while it lasts says nothing of what it leaves.
         """
         samples = self._memory[name]
         third = len(samples) // 3
         if third == 0:
             return 1.0
-        return statistics.median(samples[2 * third :]) / statistics.median(samples[third : 2 * third])
+        return _low(samples[2 * third :]) / _low(samples[third : 2 * third])
+
+    def watched_s(self) -> float:
+        """For how long it has watched the memory."""
+        return time.monotonic() - self._began
 
     def medians_mib(self, name: str, parts: int = 12) -> list[int]:
         """The median resident memory, in MiB, of each of so many equal parts of the time: whether it grows, or only
@@ -102,6 +109,10 @@ def resident_bytes(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         pass
     return 0
+
+
+def _low(samples: list[int]) -> int:
+    return sorted(samples)[len(samples) // 20]
 
 
 def _answers(address: str) -> bool:

@@ -287,6 +287,10 @@ class TopicLog:
         """Change the tail cache's limit, when the node gains or loses partitions (CM-46); it takes effect at once."""
         self._state.tail.set_limit(limit_bytes)
 
+    def cached_bytes(self) -> int:
+        """The memory that the tail cache takes now."""
+        return self._state.tail.memory
+
     def memory(self) -> TailMemory:
         """What this process knows of the log's end; pass it to the next `load`, under a higher epoch (CM-47).
 

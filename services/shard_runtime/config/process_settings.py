@@ -89,6 +89,11 @@ READERS_MAX_LAG_MS = integer(
     low=0, high=86_400_000, unit="ms")  # fmt: skip
 LOST_TAIL_JUMP = integer("log.lost.tail.jump.offsets", 1_000_000,
                          "How far a log end jumps when the store may have lost its tail (CM-47).", low=1)  # fmt: skip
+TAIL_CACHES_BYTES = integer(
+    "log.tail.caches.bytes", 268_435_456,
+    "Memory for the newest batches of all partitions that a leader leads (CM-46): at most 16 MiB for each of them, and "
+    "at least 8 KiB. What is not in it is read from the store.", low=0, unit="bytes", kind=ConfigType.LONG,
+)  # fmt: skip
 DRAIN_GRACE_MS = integer("drain.grace.ms", 10_000,
                          "How long open calls may take when the process ends; streams then get a second at most.",
                          low=0, unit="ms")  # fmt: skip

@@ -26,6 +26,21 @@ def test_led_partitions_share_the_memory_of_the_tail_caches() -> None:
 
 
 @pytest.mark.rule("CM-46")
+def test_what_the_tail_caches_take_is_bounded_and_told() -> None:
+    async def scenario(world: World) -> None:
+        told = []
+        for _ in range(200):
+            for number in range(4):
+                await world.produce(1, number)
+            told.append(world.registry.get_sample_value("topic_log_cached_bytes"))
+        assert 0 < told[0] < told[1]
+        assert told[-1] == world.leader.led.cached_bytes() == sum(world.log(n).cached_bytes() for n in range(4))
+        assert 80 * KIB < max(told) <= 100 * KIB
+
+    run(scenario, caches=TailCaches(total_bytes=100 * KIB, least_bytes=KIB))
+
+
+@pytest.mark.rule("CM-46")
 def test_every_led_partition_gets_the_least_of_a_tail_cache() -> None:
     async def scenario(world: World) -> None:
         assert world.log(0)._state.tail._limit == 64 * KIB
