@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.request
+
 import pytest
 
 from kip932 import errors
@@ -10,6 +12,7 @@ from sharegroups import Admin, AlterConfig, ConfigResource, NewTopic, Producer, 
 from tests.integration.scenarios.sessions import ACCEPT, Session
 from tests.integration.scenarios.wire import Wire
 from tests.support.node import BOUND_S, QUICK, Cluster, StartedProcess, unique, up_words
+from tests.support.ports import free_port
 
 
 def refused(resource: ConfigResource, name: str, value: str, admin: Admin) -> str:
@@ -46,6 +49,29 @@ def test_dead_letter_configs_are_refused_with_the_reason_and_fetches_keep_to_fet
                     break
         assert sum(polls) == 20
         assert max(polls) <= 5
+
+
+def test_tail_caches_keep_to_log_tail_caches_bytes_and_all_is_read_nevertheless() -> None:
+    bound, port, topic = 100_000, free_port(), unique("t")
+    with Cluster({**QUICK, "log.tail.caches.bytes": str(bound), "metrics.port": str(port)}) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            admin.create_topics([NewTopic(topic)])
+        with Producer(bootstrap_servers=cluster.bootstrap, batch_num_records=1) as producer:
+            for _ in range(300):
+                producer.produce(topic, b"x" * 1_000)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=BOUND_S) as answer:
+            (line,) = [
+                line for line in answer.read().decode().splitlines() if line.startswith("topic_log_cached_bytes ")
+            ]
+        assert bound // 2 < float(line.split()[1]) <= bound
+        with ShareConsumer(bootstrap_servers=cluster.bootstrap, group_id=unique("g")) as consumer:
+            consumer.subscribe([topic])
+            seen: list[int] = []
+            for _ in range(BOUND_S):
+                seen += [message.offset() for message in consumer.poll(timeout=1)]
+                if len(seen) == 300:
+                    break
+        assert seen == list(range(300))
 
 
 @pytest.mark.asyncio
