@@ -17,7 +17,7 @@ from shard_runtime.clock import Clock
 from shard_runtime.cluster.deleted_topics import DeletedTopics
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
-from shard_runtime.cluster.nodes import NodeDescription, NodeRegistry
+from shard_runtime.cluster.nodes import NODES_CHANGED, NodeDescription, NodeRegistry
 from shard_runtime.cluster.owners import Owners
 from shard_runtime.cluster.service import ClusterService, NodeLookups
 from shard_runtime.cluster.topic_admin import TransactionalInit
@@ -207,11 +207,13 @@ class ClusterNode:
             self._changed()
 
     async def _listen(self) -> None:
-        """On every wake, whatever its reason, read the metadata and reconcile."""
+        """On every wake, whatever its reason, read the metadata and reconcile; the node list only when it changed."""
         while True:
             try:
                 async for reason in self._store.wakes():
                     log.debug("woken", reason=reason)
+                    if reason == NODES_CHANGED:
+                        self.registry.wake()
                     self.metadata.wake()
                     self._changed()
             except LogError as error:

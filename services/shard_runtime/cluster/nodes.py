@@ -20,6 +20,8 @@ from shard_runtime.record_log.protocol import LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
 
+#: What a node says on the wake channel when its entry has changed.
+NODES_CHANGED: Final = "nodes"
 #: How long after an entry lapses the list is read again, ms, so that the store's clock is past that moment.
 _BEHIND_MS: Final = 5
 
@@ -72,6 +74,7 @@ class NodeRegistry:
         self._registered_under = ""
         self._nodes: tuple[NodeRecord, ...] = ()
         self._overdue_ms = 0
+        self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -110,12 +113,16 @@ class NodeRegistry:
         """Renew the entry from now on."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def wake(self) -> None:
+        """Renew, and so read the list, now instead of at the next interval: another node said that it leaves (CM-4)."""
+        self._woken.set()
+
     async def leave(self) -> None:
         """Become `leaving`: still an owner, no longer a target (CM-4). When this returns, other nodes can see it."""
         self._record = replace(self.record, state=NODE_LEAVING)
         with contextlib.suppress(LogError):
             await self._renew()
-            await self._store.wake("nodes")
+            await self._store.wake(NODES_CHANGED)
 
     async def remove(self) -> None:
         """Stop renewing and remove the entry."""
@@ -128,7 +135,10 @@ class NodeRegistry:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._pause_ms() / 1000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_ms() / 1000):
+                    await self._woken.wait()
+            self._woken.clear()
             try:
                 await self._renew()
             except StoreUnavailableError as error:

@@ -1,4 +1,4 @@
-"""The node list is read again when a node's entry lapses, not at the next renewal."""
+"""This process in the node list: renewed in time, read again when another's entry lapses, lost with its name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from shard_runtime.cluster.nodes import NodeDescription, NodeRegistry
+from shard_runtime.cluster.nodes import NodeDescription, NodeRegistry, new_incarnation
 from shard_runtime.record_log.cluster_store import ClusterStore, LiveNodes, NodeRecord
+from shard_runtime.record_log.protocol import LogError
+from tests.support.virtual_time import virtual
 
 ROLES = frozenset({"partition_leader"})
 ME, OTHER = (NodeRecord(number, number, f"n{number}", f"h:{number}", ROLES, "", "live") for number in (1, 2))
@@ -50,4 +52,80 @@ async def test_a_node_that_is_overdue_is_missed_at_once() -> None:
     async with asyncio.timeout(30):
         await seen.wait()
     assert store.renewals == 2
+    await registry.remove()
+
+
+class NameTaken(OneDies):
+    """A node list in which another incarnation has this node's entry from the second renewal on, until it registers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registered: list[Any] = []
+
+    async def register_node(self, *told: Any) -> NodeRecord:
+        self.registered.append(told)
+        self.renewals = 0
+        return ME
+
+    async def renew_node(self, *told: Any) -> LiveNodes:
+        self.renewals += 1
+        if self.renewals > 1 and len(self.registered) == 1:
+            raise LogError("node name n1 is held by incarnation 9")
+        return LiveNodes((ME,), 0)
+
+
+@pytest.mark.rule("CM-1")
+@pytest.mark.parametrize("failed_over", [True, False])
+@virtual
+async def test_a_name_that_is_taken_is_registered_again_after_a_fail_over_and_else_ends_the_process(
+    failed_over: bool,
+) -> None:
+    """After a fail-over the entry may be an old one, so the name is not lost by it."""
+    store, history, taken = NameTaken(), ["before"], list[str]()
+    registry = NodeRegistry(
+        cast(ClusterStore, store),
+        NodeDescription("n1", 1, "h:1", ROLES, rack="r1"),
+        history=lambda: history[0],
+        changed=lambda: None,
+        taken=taken.append,
+    )
+    await registry.register()
+    registry.start()
+    history[0] = "after" if failed_over else "before"
+    await asyncio.sleep(60)
+    assert taken == ([] if failed_over else ["node name n1 is held by incarnation 9"])
+    assert len(store.registered) == (2 if failed_over else 1)
+    (name, incarnation, _dead, record, _ttl_ms) = store.registered[-1]
+    assert (name, incarnation, record.rack, record.address, record.roles) == ("n1", 1, "r1", "h:1", ROLES)
+    await registry.remove()
+
+
+@pytest.mark.rule("CM-2", "CM-1")
+@virtual
+async def test_an_entry_is_renewed_every_second_by_the_incarnation_that_was_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("secrets.randbits", lambda count: 2**count - 1)
+    assert new_incarnation() == 2**64 - 1
+    monkeypatch.setattr("secrets.randbits", lambda count: 0)
+    assert new_incarnation() == 1, "0 would be no incarnation"
+    store = OneDies()
+    store.answers = [LiveNodes((ME,), 0)]
+    registry = NodeRegistry(
+        cast(ClusterStore, store),
+        NodeDescription("n1", 1, "h:1", ROLES),
+        history=lambda: "",
+        changed=lambda: None,
+        taken=lambda why: None,
+    )
+    await registry.register()
+    registry.start()
+    await asyncio.sleep(10.5)
+    assert store.renewals == 1 + 10
+    for _ in range(3):  # one that leaves says so; the list is read at once, and once for all that was said meanwhile
+        registry.wake()
+    await asyncio.sleep(0.01)
+    assert store.renewals == 1 + 10 + 1
+    await asyncio.sleep(10)
+    assert store.renewals == 1 + 10 + 1 + 10
     await registry.remove()

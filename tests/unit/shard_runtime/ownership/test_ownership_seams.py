@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from shard_runtime.config.process_settings import LEASE_MS
 from shard_runtime.ownership.core import OwnershipCore
 from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
 from shard_runtime.record_log.memory import FaultPoint, Stage
@@ -65,6 +66,78 @@ def test_shards_whose_claim_is_answered_while_the_node_leaves_are_handed_over(he
         return took
 
     assert determinism.run(1, main) < 1
+
+
+@pytest.mark.rule("CM-4")
+def test_a_leaving_node_owns_on_claims_nothing_and_has_no_entry_once_it_has_given_all_up() -> None:
+    sent: list[str] = []
+    words = {scripts.CLAIM.digest: "claim", scripts.RELEASE.digest: "release", '"leaving"': "leaving"}
+    words["PUBLISH {meta}:wake released"] = "publish"
+
+    async def main() -> tuple[dict[bytes, bytes], float]:
+        world = World(1, Shape.two())
+        await world.open()
+        for name in "ab":
+            await world.start(name)
+        await world.settled()
+
+        async def hook(point: FaultPoint) -> None:
+            if point.client == "b" and point.stage is Stage.SEND:
+                for command in point.commands:
+                    told = " ".join(str(part) for part in command)
+                    sent.extend(name for word, name in words.items() if word in told)
+
+        shards = _serving(world)
+        world.store.hook = hook
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        stopping = asyncio.create_task(world.stop("b"))
+        took = await _until_serving(world, "a", shards) - began
+        await stopping
+        left = dict(world.store.master.data.hashes["{nodes}"])
+        await world.close()
+        return left, took
+
+    left, took = determinism.run(1, main)
+    assert took < 0.1, "others hear that it leaves, and need not wait until they read the node list again"
+    assert len(left) == 1
+    assert sent[0] == "leaving"
+    assert [word for word in sent if word != "leaving"] == ["release", "publish"] * 4
+
+
+@pytest.mark.rule("CM-4")
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_killed_node_owned_is_served_within_a_lease_and_two_seconds(seed: int) -> None:
+    async def main() -> float:
+        world = World(seed, Shape.two())
+        await world.open()
+        for name in "ab":
+            await world.start(name)
+        await world.settled()
+        await asyncio.sleep(1 + seed / 3)
+        shards = _serving(world)
+        loop = asyncio.get_running_loop()
+        await world.kill("a")
+        began = loop.time()
+        took = await _until_serving(world, "b", shards) - began
+        lease_ms = world.processes["b"].node.settings[LEASE_MS]
+        await world.close()
+        return took - lease_ms / 1000
+
+    assert -2 < determinism.run(seed, main) < 2
+
+
+def _serving(world: World, *names: str) -> set[ShardId]:
+    """The shards that these processes serve; without names, that any does."""
+    owners = [world.processes[name].node.ownership for name in names or world.processes]
+    return {shard for owner in owners if owner is not None for shard in owner.serving()}
+
+
+async def _until_serving(world: World, name: str, shards: set[ShardId]) -> float:
+    """The time at which one process serves all of these."""
+    while _serving(world, name) != shards:  # noqa: ASYNC110 - no one event tells it
+        await asyncio.sleep(0.01)
+    return asyncio.get_running_loop().time()
 
 
 async def _settled(ownership: object) -> None:
