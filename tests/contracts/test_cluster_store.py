@@ -47,6 +47,20 @@ async def test_a_name_keeps_its_node_id_and_a_second_incarnation_is_turned_away(
         await store.renew_node(first, TTL_MS)
 
 
+@pytest.mark.rule("CM-1")
+async def test_nodes_that_start_together_take_the_next_free_numbers(world: World) -> None:
+    stores = [await world.cluster_store(name) for name in "ab"]
+    names = [f"n{number}" for number in range(8)]
+    made = await asyncio.gather(
+        *(
+            stores[number % 2].register_node(name, 1, frozenset(), replace(node(1), name=name), TTL_MS)
+            for number, name in enumerate(names)
+        )
+    )
+    assert sorted(record.node_id for record in made) == list(range(1, 9))
+    assert {(record.rack, record.roles) for record in made} == {("rack 1", frozenset({"group_coordinator"}))}
+
+
 @pytest.mark.rule("CM-2", "CM-4")
 async def test_a_renewal_answers_the_live_nodes_and_a_leaver_is_gone(world: World) -> None:
     store = await world.cluster_store()

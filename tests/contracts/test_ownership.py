@@ -28,7 +28,7 @@ from .world import GROUP, LEASE_MS, OTHER, TOPIC, World, flush, in_time, kinds, 
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.mark.rule("CM-12", "CM-10")
+@pytest.mark.rule("CM-12", "CM-10", "CM-2")
 async def test_of_two_claimants_one_owns_and_the_other_hears_who(world: World) -> None:
     a, b = await world.process("a"), await world.process("b")
     mine = await a.claim()
@@ -38,6 +38,9 @@ async def test_of_two_claimants_one_owns_and_the_other_hears_who(world: World) -
     assert answer.owner.address == "node-1:9000"
     assert 0 < answer.remaining_ms <= LEASE_MS
     assert await kinds(a, GROUP.streams[0]) == "C"
+    assert await world.store.raw(("HMGET", "{nodes}", "1", "2")) == [[None, None]], (
+        "what the node list says is no matter"
+    )
 
 
 @pytest.mark.rule("CM-12", "CM-13", "SR-8", "SR-4")

@@ -10,6 +10,8 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
+from shard_runtime.config.kafka_configs import GROUP_SHARDS, STATE_SHARDS
+from shard_runtime.config.process_settings import load_settings
 from shard_runtime.hosting.retention import Retention
 from shard_runtime.record_log.protocol import LogError, ReaderNotes, StreamId
 from shard_runtime.record_log.redis.keys import slot_of
@@ -20,7 +22,7 @@ from tests.support.stores import Valkey
 
 from .conftest import deploy
 from .redis_cluster import RedisCluster
-from .world import GROUP, OTHER, World, flush, in_time, records
+from .world import GROUP, OTHER, TOPIC, World, flush, in_time, records
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,6 +33,12 @@ async def test_notes_lie_beside_the_stream() -> None:
     assert GROUP.readers_key == "{gc:7}:readers"
     assert {slot_of(key) for key in (OTHER.readers_key, OTHER.owner_key)} == {slot_of(OTHER.streams[0])}
     assert OTHER.streams == ("{sgs:3}:log",)
+    assert TOPIC.streams == (f"{{tp:{TOPIC.name}}}:log", f"{{tp:{TOPIC.name}}}:ctl")
+    for shard in (GROUP, OTHER, TOPIC):
+        keys = (*shard.streams, shard.owner_key, shard.readers_key, shard.skip_key)
+        assert {key.partition("}")[0] + "}" for key in keys} == {shard.tag}
+    settings = load_settings({})
+    assert (settings[GROUP_SHARDS], settings[STATE_SHARDS]) == (50, 50)
 
 
 @pytest.mark.rule("SR-29", "PM-12")

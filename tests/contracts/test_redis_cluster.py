@@ -76,7 +76,7 @@ async def test_shards_are_spread_over_nodes_and_each_node_has_its_writer(world: 
         await log.close()
 
 
-@pytest.mark.rule("CM-20", "CM-4")
+@pytest.mark.rule("CM-20", "CM-10")
 async def test_cluster_wide_keys_work_on_their_nodes(world: World, nodes: ClusterNodes) -> None:
     store = StoreClusterStore(by_url(nodes), world.settings)
     try:
@@ -207,7 +207,7 @@ async def test_shards_go_on_while_the_node_of_the_cluster_id_restarts(world: Wor
     assert isinstance(await claiming, OwnedElsewhere)
 
 
-@pytest.mark.rule("CM-20", "CM-2")
+@pytest.mark.rule("CM-20", "CM-10")
 @pytest.mark.parametrize("planned", [True, False])
 async def test_a_metadata_change_follows_its_node(world: World, nodes: ClusterNodes, planned: bool) -> None:
     world.settings = replace(world.settings, min_insync_replicas=1)

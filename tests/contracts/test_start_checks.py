@@ -186,7 +186,6 @@ def test_a_url_says_what_kind_of_store_it_is(text: str, kind: type) -> None:
     assert isinstance(open_store(text), kind)
 
 
-@pytest.mark.rule("CM-10")
 @pytest.mark.parametrize(
     ("text", "advice"),
     [

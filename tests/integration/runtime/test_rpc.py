@@ -214,7 +214,6 @@ async def test_a_node_that_stops_breaks_open_calls_and_streams(wire: Wire) -> No
     await stream.close()
 
 
-@pytest.mark.rule("CM-1")
 async def test_undecodable_bytes_are_an_invalid_argument() -> None:
     server = RpcServer("127.0.0.1")
     server.add(CLUSTER, Echo())
