@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from shard_runtime.record_log.protocol import (
     ShardLostError,
     StoreUnavailableError,
     StreamId,
+    TailLostError,
     WaitHistory,
 )
 from shard_runtime.record_log.redis import scripts
@@ -216,6 +218,8 @@ async def test_only_a_renewal_with_tail_ok_lifts_a_lossy_verdict(world: World) -
 @pytest.mark.rule("CM-13")
 async def test_epochs_follow_clock_floor_and_every_stream(world: World) -> None:
     a = await world.process("a")
+    first = await a.claim(OTHER)
+    assert abs(time.time() - 1_767_225_600 - first.epoch) < 600, "seconds since 2026, by the store's clock"
     floor = 1_000_000_000
     assert (await a.claim(floor=floor)).epoch == floor
     assert (await a.claim()).epoch == floor + 1
@@ -233,6 +237,17 @@ async def test_a_claim_is_refused_when_epochs_are_exhausted(world: World) -> Non
     answer = await a.try_claim()
     assert isinstance(answer, ClaimRefused)
     assert "exhausted" in answer.reason
+
+
+@pytest.mark.rule("CM-12")
+async def test_an_owner_record_holds_what_the_rule_says(world: World) -> None:
+    a = await world.process("a")
+    claimed = await a.claim()
+    names = ("node_id", "incarnation", "address", "epoch", "nonce", "released", "verdict", "lease_history")
+    ((*found, history),) = await world.store.raw(("HMGET", GROUP.owner_key, *names))
+    told = ["1", str(a.incarnation), "node-1:9000", str(claimed.epoch), f"{a.incarnation}/", "0", "0"]
+    assert [value.decode()[: len(given)] for value, given in zip(found, told, strict=True)] == told
+    assert history.decode() == claimed.history == (await world.owner())["tail_history"]
 
 
 @pytest.mark.rule("CM-12")
@@ -291,6 +306,36 @@ async def test_compaction_moves_replay_from_then_trims_and_only_for_the_owner(wo
     assert (await b.claim()).replay_from == StreamId(e, 2)
     assert not await a.log.compact(GROUP, a.incarnation, e, GROUP.streams[0], StreamId(e, 3))
     assert await records(b, GROUP.streams[0]) == [b"2", b"3"]
+
+
+@pytest.mark.rule("CM-18", "SR-15")
+async def test_nothing_is_trimmed_before_replay_from_is_on_enough_replicas(synced: World) -> None:
+    a = await synced.process("a", call_ms=1_000, wait_ms=50)
+    e = (await a.claim()).epoch
+    await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1", b"2"))
+    await synced.store.freeze_replica()
+    with pytest.raises(StoreUnavailableError):
+        await a.log.compact(GROUP, a.incarnation, e, GROUP.streams[0], StreamId(e, 2))
+    assert await records(a, GROUP.streams[0]) == [b"1", b"2"]
+    await synced.store.thaw_replica()
+    assert await in_time(lambda: a.log.compact(GROUP, a.incarnation, e, GROUP.streams[0], StreamId(e, 2)))
+    assert await records(a, GROUP.streams[0]) == [b"2"]
+
+
+@pytest.mark.rule("CM-19", "CM-18")
+async def test_an_owner_whose_tail_was_lost_trims_nothing(replicated: World) -> None:
+    a = await replicated.process("a", call_ms=2_000)
+    e = (await a.claim()).epoch
+    await a.log.append(GROUP, e, flush(GROUP, e, 1, b"1", b"2"))
+    await a.log.renew([a.renewal(e)])  # its WAIT shows that the replica has all of it
+    await replicated.store.freeze_replica()
+    await a.log.append(GROUP, e, flush(GROUP, e, 3, b"lost"))
+    await replicated.store.fail_over()
+    with pytest.raises(TailLostError):
+        await a.log.compact(GROUP, a.incarnation, e, GROUP.streams[0], StreamId(e, 3))
+    assert await records(a, GROUP.streams[0]) == [b"1", b"2"]
+    again = await a.claim()
+    assert again.replay_from == STREAM_START, "or what is left would not be replayed"
 
 
 @pytest.mark.rule("CM-18", "CM-40")

@@ -287,7 +287,11 @@ class CompactCall(AnsweredCall[bool]):
         return (self._held,)
 
     def commands(self) -> Sequence[Command]:
-        """First the owner record's `replay_from`, then the trim."""
+        """First the owner record's `replay_from`, then the trim. Nothing once the shard is lost: entries that the store
+        has lost justify no trim."""
+        if self._held.lost is not None:
+            self.fail(self._held.lost)
+            return ()
         if self._trimming:
             return (("XTRIM", self._stream, "MINID", str(self._trim_to)),)
         held, main = self._held, self._held.shard.streams[0]

@@ -282,7 +282,10 @@ class Writer:
 
 
 def _judged(call: StoreCall, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-    """Let a call judge its replies. A reply it cannot parse loses the shard, but never ends the writer (CM-13)."""
+    """Let a call judge its replies, unless it is answered already. A reply it cannot parse loses the shard, but never
+    ends the writer (CM-13)."""
+    if call.done:
+        return Verdict.DONE
     try:
         return call.settle(replies, after, pipeline)
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, UnicodeDecodeError) as error:
