@@ -10,6 +10,9 @@ from kip932.entry_checksum import checksum, unplaced
 from shard_runtime.record_log.cluster_store import NO_ENTRY
 from shard_runtime.record_log.protocol import STREAM_START, Entry, ShardId, ShardKind, StreamAppend, StreamId
 from shard_runtime.record_log.redis.keys import META_LOG
+from share_metrics.reader.decoding import decode
+from share_metrics.reader.entries import stored_entry
+from share_metrics.reader.schemas import Kind
 
 from .world import World, flush
 
@@ -50,6 +53,19 @@ async def test_every_entry_carries_a_checksum_over_all_of_it(world: World) -> No
             assert fields[b"c"] == checksum(stream, at, kind, record, batch), (stream, at)
             letters.append(kind)
     assert letters == ["C", "B", "M", "C", "L", "V"]
+
+
+@pytest.mark.rule("CM-100")
+async def test_entries_and_no_ops_of_coordinators_carry_it_too(world: World) -> None:
+    one = await world.process()
+    for shard in (GROUP, ShardId(ShardKind.SHARE_STATE, "3")):
+        claimed = await one.claim(shard)
+        await world.store.order("a", "EXEC", "lose_reply")
+        await one.log.append(shard, claimed.epoch, flush(shard, claimed.epoch, 1, b"one"))
+        entries = await raw_entries(world, shard.streams[0])
+        assert [fields[b"t"] for _, fields in entries] == [b"C", b"S", b"N"]
+        for at, fields in entries:
+            assert fields[b"c"] == checksum(shard.streams[0], at, fields[b"t"].decode(), fields[b"r"])
 
 
 @pytest.mark.rule("CM-100")
@@ -94,6 +110,18 @@ async def test_entries_of_before_are_read_as_they_are(world: World) -> None:
     read = await one.log.read(main, StreamId(claimed.epoch, 0), None, 10)
     assert [(entry.kind, entry.batch, entry.damage) for entry in read] == [("B", b"batch", ""), ("M", b"", "")]
     assert [entry.damage for entry in await one.log.index(main, STREAM_START, None, 10)] == ["", "", ""]
+
+
+@pytest.mark.rule("CM-101")
+async def test_a_damaged_entry_is_a_malformed_row_of_the_pipeline_whatever_can_still_be_decoded(world: World) -> None:
+    one = await world.process()
+    claimed = await one.claim(GROUP)
+    stream = GROUP.streams[0]
+    await put(world, stream, f"{claimed.epoch}-1", t="C", r=b"", c=checksum(stream, (claimed.epoch, 1), "N", b""))
+    (reply,) = await world.store.raw(("XRANGE", stream, "-", "+"))
+    good, bad = (decode(Kind.GROUP, stored_entry(stream, raw)) for raw in reply)
+    assert (good["record_type"], bad["record_type"]) == ("claim", "malformed")
+    assert bad["error"].startswith("damaged")
 
 
 @pytest.mark.rule("CM-101")

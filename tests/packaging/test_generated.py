@@ -121,7 +121,7 @@ def test_whatever_may_say_not_the_coordinator_can_name_the_coordinator() -> None
         assert [field.name for field in fields(message) if field.name == "coordinator"] == ["coordinator"], name
 
 
-@pytest.mark.rule("PL-255")
+@pytest.mark.rule("PL-255", "CM-14")
 def test_whatever_may_say_not_the_leader_can_name_the_leader() -> None:
     for method in SERVICES["PartitionLeaderService"].methods:
         if not method.name.endswith("Stream"):

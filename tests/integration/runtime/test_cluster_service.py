@@ -166,7 +166,7 @@ class CountedTurns(Turns):
         await super().step(cost)
 
 
-@pytest.mark.rule("CM-94")
+@pytest.mark.rule("CM-94", "CM-98")
 async def test_look_ups_and_configs_give_others_their_turn_at_every_entry_they_count(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +208,19 @@ async def test_partitions_only_grow_and_unknown_topics_are_named(wire: Wire) -> 
     with pytest.raises(TransportError) as caught:
         await wire.call("DeleteTopics", topics=[{"topic_id": b"short"}])
     assert caught.value.status is TransportStatus.INVALID_ARGUMENT
+
+
+@pytest.mark.rule("CM-22")
+async def test_a_partition_without_a_live_owner_has_no_leader(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire.process.node.registry, "node", lambda node_id: None)
+    monkeypatch.setattr(wire.process.node.owners, "_node", lambda node_id: None)
+    await wire.create("t", 2)
+    asked = {"values": [{"name": "t"}]}
+    for topics in ({}, {"topics": asked}):
+        (topic,) = (await wire.call("Metadata", **topics)).topics
+        told = [(part.error_code, part.leader_id, part.leader_epoch) for part in topic.partitions]
+        assert (topic.error_code, told) == (0, [(errors.LeaderNotAvailableError.code, -1, -1)] * 2)
+    assert errors.LeaderNotAvailableError.code == 5
 
 
 @pytest.mark.rule("CM-22")
@@ -351,6 +364,7 @@ async def test_producer_ids_are_random_and_transactions_are_not_served_here(wire
     ids = [(await wire.call("InitProducerId", producer_id=-1, producer_epoch=-1)).producer_id for _ in range(8)]
     assert len(set(ids)) == 8
     assert all(0 <= producer_id < 2**63 for producer_id in ids)
+    assert max(ids) >= 2**55, "63 bits by chance; eight of 55 at most come once in 10^19 times"
     refused = await wire.call("InitProducerId", transactional_id="tx")
     assert (refused.error_code, refused.producer_id) == (42, -1)
 

@@ -15,8 +15,8 @@ from kip932.records.v1.metadata_log_pb2 import MetadataRecord
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster import metadata_log
 from shard_runtime.cluster.metadata import Change, ConfigSet, MetadataImage, TopicCreated
-from shard_runtime.cluster.metadata_codec import encode_snapshot
-from shard_runtime.cluster.metadata_log import MetadataLog, MetadataLogError
+from shard_runtime.cluster.metadata_codec import encode_changes, encode_snapshot
+from shard_runtime.cluster.metadata_log import MetadataDamagedError, MetadataLog, MetadataLogError
 from shard_runtime.record_log.cluster_store import NO_ENTRY, ClusterStore, metadata_digest
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store
@@ -90,6 +90,7 @@ async def test_every_change_lands_once_when_many_write_at_the_same_time(world: W
     assert logs[0].image.version == 30
 
 
+@pytest.mark.rule("CM-20")
 async def test_a_follower_sees_changes_and_tells_its_listeners(world: World) -> None:
     a, b = await world.log("a"), await world.log("b")
     seen: list[tuple[int, int]] = []
@@ -275,10 +276,30 @@ async def test_a_change_without_an_answer_is_looked_up_before_the_next(world: Wo
     assert a.image.config(RESOURCE_GROUP, "g") == {"share.delivery.count.limit": "2"}
 
 
+@pytest.mark.rule("CM-20", "CM-12")
+async def test_each_entry_has_an_id_of_its_own_and_each_change_is_told_on_the_wake_channel(world: World) -> None:
+    told: list[str] = []
+
+    async def hear(point: FaultPoint) -> None:
+        if point.stage is Stage.COMMAND and point.commands[point.index][0] == "PUBLISH":
+            told.append(str(point.commands[point.index][2]))
+
+    a = await world.log("a")
+    world.memory.hook = hear
+    for value in (1, 2, 1):
+        await a.change(lambda image, value=value: [config(value)])  # type: ignore[misc]
+    entries = [MetadataRecord.FromString(data) for _, data, _ in await world.stores[0].read_metadata(0, 10)]
+    assert entries[0].changes == entries[2].changes
+    assert len({entry.change_id for entry in entries}) == 3
+    assert {len(entry.change_id) for entry in entries} == {16}
+    assert told == ["metadata"] * 3
+
+
 @pytest.mark.rule("CM-20")
 async def test_old_entries_are_folded_and_those_behind_catch_up_from_the_snapshot(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert metadata_log.SNAPSHOT_EVERY == 1_000
     monkeypatch.setattr(metadata_log, "SNAPSHOT_EVERY", 5)
     a, behind = await world.log("a"), await world.log("b")
     await a.change(lambda image: [config(0)])
@@ -291,6 +312,29 @@ async def test_old_entries_are_folded_and_those_behind_catch_up_from_the_snapsho
     fresh = await world.log("c")
     assert a.image == behind.image == fresh.image
     assert fresh.image.config(RESOURCE_GROUP, "g") == {"share.delivery.count.limit": "19"}
+
+
+@pytest.mark.rule("CM-102", "CM-101")
+async def test_with_a_damaged_entry_nodes_that_run_keep_their_image_and_nobody_starts_or_changes_metadata(
+    world: World,
+) -> None:
+    a = await world.log("a")
+    await a.change(lambda image: [config(1)])
+    image = a.image
+    disk = await world.memory.client("disk").connect("")
+    whole = encode_changes((config(2),), b"c" * 16, 1)  # it can be decoded, and still is not what was written
+    await disk.run([("XADD", "{meta}:log", "1-2", "t", "V", "r", whole, "c", b"\x00" * 4)], 1_000)
+    for attempt in (a.load, lambda: a.change(lambda image: [config(2)]), lambda: world.log("b")):
+        with pytest.raises(MetadataDamagedError, match="1-2"):
+            await attempt()
+    assert a.image is image
+    await world.stores[0].skip_metadata(2)
+    await a.load()
+    assert a.image.config(RESOURCE_GROUP, "g") == {"share.delivery.count.limit": "1"}
+    await a.change(lambda image: [config(3)])
+    b = await world.log("c")
+    assert b.image == a.image
+    assert b.image.config(RESOURCE_GROUP, "g") == {"share.delivery.count.limit": "3"}
 
 
 @pytest.mark.rule("CM-20")

@@ -316,7 +316,7 @@ async def test_a_replay_under_way_is_cancelled_when_its_shard_goes(world: World)
     assert world.loading == []
 
 
-@pytest.mark.rule("GC-153")
+@pytest.mark.rule("GC-153", "CM-86")
 async def test_a_shard_whose_replay_failed_counts_as_failed_until_one_succeeds_or_another_node_is_to_serve_it(
     world: World,
 ) -> None:

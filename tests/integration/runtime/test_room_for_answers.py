@@ -77,7 +77,7 @@ class Full:
         raise ThrottlingQuotaExceededError
 
 
-@pytest.mark.rule("CL-88")
+@pytest.mark.rule("CL-88", "CM-92")
 async def test_a_call_without_an_answer_says_for_how_long_the_node_has_no_room_or_what_it_does_not_serve() -> None:
     server = RpcServer("127.0.0.1")
     server.add(CLUSTER, Full())

@@ -75,7 +75,7 @@ def test_one_command_makes_the_page_of_a_demo(reported: Reported) -> None:
     assert "finished in each second, at most" in reported.out.read_text()
 
 
-@pytest.mark.rule("PM-37", "PM-39", "PM-41", "PM-44", "PM-46")
+@pytest.mark.rule("PM-37", "PM-39", "PM-41", "PM-44", "PM-46", "CM-71")
 def test_the_page_has_the_numbers_of_the_demos_own_account(played: Played, reported: Reported) -> None:
     found = reported.totals
     account = played.account

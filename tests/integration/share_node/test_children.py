@@ -45,7 +45,7 @@ async def test_a_role_started_again_keeps_its_port_though_it_was_killed_before_i
         await role.stop()
 
 
-@pytest.mark.rule("CM-70")
+@pytest.mark.rule("CM-70", "CM-85")
 @pytest.mark.asyncio
 async def test_a_role_that_gives_up_on_its_port_is_offered_any(tmp_path: Path) -> None:
     failures: list[str] = []

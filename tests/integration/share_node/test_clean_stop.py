@@ -27,7 +27,7 @@ def produced(cluster: Cluster) -> int:
     return offset
 
 
-@pytest.mark.rule("CM-104")
+@pytest.mark.rule("CM-104", "CM-70")
 def test_a_stop_in_good_order_leaves_no_hole_and_a_killed_store_does(cluster: Cluster) -> None:
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic("jobs", 1)])
@@ -36,6 +36,7 @@ def test_a_stop_in_good_order_leaves_no_hole_and_a_killed_store_does(cluster: Cl
         assert cluster.node.stop() == 143
         cluster.start()
         assert produced(cluster) == expected
+    assert cluster.node.errors.count("fsync everysec: a killed store may lose") == 1
     cluster.node.kill()  # whether all was on disk is not known: offsets must not be given twice
     cluster.start()
     assert produced(cluster) == 4 + 1_000_000

@@ -48,6 +48,7 @@ async def test_two_at_once_agree_on_one_cluster(server: Server) -> None:
     assert sum(made for _, made in found) == 1
 
 
+@pytest.mark.rule("CM-130")
 async def test_a_store_that_comes_later_is_waited_for_as_long_as_told() -> None:
     """A job on Kubernetes says --wait; a person at a terminal is told after ten seconds."""
     late = Server()
@@ -63,6 +64,24 @@ async def test_a_store_that_comes_later_is_waited_for_as_long_as_told() -> None:
     finally:
         late.stop()
         shutil.rmtree(late.folder, ignore_errors=True)
+
+
+@pytest.mark.rule("CM-12", "CM-130")
+async def test_a_new_cluster_is_made_only_with_all_replicas_of_its_store(server: Server) -> None:
+    """A process that starts goes on with one of two, since a fail-over may have taken the other."""
+    replica = Server("--replicaof", "127.0.0.1", str(server.port))
+    await replica.start()
+    url = f"redis://127.0.0.1:{server.port}"
+    try:
+        refused = await run("--store", url, "--wait", "1", environ={"SHAREGROUPS_STORE_REPLICAS": "2"})
+        assert refused.exit_code == 1
+        assert "1 replicas are connected, and nothing is confirmed without 2" in refused.stderr
+        assert await server.run(("EXISTS", "{meta}:cluster")) == [0]
+        made = await run("--store", url, environ={"SHAREGROUPS_STORE_REPLICAS": "1"})
+        assert made.exit_code == 0, made.stderr
+    finally:
+        replica.stop()
+        shutil.rmtree(replica.folder, ignore_errors=True)
 
 
 async def test_a_store_that_would_lose_data_gets_none(server: Server) -> None:

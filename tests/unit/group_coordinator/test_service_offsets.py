@@ -111,7 +111,7 @@ def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
     play(body)
 
 
-@pytest.mark.rule("GC-115")
+@pytest.mark.rule("GC-115", "CM-105")
 @pytest.mark.parametrize(("holes", "lag"), [(0, 24), (4, 24), (6, 24), (10, 20), (29, 1), (30, 0), (1_000, 0)])
 def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes: int, lag: int) -> None:
     async def body(world: GroupCluster) -> None:

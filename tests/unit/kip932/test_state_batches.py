@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -112,3 +114,22 @@ def test_a_batch_that_ends_before_it_begins_says_nothing() -> None:
     inverted = StateBatch(10, 5, 4, 9)
     assert combine((), [inverted]) == combine([inverted], [inverted]) == []
     assert merge_into(batches("0-20/A/1"), [inverted]) == batches("0-20/A/1")
+
+
+@pytest.mark.rule("CM-17")
+def test_coordinator_persister_and_pipeline_share_one_combiner_and_decoder_which_need_neither_spark_nor_grpc() -> None:
+    program = """
+import sys
+from kip932 import state_batches
+from kip932.records import share_state
+assert not {"grpc", "pyspark"} & set(sys.modules), sorted(sys.modules)
+from share_coordinator import codec
+from share_coordinator.core import share_state as coordinator
+from share_metrics import replay
+from share_metrics.reader.decoding import share_state as pipeline
+from share_persister import messages as persister
+assert coordinator.combine is replay.combine is state_batches.combine
+assert {each.batches_from_messages for each in (codec, pipeline, persister)} == {share_state.batches_from_messages}
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
-from share_node import memory_looks
+from share_node import freed_memory, memory_looks
 from share_node.freed_memory import FREED_BYTES, CLibrary, FreedMemory
 from share_node.ring_search import resident_bytes
 
@@ -49,6 +51,14 @@ def test_what_was_given_back_taken_again_and_freed_again_counts() -> None:
     assert not freed.look()
     allocator.free = 20 * MIB + FREED_BYTES
     assert freed.look()
+
+
+@pytest.mark.rule("CM-95a", "CM-95")
+def test_a_c_library_that_cannot_be_asked_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (memory_looks.LOOK_S, FREED_BYTES) == (10.0, 32 * MIB)
+    assert freed_memory.of_this_process() is not None
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=None))
+    assert freed_memory.of_this_process() is None
 
 
 @pytest.mark.rule("CM-95a")

@@ -15,6 +15,9 @@ from kip932.api.v1 import cluster_service_pb2
 from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest
 from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, RESOURCE_GROUP, shard_index, topic_id_text
 from kip932.rpc.transport import service_methods
+from partition_leader.led_partitions import TailCaches
+from partition_leader.topic_log.core.batch_run import BATCH_BYTES
+from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.cluster.metadata import ConfigSet, MetadataImage, TopicCreated, TopicDeleted
 from shard_runtime.hosting.host_options import HostOptions
 from share_node.roles import Roles
@@ -151,6 +154,16 @@ def _told(image: MetadataImage, previous: MetadataImage) -> dict[str, list[tuple
     return asyncio.run(told())
 
 
+@pytest.mark.rule("CM-40", "CM-46", "CM-47")
+def test_topic_logs_are_bounded_as_the_rules_say_unless_told_otherwise() -> None:
+    log, caches = TopicLogSettings(), TailCaches()
+    assert (log.snapshot_batches, log.snapshot_bytes, log.jump_offsets) == (1_000, 16 << 20, 1_000_000)
+    assert (log.tail_cache_bytes, caches.total_bytes, caches.least_bytes) == (16 << 20, 256 << 20, 8 << 10)
+    assert caches.total_bytes // caches.least_bytes == 32_768
+    assert BATCH_BYTES == 440
+
+
+@pytest.mark.rule("CM-80")
 def test_a_client_is_told_the_client_address_of_its_coordinator_and_a_node_the_other() -> None:
     async def story() -> None:
         world = World(1, Shape.two())

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 
+from shard_runtime.config.kafka_configs import AUTO_OFFSET_RESET
+from shard_runtime.config.process_settings import DATA_DIR, NODE_NAME, STORE_FSYNC_ALWAYS, STORE_URL, load_settings
 from share_node import commands
-from share_node.up import Ready, UpOptions
+from share_node.up import Ready, UpOptions, _flags, _say_offset_reset
+from sharegroups.cli.main import main as tools
 
 
 @pytest.mark.rule("CM-70")
@@ -38,3 +42,41 @@ def test_stopping_says_where_the_data_are(
     assert ready.startswith("{" if "json" in flags else "sharegroups is ready at h:1 after 5 ms")
     assert ("The store, for `sharegroups metrics`: unix:///s\n" in ready) is (set(flags) == set())
     assert result.stderr == (f"Error: {reason}\n" if reason else "")
+
+
+@pytest.mark.rule("CM-70", "CM-73")
+@pytest.mark.parametrize(
+    ("store", "fsync", "always"),
+    [(None, "always", True), (None, "everysec", False), ("redis://h:1", "always", False)],
+)
+def test_its_node_keeps_its_name_and_claims_no_more_of_a_store_than_is_known_of_it(
+    tmp_path: Path, store: str | None, fsync: str, always: bool
+) -> None:
+    options = UpOptions(data=tmp_path, host="127.0.0.1", port=0, store=store, fsync=fsync)
+    settings = load_settings(_flags(options, tmp_path, store or "unix:///s"))
+    assert (settings[NODE_NAME], settings[DATA_DIR]) == ("up", str(tmp_path)), "whatever port it gets"
+    assert (settings[STORE_FSYNC_ALWAYS], settings[STORE_URL]) == (always, store or "unix:///s")
+
+
+@pytest.mark.rule("CM-70")
+@pytest.mark.parametrize(("given", "lines"), [({}, 1), ({"group.share.auto.offset.reset": "latest"}, 0)])
+def test_groups_begin_at_the_earliest_record_which_is_said_in_one_line(
+    tmp_path: Path, given: dict[str, str], lines: int
+) -> None:
+    options = UpOptions(data=tmp_path, host="127.0.0.1", port=0, settings=given)
+    settings = load_settings(_flags(options, tmp_path, "unix:///s"))
+    assert settings[AUTO_OFFSET_RESET] == ("earliest" if lines else "latest")
+    with capture_logs() as said:
+        _say_offset_reset(settings)
+    assert len(said) == lines
+    assert load_settings({})[AUTO_OFFSET_RESET] == "latest", "in production"
+
+
+@pytest.mark.rule("CM-73")
+def test_where_the_servers_are_not_installed_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sharegroups.cli.main._offered", list)
+    result = CliRunner().invoke(tools, ["up"])
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: 'up' needs the servers: ")
+    assert "pip install '.[server,cli]'" in result.output
+    assert result.output.count("\n") == 1

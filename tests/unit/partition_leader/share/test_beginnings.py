@@ -210,3 +210,22 @@ def test_a_hole_met_at_the_end_of_a_poll_is_skipped_when_nothing_is_in_flight() 
         assert world.host().core.start_offset == 1_000
 
     run(scenario)
+
+
+@pytest.mark.rule("CM-83")
+def test_state_far_beyond_the_log_is_the_affair_of_its_group_alone_and_is_told_every_ten_seconds() -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(2)
+        world.persister.stored[key()] = Stored(2**40)
+        world.persister.stored[key(group="other")] = Stored(0)
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(4):
+                assert code(await world.member().fetch(0, max_wait_ms=100).error()) == "UNKNOWN_SERVER_ERROR"
+                await asyncio.sleep(4)
+        told = [line for line in lines if line["event"] == "state beyond the log's end is not believed"]
+        assert 1 <= len(told) <= 2, "four times in twelve seconds"
+        assert world.host() is None or world.host().core.status is not Status.ACTIVE
+        assert await world.member("n", "other").fetch(0, max_wait_ms=100).ranges() == [(0, 1, 1)]
+        assert await world.produce(1) == 2
+
+    run(scenario)

@@ -82,6 +82,25 @@ async def test_what_arrives_during_a_flush_forms_the_next_one() -> None:
         assert flushes == [1, 20]
 
 
+@pytest.mark.rule("CM-113")
+async def test_a_flush_takes_no_more_batches_than_were_under_way_and_one_more_request() -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        flushes: list[int] = []
+
+        async def count(point: FaultPoint) -> None:
+            if point.stage is Stage.SEND and point.has("MULTI"):
+                entries = [command for command in point.commands if command[:2] == ("XADD", SHARD.streams[0])]
+                flushes.append(len(entries))
+
+        cluster.store.hook = count
+        sent = [log.submit([batch()], 1000)]
+        await until(lambda: bool(flushes))
+        sent += [log.submit([batch()] * size, 1000) for size in (511, 512, 512, 1)]
+        assert [(await one).error for one in sent] == [None] * 5
+        assert flushes == [1, 1_023, 512, 1]
+
+
 @pytest.mark.rule("CM-42", "PL-008", "PL-006")
 async def test_the_high_watermark_moves_only_when_the_store_has_confirmed() -> None:
     async with Cluster() as cluster:
@@ -101,6 +120,9 @@ async def test_the_high_watermark_moves_only_when_the_store_has_confirmed() -> N
         empty = log.read_cached(0, 1000)
         assert empty is not None
         assert empty.batches == ()
+        latest = await log.offset_for(-1)
+        assert latest is not None
+        assert latest.offset == 0
         gate.set()
         assert (await appended).error is None
         assert heard.events == [("hw", 4)]

@@ -43,7 +43,7 @@ def position_of(cluster: Cluster, stream: str, letter: bytes, number: int = 0) -
     return [at for at, words in enumerate(fields) if words[1] == letter][number]
 
 
-@pytest.mark.rule("CM-102")
+@pytest.mark.rule("CM-102", "CM-105")
 @pytest.mark.parametrize(("field", "bytes_"), [(b"b", b"other"), (b"r", b"other"), (b"t", b"X"), (b"", None)])
 async def test_a_damaged_or_missing_batch_is_a_hole_that_is_told_once(field: bytes, bytes_: bytes | None) -> None:
     async with Cluster() as cluster:

@@ -93,3 +93,25 @@ async def test_bytes_available_is_exact_in_the_cache_and_positive_below_it() -> 
         log.set_cache_bytes(0)
         assert all(log.bytes_available(offset) > 0 for offset in range(12))
         assert log.bytes_available(12) == 0
+
+
+@pytest.mark.rule("CM-46")
+@pytest.mark.parametrize(("batches", "count"), [(0, 1), (1, 1), (3, 3), (20, 8)])
+async def test_a_cold_read_asks_for_as_many_entries_as_the_bytes_that_were_asked_for_may_hold(
+    batches: int, count: int
+) -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0, read_ahead_bytes=1))
+        for _ in range(40):
+            await log.append([batch(1, text="alike")], 1000)
+        mean = log._state.mean_batch_bytes
+        assert mean < 512, "it follows the batches"
+        counts: list[int] = []
+
+        async def watch(point: FaultPoint) -> None:
+            if point.stage is Stage.SEND and point.has("XRANGE"):
+                counts.extend(int(command[-1]) for command in point.commands if command[0] == "XRANGE")
+
+        cluster.store.hook = watch
+        assert (await log.read(0, batches * mean + mean // 2)).batches
+        assert counts[0] == count

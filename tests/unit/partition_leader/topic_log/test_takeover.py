@@ -194,6 +194,7 @@ async def test_a_lost_tail_with_another_owner_jumps_and_leaves_a_hole_that_is_pa
         assert log.high_watermark == 1_004
 
 
+@pytest.mark.rule("CM-105")
 async def test_a_hole_is_known_to_whoever_leads_later_and_however_much_follows_it() -> None:
     async with Cluster() as cluster:
         settings = TopicLogSettings(jump_offsets=100)

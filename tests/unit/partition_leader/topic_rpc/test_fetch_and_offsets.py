@@ -14,11 +14,16 @@ from kip932.errors import (
     InvalidRequestError,
     KafkaError,
     NotLeaderOrFollowerError,
+    ThrottlingQuotaExceededError,
 )
 from kip932.ids import REQUEST_PARTITIONS_MAX
+from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.fetch_and_offsets import OffsetsService
 from partition_leader.topic_rpc.produce import ProduceService
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.budget import Budget, Share
 from tests.unit.partition_leader.topic_log.harness import Cluster
 
 from .requests import Directory, only, request, wire_batch
@@ -60,6 +65,30 @@ async def test_a_plain_fetch_gives_batches_by_offset() -> None:
         assert elsewhere.responses[0].partitions[0].current_leader.leader_epoch == 42
 
 
+@pytest.mark.rule("CM-92")
+async def test_a_plain_fetch_without_room_for_its_answer_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partition_leader.topic_rpc.fetch_and_offsets.WAIT_S", 0)
+    async with Cluster() as cluster:
+        log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0))
+        await produce(log, 2)
+        reads: list[int] = []
+
+        async def watch(point: FaultPoint) -> None:
+            reads.extend([1] * (point.stage is Stage.SEND and point.has("XRANGE")))
+
+        cluster.store.hook = watch
+        budget = Budget(1 << 20)
+        caller = CallContext("peer", "connection", lambda: None, share=Share(budget, "connection"))
+        budget.add("others", 1 << 20)
+        with pytest.raises(ThrottlingQuotaExceededError):
+            await OffsetsService(Directory(log)).fetch(asked(0), caller)
+        assert reads == []
+        budget.give("others", 1 << 20)
+        answer = await OffsetsService(Directory(log)).fetch(asked(0), caller)
+        assert (len(answer.responses[0].partitions[0].records), len(reads)) == (1, 1)
+        assert budget.used_bytes == 0
+
+
 @pytest.mark.rule("CM-45")
 async def test_a_plain_fetch_waits_for_bytes_and_no_longer_than_asked() -> None:
     async with Cluster() as cluster:
@@ -91,7 +120,7 @@ async def test_offsets_are_listed_and_nonsense_refused() -> None:
         assert [one.leader_epoch for one in results] == [log.epoch] * 4 + [-1, -1]
 
 
-@pytest.mark.rule("CM-45")
+@pytest.mark.rule("CM-45", "CM-42")
 async def test_records_are_deleted_below_an_offset() -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead()
@@ -108,6 +137,8 @@ async def test_records_are_deleted_below_an_offset() -> None:
         assert await delete(1) == (0, 3)
         assert await delete(6) == (1, -1)
         assert await delete(-1) == (0, 5)
+        stored = only(await ProduceService(Directory(log)).produce(request(wire_batch())))
+        assert (stored.base_offset, stored.log_start_offset) == (5, 5)
 
 
 async def test_errors_are_kafka_errors_when_the_store_cannot_be_read() -> None:

@@ -92,6 +92,7 @@ def test_what_would_have_no_effect_is_refused_when_it_is_set_and_tolerated_where
     effective.check(kind, {name: other_value(setting)}, frozenset())
 
 
+@pytest.mark.rule("CM-120")
 def test_dead_letter_settings_are_all_refused_and_the_version_does_not_announce_them() -> None:
     dead_letter = {name for name in DECLARED if name.startswith(DLQ)}
     assert len(dead_letter) == 5

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shard_runtime.hosting.compaction_plan import CompactionLimits, Position, Positions
 from shard_runtime.hosting.shard import Anchor
 from shard_runtime.record_log.protocol import StreamId
 
+SERVICES = Path(__file__).resolve().parents[4] / "services"
 LIMITS = CompactionLimits(entries_min=4, entries_per_key=2, slice_keys=2)
 
 
@@ -18,6 +21,15 @@ def stream(text: str, limits: CompactionLimits = LIMITS) -> Positions:
         anchor = None if letter == "-" else Anchor(letter.lower(), letter.islower())
         positions.note(StreamId(1, ordinal), anchor)
     return positions
+
+
+@pytest.mark.rule("CM-18")
+def test_the_bounds_are_those_of_the_rule_and_no_entry_is_ever_deleted_by_itself() -> None:
+    limits = CompactionLimits()
+    assert (limits.entries_min, limits.entries_per_key) == (5_000, 4)
+    sources = [path for path in SERVICES.rglob("*") if path.suffix in (".py", ".lua")]
+    assert len(sources) > 100
+    assert [path.name for path in sources if "XDEL" in path.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.rule("CM-18")

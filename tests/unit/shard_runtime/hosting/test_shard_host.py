@@ -136,7 +136,7 @@ async def test_a_fenced_append_drops_the_shard_and_fails_all_who_wait() -> None:
         world.host.post(Get("a"))
 
 
-@pytest.mark.rule("SC-63", "GC-4")
+@pytest.mark.rule("SC-63", "GC-4", "CM-15")
 async def test_a_write_time_out_rolls_nothing_back() -> None:
     world = await World().gain()
     world.log.gate.clear()

@@ -196,6 +196,18 @@ def test_tail_ok_is_sent_until_it_is_confirmed() -> None:
     assert renewal.tail_ok == ""
 
 
+@pytest.mark.rule("CM-104")
+def test_the_last_word_of_an_owner_is_that_its_tail_is_whole_unless_its_record_says_so_already() -> None:
+    claims = Claims()
+    claims.gain(0)
+    (word,) = claims.core.last_word(ONE, lambda _: "h2")
+    assert (word.shard, word.tail_ok) == (ONE, "h2")
+    claims.core.renewed(word, Renewed(True, "h2", 500), 500)
+    assert claims.core.last_word(ONE, lambda _: "h2") == []
+    assert claims.core.last_word(ONE, lambda _: "") == [], "or it does not know"
+    assert claims.core.last_word(ShardId(ShardKind.GROUP, "9"), lambda _: "h2") == [], "it is not its shard"
+
+
 @pytest.mark.rule("CM-12", "CM-47")
 def test_after_a_lossy_claim_the_tail_counts_as_whole_only_once_the_owner_has_loaded() -> None:
     claims = Claims()

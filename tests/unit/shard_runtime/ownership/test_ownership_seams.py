@@ -105,6 +105,39 @@ def test_a_leaving_node_owns_on_claims_nothing_and_has_no_entry_once_it_has_give
     assert [word for word in sent if word != "leaving"] == ["release", "publish"] * 4
 
 
+@pytest.mark.rule("CM-12")
+def test_an_owner_record_is_written_by_four_functions_and_by_nothing_else() -> None:
+    """While nodes come, take over from each other and leave; a deleted topic's is removed with its streams (CM-21)."""
+    functions = {scripts.CLAIM, scripts.RENEW, scripts.RELEASE, scripts.REPLAY_FROM}
+    digests = {script.digest for script in functions}
+    found: set[str] = set()
+
+    async def main() -> None:
+        world = World(1, Shape.two())
+        await world.open()
+
+        async def hook(point: FaultPoint) -> None:
+            if point.stage is Stage.SEND:
+                for command in point.commands:
+                    if any(isinstance(word, str) and word.endswith(":owner") for word in command[1:]):
+                        name = str(command[1] if command[0] == "EVALSHA" else command[0])
+                        found.add("a function" if name in digests else name)
+
+        world.store.hook = hook
+        for name in "ab":
+            await world.start(name)
+            await world.settled()
+        await world.kill("b")
+        await asyncio.sleep(10)
+        await world.start("b")
+        await world.settled()
+        await world.stop("b")
+        await world.close()
+
+    determinism.run(1, main)
+    assert found == {"a function", "HMGET"}
+
+
 @pytest.mark.rule("CM-4")
 @pytest.mark.parametrize("seed", range(3))
 def test_what_a_killed_node_owned_is_served_within_a_lease_and_two_seconds(seed: int) -> None:

@@ -7,11 +7,15 @@ from typing import Any, ClassVar
 
 import pytest
 
+from group_coordinator.service import DESCRIPTIONS_BYTES_MAX
+from group_coordinator.service_offsets import DESCRIBED_PARTITIONS_MAX
+from kip932 import ids
 from kip932.api.v1 import list_offsets_pb2 as pb
 from kip932.api.v1 import partition_leader_service_pb2 as service_pb
 from kip932.errors import InvalidRequestError
 from kip932.ids import ACKNOWLEDGED_RANGES_MAX, PRODUCED_BATCHES_MAX, REQUEST_PARTITIONS_MAX
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
+from shard_runtime.config.process_settings import REQUEST_MAX_BYTES, load_settings
 from shard_runtime.rpc.binding import REQUEST_BYTES_MAX, bind
 from shard_runtime.rpc.bounds import check_batches, check_partitions, check_ranges
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
@@ -38,6 +42,29 @@ def test_partitions_of_all_lists_count_together_and_empty_topics_too() -> None:
     ):
         with pytest.raises(InvalidRequestError, match=f"at most {REQUEST_PARTITIONS_MAX} go into one request"):
             check_partitions(*((one, "partitions") for one in lists))
+
+
+@pytest.mark.rule("CM-91", "CM-94", "CM-113")
+def test_the_bounds_are_those_of_the_rules() -> None:
+    settings = load_settings({})
+    found = {
+        "bytes of a request with batches, acknowledgements or state": settings[REQUEST_MAX_BYTES],
+        "bytes of any other": REQUEST_BYTES_MAX,
+        "groups described": ids.REQUEST_GROUPS_MAX,
+        "bytes of several descriptions": DESCRIPTIONS_BYTES_MAX,
+        "partitions of all groups whose offsets are described": DESCRIBED_PARTITIONS_MAX,
+        "configs": ids.REQUEST_CONFIGS_MAX,
+        "partitions of a session": ids.SESSION_PARTITIONS_MAX,
+        "characters of a coordinator key": ids.COORDINATOR_KEY_MAX,
+        "acknowledged ranges": ACKNOWLEDGED_RANGES_MAX,
+        "batches of a share-partition": ids.SHARE_PARTITION_BATCHES_MAX,
+        "batches of a write": ids.STATE_BATCHES_MAX,
+        "batches of a Produce": PRODUCED_BATCHES_MAX,
+        "batches of one of its partitions": ids.PARTITION_BATCHES_MAX,
+    }
+    assert list(found.values()) == [
+        8 << 20, 1 << 20, 1_000, 16 << 20, 200_000, 10_000, 50_000, 290, 5_000, 10_000, 50_000, 10_000, 512,
+    ], found  # fmt: skip
 
 
 @pytest.mark.rule("CM-62")

@@ -52,6 +52,25 @@ async def test_a_call_waits_for_room_and_is_refused_after_its_time() -> None:
 
 @pytest.mark.rule("CM-92")
 @virtual
+async def test_who_waits_longest_is_let_in_first() -> None:
+    budget, order = Budget(4 * MIB), list[str]()
+    budget.add("a", 4 * MIB)
+
+    async def wait(name: str) -> None:
+        assert await budget.wait(name, MIB, 60, there=False)
+        order.append(name)
+
+    waiting = [asyncio.create_task(wait(name)) for name in ("third of all", "first by name", "x")]
+    await asyncio.sleep(0)
+    for _ in waiting:
+        budget.give("a", MIB)
+        await asyncio.sleep(0.1)
+    assert order == ["third of all", "first by name", "x"]
+    await asyncio.gather(*waiting)
+
+
+@pytest.mark.rule("CM-92")
+@virtual
 async def test_who_is_let_in_when_its_time_ends_keeps_what_it_was_given() -> None:
     """Room and the end of the wait in one turn of the loop: what was taken then belonged to nobody, for ever."""
 

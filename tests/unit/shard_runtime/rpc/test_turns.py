@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from group_coordinator.service_offsets import SLICE as OFFSETS_SLICE
 from kip932.errors import InvalidRequestError
 from kip932.ids import (
     REQUEST_PARTITIONS_MAX,
@@ -17,6 +18,14 @@ from kip932.ids import (
 )
 from kip932.state_batches import StateBatch
 from kip932.state_values import StateWrite
+from partition_leader.led_partitions import SWEEP_SLICE
+from partition_leader.share import codec
+from partition_leader.share.deferred_work import SLICE as DEFERRED_SLICE
+from partition_leader.share.wide_fetch import LOOK_SLICE, READ_SLICE, WIDE
+from partition_leader.topic_rpc import produce
+from shard_runtime.cluster.lookups import PARTITIONS_SLICE
+from shard_runtime.ownership import owner_hints
+from shard_runtime.record_log.redis import cluster_store
 from shard_runtime.rpc.bounds import Turns, check_state_batches
 from share_coordinator.service import BATCHES_SLICE, KEYS_SLICE
 from share_persister.messages import METHODS
@@ -64,6 +73,14 @@ async def test_others_have_their_turn_after_so_many_entries() -> None:
             await turns.step()
 
     assert await turns_of(work()) >= 10
+
+
+@pytest.mark.rule("CM-94", "CM-96", "CM-97", "CM-98")
+def test_the_slices_are_those_of_the_rules() -> None:
+    assert KEYS_SLICE == OFFSETS_SLICE * 2 // 5 == 200, "200 to 1,000 entries of a request for share state or offsets"
+    assert (SWEEP_SLICE, cluster_store._HINTS_SLICE, owner_hints._AT_ONCE) == (200, 2_000, 1_000)
+    assert (WIDE, LOOK_SLICE, READ_SLICE, DEFERRED_SLICE, codec._SLICE) == (500, 500, 200, 200, 500)
+    assert (produce._STEP, PARTITIONS_SLICE) == (256, 1_000)
 
 
 @pytest.mark.rule("CM-94")

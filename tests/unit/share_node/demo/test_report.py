@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from collections import Counter
 
+import pytest
 from rich.console import Console
 
 from share_node.demo.ledger import Ledger, Place, Report
-from share_node.demo.report import as_json, print_outcome
-from share_node.demo.run import Outcome
+from share_node.demo.report import ProgressBar, as_json, print_outcome
+from share_node.demo.run import Outcome, Progress
 
 
 def outcome(accepted_directly: int = 1) -> Outcome:
@@ -45,6 +46,7 @@ def test_programs_are_told_every_figure() -> None:
     }
 
 
+@pytest.mark.rule("CM-71")
 def test_people_see_both_counts_side_by_side() -> None:
     text = printed(outcome())
     assert "Every record is accounted for; the totals are equal." in text
@@ -53,8 +55,20 @@ def test_people_see_both_counts_side_by_side() -> None:
     assert "DIFFERENT" not in text
 
 
+@pytest.mark.rule("CM-71")
 def test_a_discrepancy_is_told_and_nothing_is_called_equal_in_the_end() -> None:
     text = printed(outcome(accepted_directly=2))
     assert "DIFFERENT" in text
     assert "Error: accepted: 1 through the queue, 2 directly" in text
     assert "Every record is accounted for" not in text
+
+
+@pytest.mark.rule("CM-71")
+def test_progress_is_shown_of_what_was_produced_and_what_is_finished() -> None:
+    out = io.StringIO()
+    with ProgressBar(Console(file=out, width=100, force_terminal=True)) as bar:
+        bar.show(Progress(produced=24, finished=7, sent_all=True))
+    text = out.getvalue()
+    assert "produced" in text
+    assert "24/24" in text
+    assert "7/24" in text

@@ -94,7 +94,7 @@ def test_an_acknowledgement_may_overtake_a_parked_fetch() -> None:
     cache.check_current(parked)
 
 
-@pytest.mark.rule("V20", "PL-506")
+@pytest.mark.rule("V20", "PL-506", "CM-62")
 def test_the_limit_refuses_new_members_and_evicts_nobody() -> None:
     cache = SessionCache(1)
     cache.fetch(request(0, P0), 11, 0)

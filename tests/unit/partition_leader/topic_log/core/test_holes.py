@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from partition_leader.topic_log.core.holes import HOLES_MAX, Holes
 
 
+@pytest.mark.rule("CM-105")
 def test_holes_that_overlap_or_touch_count_once_and_only_within_what_is_asked() -> None:
     holes = Holes()
     for start, end in ((10, 20), (30, 40), (15, 30), (5, 10), (7, 7), (60, 50), (100, 101)):
@@ -14,8 +17,10 @@ def test_holes_that_overlap_or_touch_count_once_and_only_within_what_is_asked() 
     assert holes.count(50, 10) == 0
 
 
+@pytest.mark.rule("CM-105")
 def test_no_more_than_a_bound_is_kept_and_the_largest_stay() -> None:
     holes = Holes()
+    assert HOLES_MAX == 64
     for number in range(HOLES_MAX):
         holes.add(number * 10, number * 10 + 2)
     holes.add(10_000, 1_010_000)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from shard_runtime.record_log.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage, memory_log
+from shard_runtime.record_log.memory.server import Session
 from shard_runtime.record_log.protocol import (
     STREAM_START,
     AppendRefusedError,
@@ -19,7 +20,7 @@ from shard_runtime.record_log.protocol import (
     StreamAppend,
     StreamId,
 )
-from shard_runtime.record_log.redis.connection import ErrorReply, StoreConnection, StoreSettings
+from shard_runtime.record_log.redis.connection import Command, ErrorReply, StoreConnection, StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from tests.support.clocks import HandClock
 
@@ -199,4 +200,77 @@ async def test_a_demoted_master_refuses_a_flush_and_is_written_to_again_only_whe
     assert not pending.done()
     store.master.role = "master"
     assert (await pending).tip == StreamId(epoch, 1)
+    await log.close()
+
+
+@pytest.mark.rule("CM-12", "CM-19")
+async def test_a_claim_is_granted_by_no_store_that_is_not_a_master(store: MemoryStore) -> None:
+    log = memory_log(store, "a", StoreSettings(backoff_ms=1, backoff_max_ms=2))
+    await log.open()
+    store.master.role = "slave"
+    claiming = asyncio.ensure_future(claim(log, 1))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not claiming.done()
+    assert LOG not in store.master.data.streams
+    store.master.role = "master"
+    assert (await claiming).epoch > 0
+    await log.close()
+
+
+@pytest.mark.rule("CM-19")
+@pytest.mark.parametrize("code", ["LOADING", "CLUSTERDOWN", "MOVED"])
+async def test_what_a_store_refuses_only_now_or_here_waits_and_is_written_once(store: MemoryStore, code: str) -> None:
+    log = memory_log(store, "a", StoreSettings(backoff_ms=1, backoff_max_ms=2))
+    epoch = (await claim(log, 1)).epoch
+    store.master.refuse = code
+    pending = asyncio.ensure_future(log.append(SHARD, epoch, one(epoch, 1)))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not pending.done()
+    store.master.refuse = None
+    assert (await pending).tip == StreamId(epoch, 1)
+    assert [entry.kind for entry in await log.read(LOG, STREAM_START, None, 10)] == ["C", "S"]
+    await log.close()
+
+
+@pytest.mark.rule("CM-19", "CM-11a")
+async def test_a_flush_that_was_run_on_a_master_replaced_before_its_wait_was_answered_is_not_confirmed_there(
+    store: MemoryStore,
+) -> None:
+    """The connection survives: only the history, read behind the WAIT, tells."""
+    log = memory_log(store, "a", StoreSettings(replicas=1, min_insync_replicas=1, backoff_ms=1, backoff_max_ms=2))
+    epoch = (await claim(log, 1)).epoch
+    await log.append(SHARD, epoch, one(epoch, 1))
+    store.master.followers[0].paused = True
+    replaced: list[int] = []
+
+    async def replace_master(point: FaultPoint) -> None:
+        flushed = any(command[0] == "EXEC" for command in point.commands)
+        if point.stage is Stage.COMMAND and point.commands[point.index][0] == "INFO" and flushed and not replaced:
+            replaced.append(point.index)
+            store.fail_over(keep_connections=True)
+
+    store.hook = replace_master
+    appended = await log.append(SHARD, epoch, one(epoch, 2))
+    assert replaced
+    assert appended.tip >= StreamId(epoch, 2)
+    ids = [entry.id.seq for entry in await log.read(LOG, STREAM_START, None, 10)]
+    assert ids[:3] == [0, 1, 2], "it was written to the new master, too"
+    await log.close()
+
+
+@pytest.mark.rule("CM-13")
+async def test_an_answer_that_no_owner_expects_loses_the_shard_with_what_waits_for_it(store: MemoryStore) -> None:
+    log = memory_log(store, "a", StoreSettings(backoff_ms=1, backoff_max_ms=2))
+    epoch = (await claim(log, 1)).epoch
+    run = store.master._run
+
+    def odd(session: Session, command: Command) -> object:
+        return ErrorReply("WRONGTYPE", "not a stream") if command[0] == "XADD" else run(session, command)
+
+    store.master._run = odd  # type: ignore[method-assign]
+    with pytest.raises(ShardLostError, match="which no owner expects"):
+        await log.append(SHARD, epoch, one(epoch, 1))
+    assert isinstance(log.lost(SHARD), ShardLostError)
     await log.close()

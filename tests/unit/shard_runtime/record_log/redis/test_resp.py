@@ -64,6 +64,7 @@ class Silent:
         self.closed += 1
 
 
+@pytest.mark.rule("CM-19")
 @pytest.mark.asyncio
 async def test_a_server_that_says_nothing_costs_the_connection_which_is_never_opened_again() -> None:
     silent = Silent()

@@ -1,0 +1,51 @@
+"""Who owns a shard, by hints: never a node that is not live, or that does not have the role."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from shard_runtime.cluster.owners import Owners
+from shard_runtime.record_log.cluster_store import ClusterStore, NodeRecord
+from shard_runtime.record_log.protocol import ShardId, ShardKind, StoreUnavailableError
+from tests.support.clocks import HandClock
+
+ME = NodeRecord(1, 7, "n1", "h:1", frozenset({"group_coordinator"}), "", "live")
+SHARD = ShardId(ShardKind.GROUP, "3")
+
+
+class Hints:
+    """The hints of a store, and how often they were read."""
+
+    def __init__(self) -> None:
+        self.stored = {"3": (1, 44)}
+        self.reads = 0
+        self.away = False
+
+    async def hints(self, kind: ShardKind) -> dict[str, tuple[int, int]]:
+        self.reads += 1
+        if self.away:
+            raise StoreUnavailableError("away")
+        return dict(self.stored) if kind is ShardKind.GROUP else {}
+
+
+@pytest.mark.rule("CM-14")
+@pytest.mark.asyncio
+async def test_a_hint_counts_only_while_its_node_is_live_and_has_the_role() -> None:
+    store, clock, nodes = Hints(), HandClock(), {1: ME}
+    owners = Owners(cast(ClusterStore, store), clock, nodes.get)
+    found = await owners.find(SHARD)
+    assert found is not None
+    assert (found.node, found.epoch) == (ME, 44)
+    nodes[1] = replace(ME, roles=frozenset({"partition_leader"}))
+    assert owners.peek(SHARD) is None
+    nodes.clear()
+    assert await owners.find(SHARD) is None, "it is not in the node list any more"
+    assert store.reads == 1, "a fresh hint is not read again"
+    nodes[1] = ME
+    clock.ms += 200
+    store.away = True
+    assert (await owners.find(SHARD)) is not None, "while the store is away the old hints stay"
+    assert store.reads == 2
