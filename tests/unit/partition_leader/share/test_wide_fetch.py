@@ -12,7 +12,7 @@ import pytest
 from kip932.api.v1 import share_fetch_pb2 as pb
 from kip932.api.v1.produce_pb2 import ProduceResponse
 from kip932.errors import NotLeaderOrFollowerError
-from partition_leader.share import deferred_work, requests
+from partition_leader.share import deferred_work, requests, wide_fetch
 from partition_leader.share.deferred_work import SLICE, DeferredWork
 from partition_leader.share.wide_fetch import LOOK_SLICE, WIDE
 from partition_leader.topic_log.state import AppendOutcome
@@ -180,6 +180,50 @@ def test_a_group_that_returns_at_once_meets_nothing_of_its_last_session(
         for number, host in held.items():
             assert world.host(number) is not host
             assert world.host(number).core.generation > host.core.generation
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-97")
+def test_a_share_partition_that_is_made_counts_as_four(narrowly: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs: list[int] = []
+
+    class Counted(SlowTurns):
+        async def step(self, cost: int = 1) -> None:
+            costs.append(cost)
+
+    monkeypatch.setattr(wide_fetch, "Turns", Counted)
+
+    async def scenario(world: World) -> None:
+        member = world.member()
+        await member.fetch(0, 1, 2, 3, max_wait_ms=0).answer()
+        assert costs[:4] == [4] * 4
+        costs.clear()
+        await member.fetch(max_wait_ms=0).answer()
+        assert set(costs) == {1}
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-97", "PL-213")
+def test_a_deadline_that_passes_amid_a_look_makes_it_the_last_attempt(
+    narrowly: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: World) -> None:
+        member = world.member()
+        await member.fetch(0, 1, 2, 3, max_wait_ms=0).answer()
+        monkeypatch.setattr(wide_fetch, "Turns", SlowTurns)
+        began = now_s()
+        pending = member.fetch(max_wait_ms=1_500)  # a look takes four seconds
+        await asyncio.sleep(2.5)
+        assert not pending.done
+        await world.produce(1, 3)
+        assert await pending.ranges(3) == [(0, 0, 1)], "the look that was under way found it"
+        assert pending.at_s - began <= 4.1
+        began = now_s()
+        in_vain = member.fetch(max_wait_ms=1_500)
+        assert [await in_vain.ranges(number) for number in range(4)] == [[]] * 4
+        assert in_vain.at_s - began <= 4.1, "it did not look again"
 
     run(scenario)
 
