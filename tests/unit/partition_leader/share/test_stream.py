@@ -40,9 +40,11 @@ class Stream:
         assert message.correlation_id not in self.answers
         self.answers[message.correlation_id] = message
 
-    def fetch(self, number: int, epoch: int, *, session_id: int | None = None, max_wait_ms: int = 500) -> None:
+    def fetch(
+        self, number: int, epoch: int, *, session_id: int | None = None, max_wait_ms: int = 500, group: str = GROUP
+    ) -> None:
         request = share_fetch_pb2.ShareFetchRequest(
-            group_id=GROUP,
+            group_id=group,
             member_id="m",
             share_session_epoch=epoch,
             max_wait_ms=max_wait_ms,
@@ -155,6 +157,20 @@ def test_a_client_that_reads_nothing_is_not_read_from_for_ever() -> None:
         await settle(600)
         assert len(stream.answers) == 3 * IN_FLIGHT_PER_STREAM
         assert served.done()
+
+    play(scenario)
+
+
+@pytest.mark.rule("CM-62")
+def test_no_more_fetches_are_parked_than_a_stream_may_have_in_flight() -> None:
+    async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
+        for number in range(IN_FLIGHT_PER_STREAM + 10):
+            stream.fetch(number, 0, max_wait_ms=60_000, group=f"g{number}")
+        await settle(600)
+        assert stream.taken <= IN_FLIGHT_PER_STREAM + 1
+        assert stream.answers == {}
+        await asyncio.sleep(130)
+        assert len(stream.answers) == IN_FLIGHT_PER_STREAM + 10, "the others had their turn"
 
     play(scenario)
 
