@@ -102,6 +102,7 @@ def test_a_store_that_refuses_is_told_of_once_and_asked_again(
     world.publish(s0=5)
     assert [record.getMessage().count(str(error)) for record in caplog.records] == [1]
     assert "{sgs:0}:readers" in caplog.text
+    assert "Allow its user EVAL, TIME, HSCAN, HSET, HDEL and PEXPIRE on keys *:readers" in caplog.text
     world.store.error = None
     world.publish(s0=5)
     assert world.store.told == [{"{sgs:0}:readers": "1-5"}]

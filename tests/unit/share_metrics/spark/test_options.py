@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from share_metrics.reader import EntryId, Kind
+from share_metrics.reader import EntryId, Kind, ReadOptions
 from share_metrics.spark.options import read_options
 
 MIN = {"url": "redis://h:1", "kind": "group"}
@@ -25,8 +26,27 @@ def test_defaults_are_those_of_the_specification() -> None:
     told = read_options(CaseInsensitiveDict(MIN))
     assert (told.split_entries, told.page_count, told.max_rows_per_trigger) == (250_000, 5_000, 300_000)
     assert (told.kind, told.fail_on_data_loss, told.bad_records) == (Kind.GROUP, False, "quarantine")
-    assert told.num_partitions >= 2
-    assert (told.fields, told.read_from) == ("all", "primary")
+    assert told.num_partitions == 2 * (os.cpu_count() or 1)
+    assert (told.fields, told.read_from, told.decoder, told.reader_name) == ("all", "primary", "auto", "")
+    assert (told.shards, told.password_env, told.starting_ids, told.ending_ids) == (None, "", "earliest", "latest")
+
+
+@pytest.mark.rule("PM-5")
+def test_what_an_option_says_reaches_the_reader() -> None:
+    more = {"shards": "7", "numPartitions": "3", "splitEntries": "9", "decoder": "python"}
+    told = read_options({**MIN, **more, "failOnDataLoss": "true", "badRecords": "fail", "pageCount": "4"})
+    assert (told.shards, told.num_partitions, told.split_entries) == (7, 3, 9)
+    assert told.read_options == ReadOptions(4, True, fail_on_bad_records=True, decoder="python")
+    plain = read_options(MIN).read_options
+    assert plain == ReadOptions(5_000, False, fail_on_bad_records=False, decoder="auto")
+
+
+@pytest.mark.rule("PM-5")
+def test_options_hold_the_name_of_the_passwords_variable_and_not_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDS_IT", "secret")
+    told = read_options({**MIN, "passwordEnv": "HOLDS_IT"})
+    assert told.password_env == "HOLDS_IT"
+    assert b"secret" not in pickle.dumps(told)
 
 
 @pytest.mark.rule("PM-5", "PM-78")

@@ -12,16 +12,28 @@ from hypothesis import strategies as st
 
 from group_coordinator.codec import GroupLogCodec
 from group_coordinator.core import records as r
-from group_coordinator.core.lifecycle import Lifecycle, TopicState
-from kip932.ids import topic_id_text
+from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
+from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.records.v1 import share_state_log_pb2 as pb
-from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
+from kip932.state_batches import (
+    CAUSE_ACK,
+    CAUSE_ADMIN,
+    CAUSE_COLD,
+    CAUSE_DLQ,
+    CAUSE_INIT,
+    CAUSE_LOCK_EXPIRY,
+    CAUSE_SESSION_RELEASE,
+    StateBatch,
+    WriteStats,
+)
 from partition_leader.topic_log.codec import batch_entry, marker_entry
 from partition_leader.topic_log.core.batch import LogBatch
 from shard_runtime.record_log.redis.codec import claim_record, noop_record
 from share_coordinator.core.records import ShareTombstone
 from share_metrics.reader import EntryId, Gap, Kind, schema_of
-from share_metrics.reader.decoding import RawEntry, decode, decode_page, gap_row, to_batch
+from share_metrics.reader.decoding import RawEntry, decode, decode_page, gap_row, to_batch, values
+from share_metrics.reader.decoding.fast import decode_fast
+from share_metrics.reader.decoding.values import topic_text
 from tests.support.pipeline_entries import KEY, STREAM, TOPIC, UNHURRIED, snapshot, state_entry, update
 
 AT = EntryId(5, 1)
@@ -32,7 +44,7 @@ def filled(row: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-@pytest.mark.rule("PM-16", "PM-20")
+@pytest.mark.rule("PM-16", "PM-20", "X1")
 def test_a_snapshot_becomes_a_row() -> None:
     stats = WriteStats(CAUSE_ACK, n_accept=10, max_dc=2, sum_dc=12, hwm=130, speo=121)
     record = snapshot(110, 3, epoch=4, batches=[StateBatch(111, 112, 0, 1)], stats=stats, write_ms=2_000)
@@ -45,6 +57,31 @@ def test_a_snapshot_becomes_a_row() -> None:
         "write_ts": 2_000_000, "state_batches": ((111, 112, 0, 1),), "cause": CAUSE_ACK, "n_accept": 10, "max_dc": 2,
         "sum_dc": 12, "hwm": 130, "speo": 121,
     }  # fmt: skip
+
+
+@pytest.mark.rule("PM-20", "X2", "X3", "X4", "X5")
+@pytest.mark.parametrize(
+    "cause",
+    [CAUSE_ACK, CAUSE_SESSION_RELEASE, CAUSE_LOCK_EXPIRY, CAUSE_DLQ, CAUSE_ADMIN, CAUSE_INIT, CAUSE_COLD],
+)
+def test_what_a_write_did_comes_back_from_snapshots_and_updates(cause: int) -> None:
+    stats = WriteStats(
+        cause, n_accept=1, n_release=2, n_reject=3, n_timeout=4, n_limit=5, max_dc=6, sum_dc=7, hwm=8, speo=9
+    )
+    for record in (snapshot(110, stats=stats), update(110, stats=stats)):
+        row = decode(Kind.SHARE_STATE, state_entry(AT, record))
+        assert {name: row[name] for name in stats._fields} == stats._asdict()
+
+
+@pytest.mark.rule("PM-20")
+def test_records_without_the_fields_of_extensions_are_rows_too() -> None:
+    """As another implementation of the KIP would write them."""
+    row = decode(Kind.SHARE_STATE, state_entry(AT, snapshot(110, 3), 0))
+    assert (row["record_type"], row["start_offset"], row["ts"]) == ("snapshot", 110, None)
+    assert all(row[name] is None for name in WriteStats._fields if name != "cause")
+    letter, data = GroupLogCodec().encode(r.Tombstone(r.MEMBER, "g", "m"), 0)
+    row = decode(Kind.GROUP, RawEntry("{gc:0}:log", AT, letter, data))
+    assert (row["record_type"], row["tombstone"], row["ts"], row["reason"]) == ("member", True, None, None)
 
 
 @pytest.mark.rule("PM-78")
@@ -79,7 +116,7 @@ def test_a_tombstone_has_its_key_only() -> None:
     assert "start_offset" not in row
 
 
-@pytest.mark.rule("PM-13", "PM-17")
+@pytest.mark.rule("PM-13", "PM-17", "X1", "X7")
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
@@ -96,11 +133,31 @@ def test_a_tombstone_has_its_key_only() -> None:
         ),
         (
             r.CurrentAssignment("g", "m", 4, 3, r.STABLE, {TOPIC: (2,)}),
-            {"record_type": "current", "member_epoch": 4, "previous_member_epoch": 3, "member_state": 0},
+            {
+                "record_type": "current",
+                "member_epoch": 4,
+                "previous_member_epoch": 3,
+                "member_state": 0,
+                "assigned": [(topic_id_text(TOPIC), [2])],
+            },
         ),
         (
             r.StateMetadata("g", Lifecycle({TOPIC: TopicState(TOPIC, "t", 2, {}, (0, 1))}, {})),
             {"record_type": "state", "initialized": [(topic_id_text(TOPIC), "t", [0, 1])], "deleting": []},
+        ),
+        (
+            r.StateMetadata(
+                "g", Lifecycle({TOPIC: TopicState(TOPIC, "t", 2, {3: Initializing(9, 1)})}, {bytes(16): "old"})
+            ),
+            {
+                "initializing": [(topic_id_text(TOPIC), "t", [3])],
+                "initialized": [],
+                "deleting": [(topic_id_text(bytes(16)), "old")],
+            },
+        ),
+        (
+            r.Tombstone(r.GROUP, "g"),
+            {"record_type": "group", "member_id": None, "tombstone": True, "reason": None},
         ),
         (
             r.Tombstone(r.MEMBER, "g", "m", "expired"),
@@ -117,13 +174,13 @@ def test_group_records_become_rows(record: r.Record, expected: dict[str, object]
     assert decode_page(Kind.GROUP, [RawEntry("{gc:0}:log", AT, letter, data)]).num_rows == 1
 
 
-@pytest.mark.rule("PM-18")
+@pytest.mark.rule("PM-18", "X1")
 def test_a_batch_of_a_topic_log_is_known_by_its_place_only() -> None:
     batch = LogBatch(40, 49, 700, b"payload", 1_234, 1_200, -1, -1, -1, False, False, 0)
     entry = batch_entry(5, batch)
     raw = RawEntry(LOG, EntryId(*entry.id), entry.kind, entry.record)
     row = decode(Kind.LOG_META, raw)
-    assert row["bytes"] == 700
+    assert (row["bytes"], row["ts"]) == (700, 1_234_000)
     assert (row["topic_id"], row["partition"]) == (topic_id_text(TOPIC), 3)
     assert (row["base_offset"], row["last_offset"], row["record_count"], row["log_end_offset"]) == (40, 49, 10, 50)
     marker = marker_entry(5, 50, 1_234)
@@ -131,13 +188,14 @@ def test_a_batch_of_a_topic_log_is_known_by_its_place_only() -> None:
     assert (row["record_type"], row["log_end_offset"]) == ("marker", 50)
 
 
-@pytest.mark.rule("PM-13")
+@pytest.mark.rule("PM-13", "X1")
 @pytest.mark.parametrize("kind", list(Kind))
 def test_claims_and_no_ops_are_rows_of_their_own(kind: Kind) -> None:
     stream = LOG if kind is Kind.LOG_META else STREAM
     claim = decode(kind, RawEntry(stream, AT, "C", claim_record(1, 2, "h:1", "n", 1_234)))
     assert (claim["record_type"], claim["ts"]) == ("claim", 1_234_000)
-    assert decode(kind, RawEntry(stream, AT, "N", noop_record(5)))["record_type"] == "noop"
+    noop = decode(kind, RawEntry(stream, AT, "N", noop_record(1_234)))
+    assert (noop["record_type"], noop["ts"]) == ("noop", 1_234_000)
 
 
 @pytest.mark.rule("PM-13")
@@ -177,13 +235,44 @@ def test_no_bytes_break_a_page(kind: Kind, letter: str, data: bytes) -> None:
     batch.validate(full=True)
 
 
-@pytest.mark.rule("PM-75", "PM-79")
-def test_every_batch_has_the_very_schema_of_its_kind() -> None:
-    batch = decode_page(Kind.SHARE_STATE, [state_entry(AT, snapshot(1)), state_entry(AT, update(2))])
-    assert batch.schema is schema_of(Kind.SHARE_STATE) or batch.schema.equals(schema_of(Kind.SHARE_STATE))
-    assert batch.column("ts")[0].as_py() == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
-    assert schema_of(Kind.SHARE_STATE).field("state_batches").type.value_field.name == "element"
-    assert not any(pa.types.is_decimal(field.type) for kind in Kind for field in schema_of(kind))
+@pytest.mark.rule("PM-75")
+@pytest.mark.parametrize("kind", list(Kind))
+def test_every_batch_has_the_very_schema_of_its_kind(kind: Kind) -> None:
+    """Of records, of none, and of a gap: Spark compares only the first batch with what was declared."""
+    stream = LOG if kind is Kind.LOG_META else STREAM
+    claim = RawEntry(stream, AT, "C", claim_record(1, 2, "h:1", "n", 1_234))
+    batches = [decode_page(kind, [claim]), decode_page(kind, [])]
+    batches.append(to_batch(kind, [gap_row(Gap(stream, EntryId(1, 1), AT, 1, "missing"))]))
+    if kind is Kind.SHARE_STATE:
+        batches += [decode_page(kind, [state_entry(AT, snapshot(1)), state_entry(AT, update(2))])]
+        batches += [decode_fast([state_entry(AT, snapshot(1))]), decode_fast([])]
+        assert batches[-3].column("ts")[0].as_py() == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+        assert schema_of(kind).field("state_batches").type.value_field.name == "element"
+    assert all(batch.schema.equals(schema_of(kind), check_metadata=True) for batch in batches)
+    assert schema_of(kind) is schema_of(kind)
+    assert schema_of(kind).field("ts").type == pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.rule("PM-79")
+@pytest.mark.parametrize("decoder", ["python", "fast"])
+def test_the_text_of_a_topic_id_is_made_once_for_all_rows_that_have_it(
+    decoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bytes] = []
+
+    def text(topic_id: bytes) -> str:
+        made.append(topic_id)
+        return topic_id_text(topic_id)
+
+    monkeypatch.setattr(values, "topic_id_text", text)
+    topic_text.cache_clear()
+    topics = [b"topic %010d" % number for number in (1, 2)]
+    keys = [SharePartitionKey("g", topic, 0) for topic in topics * 5]
+    entries = [state_entry(EntryId(1, seq), update(seq, key=key)) for seq, key in enumerate(keys)]
+    batch = decode_fast(entries) if decoder == "fast" else decode_page(Kind.SHARE_STATE, entries)
+    assert batch.column("topic_id").to_pylist() == [topic_id_text(key.topic_id) for key in keys]
+    assert made == topics
+    topic_text.cache_clear()
 
 
 @pytest.mark.rule("PM-5", "PM-11")
