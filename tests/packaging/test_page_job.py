@@ -1,4 +1,4 @@
-"""The words with which the CronJob of the page begins its process, as a shell runs them."""
+"""The pod that ingests and the job of its page: their shape, and the words of the latter, as a shell runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import yaml
 
 from share_metrics.commands import report, time_of
 
-MANIFEST = Path(__file__).parents[2] / "deploy/kubernetes/components/pipeline/cron-job.yaml"
+COMPONENT = Path(__file__).parents[2] / "deploy/kubernetes/components/pipeline"
+MANIFEST = COMPONENT / "cron-job.yaml"
 
 
 @pytest.mark.rule("PM-61", "PM-72")
@@ -39,3 +40,56 @@ def test_the_page_of_the_last_hour_ends_now_not_at_the_newest_entry(tmp_path: Pa
     assert given["begin"] is None
     assert given["end"] is not None
     assert time_of(given["end"]) == now
+
+
+def pods() -> list[dict[str, Any]]:
+    """Of the set that ingests, and of the job that writes the page."""
+    ingest = yaml.safe_load((COMPONENT / "statefulset.yaml").read_text())
+    page = yaml.safe_load(MANIFEST.read_text())
+    assert (ingest["kind"], page["kind"]) == ("StatefulSet", "CronJob")
+    return [ingest["spec"]["template"]["spec"], page["spec"]["jobTemplate"]["spec"]["template"]["spec"]]
+
+
+@pytest.mark.rule("PM-3", "PM-72")
+def test_one_pod_ingests_and_the_page_is_written_beside_it_from_its_claim() -> None:
+    ingest = yaml.safe_load((COMPONENT / "statefulset.yaml").read_text())
+    page = yaml.safe_load(MANIFEST.read_text())
+    assert ingest["spec"]["replicas"] == 1
+    (claim,) = ingest["spec"]["volumeClaimTemplates"]
+    (of_ingest,), (of_page,) = (pod["containers"] for pod in pods())
+    assert of_ingest["image"] == of_page["image"] == "sharegroups-pipeline"
+    assert "--continuous" in of_ingest["args"]
+    kept = {mount["name"]: mount["mountPath"] for mount in of_ingest["volumeMounts"]}[claim["metadata"]["name"]]
+    assert of_ingest["args"][of_ingest["args"].index("--data") + 1].startswith(f"{kept}/")
+    assert page["spec"]["concurrencyPolicy"] == "Forbid"
+    (beside,) = pods()[1]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert (beside["topologyKey"], beside["labelSelector"]) == ("kubernetes.io/hostname", ingest["spec"]["selector"])
+    mounted = [volume["persistentVolumeClaim"] for volume in pods()[1]["volumes"] if "persistentVolumeClaim" in volume]
+    assert mounted == [{"claimName": f"{claim['metadata']['name']}-{ingest['metadata']['name']}-0"}]
+
+
+@pytest.mark.rule("PM-72")
+@pytest.mark.parametrize("number", [0, 1], ids=["ingest", "page"])
+def test_each_pod_has_its_size_and_writes_only_where_it_may(number: int) -> None:
+    pod = pods()[number]
+    (one,) = pod["containers"]
+    assert one["resources"]["requests"] | {"cpu": "1", "memory": "2Gi"} == one["resources"]["requests"]
+    assert one["resources"]["limits"] == {"memory": "3Gi"}
+    assert "spark.driver.memory=1g" in one["args"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert one["securityContext"]["readOnlyRootFilesystem"] is True
+    scratch = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
+    assert {mount["mountPath"] for mount in one["volumeMounts"] if mount["name"] in scratch} == {"/tmp"}
+
+
+@pytest.mark.rule("PM-72")
+def test_nothing_lets_the_page_reach_anybody_and_no_operator_of_spark_is_asked_for() -> None:
+    every = [doc for path in COMPONENT.glob("*.yaml") for doc in yaml.safe_load_all(path.read_text())]
+    base = list(yaml.safe_load_all((COMPONENT.parents[1] / "bases/common/network-policies.yaml").read_text()))
+    nobody = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert nobody in [doc["spec"] for doc in base]  # whatever no other policy lets
+    page = {"app.kubernetes.io/component": "pipeline-report"}
+    policies = [doc for doc in every if doc["kind"] == "NetworkPolicy"]
+    assert policies
+    assert not [doc for doc in policies if doc["spec"]["podSelector"].get("matchLabels", {}).items() <= page.items()]
+    assert "SparkApplication" not in {doc["kind"] for doc in every}

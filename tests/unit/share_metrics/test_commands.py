@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,12 +13,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PySparkValueError
 
 from share_metrics import job
-from share_metrics.commands import metrics, moment, query_failure, time_of
+from share_metrics.commands import ingest, metrics, moment, query_failure, report, time_of
 from share_metrics.ingest import TRIGGER_S, Source
 from share_metrics.java import SparkStartError
-from share_metrics.job import Cluster, Job
+from share_metrics.job import Cluster, Ingested, Job
 from share_metrics.reader import EntryId
 from share_metrics.report import Report
+from share_metrics.stopping import Stop
 from tests.support.ports import free_port
 
 REPLAY = ("replay", "--group", "g", "--topic", "t", "--partition", "0")
@@ -49,6 +51,7 @@ def test_a_store_that_is_not_there_ends_with_4(tmp_path: Path) -> None:
         (["report", "--data", "d", "--out", "o", "--from", "2026-01-02", "--to", "2026-01-01"], "is not before"),
         (["report", "--data", "d", "--out", "o", "--to", "noon"], "'noon' is no ISO time"),
         (["ingest", "--store", "redis://h:1", "--data", "d", "--trigger", "-1"], "-1.0 is not in the range x>=0"),
+        (["report", "--data", "d", "--out", "o", "--window", "5"], "'5' is not one of '1', '10', '60', '3600'"),
     ],
 )
 def test_a_mistake_in_the_options_ends_with_2(arguments: list[str], words: str) -> None:
@@ -131,6 +134,35 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
 def test_a_job_runs_on_two_cores_of_this_machine_once_a_minute() -> None:
     assert Cluster().master == "local[2]"
     assert Job(Source("redis://h:1"), Path("data")).trigger_s == TRIGGER_S == 60
+    given = ingest.make_context("ingest", ["--data", "d", "--store", "redis://h:1"]).params
+    assert (given["master"], given["trigger"]) == ("local[2]", 60)
+    assert report.make_context("report", ["--data", "d", "--out", "o"]).params["master"] == "local[2]"
+
+
+@pytest.mark.rule("PM-37")
+def test_a_page_is_of_minutes_unless_told_otherwise() -> None:
+    words = ("--data", "d", "--out", "o")
+    assert report.make_context("report", list(words)).params["window"] == "60"
+    for window in ("1", "10", "60", "3600"):
+        assert report.make_context("report", [*words, "--window", window]).params["window"] == window
+
+
+@pytest.mark.rule("PM-39")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_ingest_that_was_asked_to_end_says_what_is_there_and_that_it_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+) -> None:
+    def run(*told: object) -> Ingested:
+        stop = told[-1]
+        assert isinstance(stop, Stop)
+        stop.signal = number
+        return Ingested({"group": 7}, 3)
+
+    monkeypatch.setattr(job, "run", run)
+    result = CliRunner().invoke(metrics, ["ingest", "--store", "redis://h:1", "--data", str(tmp_path)])
+    assert result.exit_code == status
+    assert result.stdout == f"group: 7 rows in {tmp_path}\n"
+    assert result.stderr.startswith(f"3 entries of all that belongs into {tmp_path} were lost")
 
 
 @pytest.mark.rule("PM-39")

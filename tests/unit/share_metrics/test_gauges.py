@@ -29,6 +29,18 @@ def series(gauges: Gauges, name: str) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.rule("PM-38")
+def test_every_series_has_the_prefix_and_two_thousand_have_one_of_their_own() -> None:
+    gauges = Gauges()
+    for partition in range(2_001):
+        gauges._take_state(("b", TOPIC, partition), news(1))
+    shown = series(gauges, "share_group_writes_total")
+    assert len(shown) == 2_001
+    assert shown["b", ROLLED_UP] == 1
+    assert {family.name.startswith("share_group_") for family in gauges.collect()} == {True}
+    assert {family.type for family in gauges.collect()} == {"gauge", "counter"}
+
+
+@pytest.mark.rule("PM-38")
 def test_what_is_rolled_up_stays_in_the_sum_when_it_goes() -> None:
     gauges = Gauges(series_max=1)
     for partition, writes in enumerate((5, 1_000, 7)):

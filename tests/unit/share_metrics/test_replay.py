@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip932.state_batches import StateBatch, combine
+from share_metrics.metrics.replaying import _rows
 from share_metrics.replay import Change, Event, Replay, Tally, changes
 from tests.support.pipeline_entries import UNHURRIED
 
@@ -117,6 +118,23 @@ def test_of_offsets_released_together_each_waits_since_its_own_first_release() -
         upd(None, StateBatch(0, 2, 2, 3), at=5_000_000),
     ).windows[0]
     assert sorted(tally.latencies_ms) == [(2_000, 1), (2_000, 1), (4_000, 1)]
+
+
+@pytest.mark.rule("PM-47", "PM-63")
+def test_a_table_has_the_percentiles_and_the_histogram_of_a_window() -> None:
+    tally = Tally(released_lb=1, accepted_lb=2, archived_lb=3, in_flight_batches=4, in_flight_width_lb=5)
+    tally.latencies_ms = [(at, 1) for at in range(1, 201)]
+    replay = Replay(MINUTE)
+    replay.windows[MINUTE] = tally
+    (row,) = _rows(("g", "t", 7), replay)
+    assert row == {
+        "group_id": "g", "topic_id": "t", "partition": 7,
+        "tally": {
+            "window": MINUTE, "released_lb": 1, "accepted_lb": 2, "archived_lb": 3, "in_flight_batches": 4,
+            "in_flight_width_lb": 5, "release_to_final_p50_ms": 100, "release_to_final_p95_ms": 190,
+            "release_to_final_p99_ms": 198, "delivery_counts_lb": [0] * 10, "incomplete": False,
+        },
+    }  # fmt: skip
 
 
 def test_without_latencies_there_is_no_percentile() -> None:

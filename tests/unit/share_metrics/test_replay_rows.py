@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -140,6 +140,21 @@ def test_rows_without_state_batches_are_refused() -> None:
     rows = [row_of(0, 1, ("snapshot", 0, 1, 0, [], 1)) | {"state_batches": None}]
     with pytest.raises(ValueError, match="a replay needs state batches"):
         list(replays([to_batch(Kind.SHARE_STATE, rows)], MINUTE))
+
+
+@pytest.mark.rule("PM-32")
+def test_a_stream_is_replayed_as_soon_as_the_next_one_begins() -> None:
+    """So that only one stream's state, and one batch of rows, is held at a time."""
+    taken: list[int] = []
+
+    def batches() -> Iterator[Any]:
+        for stream in range(3):
+            taken.append(stream)
+            yield to_batch(Kind.SHARE_STATE, [row_of(stream, 1, ("snapshot", 0, 1, 7, [], 1))])
+
+    found = replays(batches(), MINUTE)
+    assert list(next(found)) == [("g0", _TOPIC_TEXT, 0)]
+    assert taken == [0, 1]
 
 
 def test_no_rows_make_no_replay() -> None:

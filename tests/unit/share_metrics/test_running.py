@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from share_metrics import ingest
 from share_metrics.ingest import Running
 from share_metrics.reader import Kind
 
@@ -95,6 +98,24 @@ def test_a_store_that_is_away_is_waited_for_between_two_looks_of_the_job() -> No
     assert not other.stopped
     assert running.wait(1)
     assert told == [f"{KIND} {pause_s} the store at h:1 does not answer" for pause_s in (1, 1, 2)]
+
+
+@pytest.mark.rule("PM-36")
+@pytest.mark.parametrize(("once", "pauses"), [(False, [*(1, 2, 4, 8, 16), *[30] * 8, 29]), (True, [])])
+def test_a_continuous_ingest_waits_five_minutes_and_one_that_is_to_end_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool, pauses: list[int]
+) -> None:
+    time = Time()
+    told: list[float] = []
+    monkeypatch.setattr(ingest, "_query", lambda *_: Query(AWAY))
+    monkeypatch.setattr(ingest, "Running", partial(Running, clock=time, pause=time.pause))
+    nothing: Any = None
+    watch = ingest.Watch(again=lambda kind, pause_s, why: told.append(pause_s))
+    running = ingest.start(nothing, ingest.Source("redis://h:1"), tmp_path, [KIND], once=once, watch=watch)
+    with pytest.raises(StreamingQueryException, match="does not answer"):
+        assert not any(running.wait(1) for _ in range(1_000))
+    assert told == pauses
+    assert time.now_s == 50 + sum(pauses)
 
 
 @pytest.mark.rule("PM-39")

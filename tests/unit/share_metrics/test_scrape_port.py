@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.request
 
+import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -27,6 +28,7 @@ def scrape(port: int) -> str:
         return text
 
 
+@pytest.mark.rule("PM-38")
 def test_a_real_scrape_shows_every_name_that_rules_may_use() -> None:
     with scrape_port(registry(), "127.0.0.1", 0) as port:
         families = {family.name: family.type for family in text_string_to_metric_families(scrape(port))}

@@ -57,7 +57,7 @@ def test_a_job_that_ends_samples_once_and_puts_together_what_has_become_much() -
     assert job.did == ["sample", *((kind, COMPACT_FROM) for kind in KINDS)]
 
 
-@pytest.mark.rule("PM-35")
+@pytest.mark.rule("PM-18", "PM-35")
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), StoreUnreachableError("it is away")])
 def test_upkeep_that_fails_is_told_and_ends_nothing(error: Exception) -> None:
     job = Job(trigger_s=60, error=error)

@@ -62,6 +62,21 @@ def test_fifty_share_partitions_fit_and_most_are_folded() -> None:
 
 
 @pytest.mark.rule("PM-37")
+def test_the_page_has_its_sections_and_says_what_is_a_lower_bound() -> None:
+    page = render(report(poison=[POISON], stalls=[STALL], groups=[GROUP], skew=[SKEW], quality=[QUALITY], gaps=[GAP]))
+    assert re.findall(r"<h2>([^<]+)</h2>", page) == [
+        "Share-partitions", "Lag and progress", "Acknowledgements", "Poison candidates", "Stalls",
+        "Groups and rebalances", "Shard skew", "Data quality",
+    ]  # fmt: skip
+    assert page.index('class="light red"') < page.index("<h2>")
+    heads = re.findall(r"<th>([^<]+)</th>", page)
+    redelivered = [head for head in heads if "redelivered" in head or "of finished" in head]
+    assert [head[-1] for head in redelivered] == ["≥"] * 3
+    assert "“≥” marks lower bounds." in page
+    assert "at least 3 finished after redelivery" in page
+
+
+@pytest.mark.rule("PM-37")
 def test_names_are_text_whatever_they_hold() -> None:
     page = render(report(partitions=[line("<script>alert(1)</script> & co · t-0")]))
     assert "<script>" not in page
@@ -75,6 +90,15 @@ def test_an_empty_report_is_a_page_too() -> None:
     assert "None." in page
 
 
+POISON = {
+    "offset": 9, "name": "g · t-0", "delivery_state": 0, "delivery_count": 4, "first_seen": "f", "last_seen": "l",
+    "times_released": 1,
+}  # fmt: skip
+GROUP = {
+    "group_id": "g", "state": "Stable", "members": 1, "joins": 1, "leaves": 0, "rebalances": 1, "epoch_bumps": 1,
+    "flapping": 0,
+}  # fmt: skip
+SKEW = {"stream": "s", "entries": 9, "bytes": 90, "keys": 1, "skew": 1.0, "gini": 0.0}
 GAP = {"stream": "s", "from_id": "1-0", "to_id": "1-5", "lost": 4, "reason": "trimmed"}
 STALL = {"name": "g · t-0", "window": "w", "lag": 5, "still_s": 300, "kind": "stalled"}
 QUALITY = {
@@ -166,6 +190,7 @@ def test_a_chart_breaks_where_nothing_is_known() -> None:
     assert "<polyline" in chart("lag", [(0, 0.0)])
 
 
+@pytest.mark.rule("PM-37")
 def test_a_chart_of_very_many_points_keeps_its_peaks() -> None:
     """An hour by seconds: forty such charts stand on a page of less than 2 MB (PM-37)."""
     points = [(at, 7.0 if at == 1801 else 1.0) for at in range(3_600)]
