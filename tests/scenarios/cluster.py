@@ -1,0 +1,104 @@
+"""A client's story on one real node, in virtual time: a topic, a group, and everything between them and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+from sharegroups import AlterConfig, ConfigResource, NewTopic, TopicPartition
+from sharegroups.aio import Admin, Producer, ShareConsumer
+from sharegroups.messages import Message, Messages
+from tests.simulation import determinism
+from tests.simulation.shape import Shape
+from tests.simulation.world import World
+
+TOPIC = "topic"
+EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+BOUND_S = 30
+
+
+class Cluster:
+    """One node with topic `topic` of one partition; groups begin at the earliest record."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._settings = {"bootstrap.servers": world.bootstrap()}
+        self.admin = Admin(self._settings, transport=world.transport("admin"))
+        self.producer = Producer(self._settings, transport=world.transport("producer"))
+        self._consumers = 0
+
+    async def produce(self, *values: bytes) -> None:
+        """One batch for each record."""
+        for value in values:
+            await self.producer.send(TOPIC, value)
+
+    async def produce_batch(self, count: int) -> None:
+        """`count` records in one batch."""
+        for number in range(count):
+            await self.producer.produce(TOPIC, b"v%d" % number)
+        await self.producer.flush()
+
+    async def configure(self, group: str, **configs: object) -> None:
+        """Set configs of a group, `_` for a dot."""
+        changes = [AlterConfig(name.replace("_", "."), str(value)) for name, value in configs.items()]
+        resource = ConfigResource.group(group)
+        assert await self.admin.incremental_alter_configs({resource: changes}) == {resource: None}
+
+    def consumer(self, group: str = "group1", **settings: Any) -> ShareConsumer:
+        """A consumer that is subscribed; one that gets whole batches unless told otherwise."""
+        self._consumers += 1
+        given = {**self._settings, "group.id": group, "share.acquire.mode": "batch_optimized", **settings}
+        made = ShareConsumer(given, transport=self.world.transport(f"consumer{self._consumers}"))
+        made.subscribe([TOPIC])
+        return made
+
+    async def offsets(self, group: str = "group1") -> tuple[int | None, int | None]:
+        """Start offset and lag of the group."""
+        found = (await self.admin.list_share_group_offsets({group: None}))[group]
+        assert isinstance(found, dict), found
+        one = found[TopicPartition(TOPIC, 0)]
+        assert one is not None
+        return one.start_offset, one.lag
+
+
+async def first(consumer: ShareConsumer) -> Messages:
+    """What the first poll that is not empty returns."""
+    for _ in range(BOUND_S):
+        if messages := await consumer.poll(1):
+            return messages
+    raise AssertionError("nothing was delivered")
+
+
+def deliveries(messages: Messages | list[Message]) -> list[tuple[int, int]]:
+    """(offset, delivery count) of each."""
+    return [(message.offset(), message.delivery_count()) for message in messages]
+
+
+def on_one_node(**flags: str) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Make a test of a coroutine function that takes a Cluster; `flags` are the node's settings, `_` for a dot."""
+    settings = {"group.share.record.lock.duration.ms": "15000"}
+    settings |= {name.replace("_", "."): value for name, value in flags.items()}
+
+    def made(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @wraps(test)
+        def played() -> None:
+            async def story() -> None:
+                world = World(1, Shape((Shape.two().processes[0],), flags=settings))
+                await world.open()
+                await world.start("a")
+                await world.settled()
+                cluster = Cluster(world)
+                assert await cluster.admin.create_topics([NewTopic(TOPIC, 1)]) == {TOPIC: None}
+                await test(cluster)
+                await cluster.producer.close()
+                await cluster.admin.close()
+                await world.close()
+                assert world.complaints == []
+
+            determinism.run(1, story)
+
+        del played.__wrapped__  # else pytest takes the cluster for a fixture
+        return played
+
+    return made
