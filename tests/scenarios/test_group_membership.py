@@ -1,4 +1,4 @@
-"""S-065…S-073, and S-075…S-078 as far as they are about membership: played over real handlers, hosts and messages."""
+"""S-065…S-074, S-076, and S-078: played over real handlers, hosts and messages."""
 
 from __future__ import annotations
 
@@ -140,6 +140,15 @@ def _shard(world: GroupCluster) -> int:
     return world.logs.index(world.log_of("grp"))
 
 
+def _timer_ms(world: GroupCluster) -> int:
+    """How long the group's only timer still runs."""
+    host = world.role.hosts[_shard(world)]
+    assert host.shard is not None
+    deadline = host.shard.next_deadline()
+    assert deadline is not None
+    return int(deadline - world.clock.now_ms())
+
+
 @pytest.mark.rule("OP-21")
 @pytest.mark.scenario("S-072")
 @virtual
@@ -165,14 +174,55 @@ async def test_unknown_group_and_unknown_member() -> None:
         assert [len(log.entries) for log in world.logs] == sizes
 
 
+@pytest.mark.scenario("S-074")
+@virtual
+async def test_a_member_epoch_that_is_neither_the_last_nor_the_one_before_is_fenced() -> None:
+    async with GroupCluster() as world:
+        await world.heartbeat("m", 0, ["foo"])
+        world.create("foo", 1)
+        assert (await world.until_assigned("m", 2)).member_epoch == 4
+        assert _outcome(await world.heartbeat("m", 4, ["foo", "bar"])) == (0, 5)
+        entries = len(world.log_of("grp").entries)
+        answers = {epoch: await world.heartbeat("m", epoch) for epoch in (5, 4, 6, 3)}
+        assert {epoch: answer.error_code for epoch, answer in answers.items()} == {
+            5: 0,
+            4: 0,
+            6: errors.FencedMemberEpochError.code,
+            3: errors.FencedMemberEpochError.code,
+        }
+        assert len(world.log_of("grp").entries) == entries
+        assert "rejoin" in answers[6].error_message
+        assert assigned(await world.heartbeat("m", 0, ["foo", "bar"])) == {FOO: [0]}
+
+
+@pytest.mark.scenario("S-076")
+@virtual
+async def test_a_heartbeat_that_makes_no_sense_is_refused_with_the_reason() -> None:
+    refused: tuple[tuple[tuple[str, int, list[str] | None, str, str | None], str], ...] = (
+        (("", 0, None, "", None), "Invalid member id in the request."),
+        (("m", 0, ["foo"], "", None), "GroupId can't be empty."),
+        (("m", 0, ["foo"], "   ", None), "GroupId can't be empty."),
+        (("m", 0, None, "grp", None), "SubscribedTopicNames must be set in first request."),
+        (("", 1, ["foo"], "grp", None), "Invalid member id in the request."),
+        (("m", 1, ["foo"], "grp", ""), "RackId can't be empty."),
+        (("m", -10, ["foo"], "grp", None), "MemberEpoch is invalid."),
+    )
+    async with GroupCluster() as world:
+        for request, says in refused:
+            answer = await world.heartbeat(*request)
+            assert (answer.error_code, answer.error_message) == (errors.InvalidRequestError.code, says), request
+
+
 @pytest.mark.scenario("S-078")
 @virtual
 async def test_session_timeout_and_heartbeat_interval_are_dynamic_per_group() -> None:
     async with GroupCluster() as world:
         assert (await world.heartbeat("m", 0, ["foo"])).heartbeat_interval_ms == 5_000
+        assert _timer_ms(world) == 45_000
         world.configs = GroupConfigs(50_000, 10_000, 0)
         changed = await world.heartbeat("m", 2)
         assert (changed.heartbeat_interval_ms, changed.member_epoch) == (10_000, 2)
+        assert _timer_ms(world) == 50_000
         await asyncio.sleep(49.9)
         assert _outcome(await world.heartbeat("m", 2)) == (0, 2)
         assert _outcome(await world.heartbeat("m", -1)) == (0, -1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kip932.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
+from kip932.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, InvalidRequestError
 from kip932.ids import REQUEST_PARTITIONS_MAX, SharePartitionKey
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
@@ -99,6 +99,19 @@ async def test_a_refused_key_does_not_fail_the_others_and_says_why() -> None:
     assert messages[0].startswith("Unable to initialize share group state: ")
 
 
+@pytest.mark.scenario("S-091")
+@virtual
+async def test_a_summary_of_a_partition_that_cannot_be_is_refused_and_a_leader_epoch_in_it_raises_nothing() -> None:
+    client = Client(CoordinatorProcess())
+    await client.call("InitializeShareGroupState", (TOPIC, 0))
+    for _ in range(2):
+        answer = await client.call("ReadShareGroupStateSummary", (TOPIC, 0), leader_epoch=1)
+        (found,) = answer.results[0].partitions
+        assert (found.error_code, found.leader_epoch) == (0, 0)
+    refused = await client.call("ReadShareGroupStateSummary", (TOPIC, -1))
+    assert _codes(refused) == {(TOPIC, -1): InvalidRequestError.code}
+
+
 @pytest.mark.rule("SC-13")
 @virtual
 async def test_a_key_named_twice_runs_twice_in_order_and_answers_its_first_error() -> None:
@@ -170,6 +183,7 @@ async def test_refusals_carry_the_owner_and_the_stored_leader_epoch() -> None:
     assert (moved.error_code, moved.coordinator.host, moved.coordinator.port) == (16, "other", 9092)
 
 
+@pytest.mark.scenario("S-114")
 @pytest.mark.rule("SC-5")
 @virtual
 async def test_a_loading_shard_says_so() -> None:
