@@ -49,7 +49,6 @@ def keep(out: Path, events: list[Event], windows: str = "") -> Outcome:
     return outcome
 
 
-@pytest.mark.rule("INV-1")
 def test_what_is_lost_in_a_window_is_told_and_not_counted(tmp_path: Path) -> None:
     outcome = keep(tmp_path, LOST, "[[1000, 2000]]")
     assert (outcome.result, outcome.allowed_lost, outcome.verdict and outcome.verdict.lost) == (GOOD, 1, 0)
@@ -59,7 +58,6 @@ def test_what_is_lost_in_a_window_is_told_and_not_counted(tmp_path: Path) -> Non
     assert exit_status([outcome]) == 0
 
 
-@pytest.mark.rule("INV-1")
 @pytest.mark.parametrize("windows", ["", "[[100, 1400]]"])
 def test_what_is_lost_outside_is_counted_and_ends_with_status_1(tmp_path: Path, windows: str) -> None:
     outcome = keep(tmp_path, LOST, windows)

@@ -112,7 +112,6 @@ def experiment(run: Callable[[Any], None], **more: Any) -> Definition:
     return Definition(more.pop("name", "made-up"), "A made up one", ("S-999",), run, **more)
 
 
-@pytest.mark.rule("INV-1", "INV-4")
 @pytest.mark.parametrize(
     ("events", "line", "status"),
     [
@@ -130,7 +129,6 @@ def test_closing_line_and_status_are_counted_in_the_histories(
     assert report(outcomes, tmp_path).splitlines()[-1] == line
 
 
-@pytest.mark.rule("INV-1")
 def test_a_kept_history_that_is_made_bad_is_judged_bad_with_status_1(
     play: Callable[..., list[Outcome]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,7 +182,6 @@ NEVER_LOOKED_AT: list[Event] = [*CLEAN, Produced("t", 1, 0, "v1", 2)]
 NOT_FINISHED: list[Event] = [*STILL_LAGS, Delivered("w1", "t", 0, 1, "v1", 1, 9, 10)]
 
 
-@pytest.mark.rule("INV-1")
 @pytest.mark.parametrize(
     ("events", "counts"),
     [

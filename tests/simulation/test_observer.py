@@ -212,8 +212,7 @@ def test_nothing_in_it_breaks_a_rule(seen: tuple[History, Final]) -> None:
     assert [str(violation) for violation in judged(*seen)] == []
 
 
-@pytest.mark.rule("INV-7", "PL-104", "PL-1003")
-@pytest.mark.scenario("S-021")
+@pytest.mark.rule("PL-104", "PL-1003")
 @pytest.mark.parametrize("expires", [False, True], ids=["the session ends", "the lock runs out"])
 def test_a_limit_that_held_only_when_a_record_came_back_is_seen(expires: bool) -> None:
     """Under a raised limit the record becomes Available; lowered again, the limit still allows that one delivery, and

@@ -75,7 +75,7 @@ def test_a_tombstone_ends_a_state_and_snapshots_begin_at_0_again() -> None:
     assert read(snapshot(3), TOMBSTONE, snapshot(0)).torn == []
 
 
-@pytest.mark.rule("SC-54", "INV-13")
+@pytest.mark.rule("SC-54")
 def test_snapshot_epochs_rise_by_one() -> None:
     assert read(snapshot(4), snapshot(5), snapshot(6)).torn == []
     assert len(read(snapshot(4), snapshot(4)).torn) == 1
@@ -88,7 +88,7 @@ def test_they_may_skip_where_the_store_may_lose_a_tail() -> None:
     assert len(read(snapshot(4), snapshot(3), tails_may_be_lost=True).torn) == 1
 
 
-@pytest.mark.rule("SC-70", "INV-13")
+@pytest.mark.rule("SC-70")
 def test_an_update_may_outlive_its_snapshot_only_until_the_next_one() -> None:
     assert read(update(3, 0, 0), snapshot(4)).torn == []
     assert len(read(update(3, 0, 0)).torn) == 1

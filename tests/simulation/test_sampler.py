@@ -15,7 +15,7 @@ def host(bench: Bench) -> SimpleNamespace:
     return SimpleNamespace(core=bench.core)
 
 
-@pytest.mark.rule("INV-19", "PL-1206")
+@pytest.mark.rule("PL-1206")
 def test_a_lock_is_overdue_by_how_much_it_has_run_out() -> None:
     bench = Bench(log=[(0, 9)])
     assert _overdue_ms(host(bench), bench.now) == 0
@@ -26,7 +26,6 @@ def test_a_lock_is_overdue_by_how_much_it_has_run_out() -> None:
     assert _overdue_ms(host(bench), bench.now + LOCK_MS) == 0
 
 
-@pytest.mark.rule("INV-19")
 def test_a_pending_record_waits_for_a_write_or_is_forgotten() -> None:
     bench = Bench(log=[(0, 9)])
     bench.fetch()

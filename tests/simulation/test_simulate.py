@@ -79,7 +79,6 @@ def test_a_run_goes_through_its_phases_and_tells_what_struck(crew: list[str]) ->
     assert f"again: make sim SEED=3 PLAN='{outcome.plan.text()}'" in story(outcome)
 
 
-@pytest.mark.rule("INV-19")
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -97,7 +96,6 @@ def test_a_run_that_does_not_end_is_a_violation(crew: list[str], name: str, said
     assert said in story(outcome)
 
 
-@pytest.mark.rule("INV-19")
 def test_a_run_that_computes_for_ever_is_ended(crew: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     crew.append("computes")
     monkeypatch.setattr(module, "REAL_S", 1.0)

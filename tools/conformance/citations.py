@@ -13,7 +13,11 @@ from _pytest.nodes import Node  # pytest does not export what `listchain` return
 
 MARKERS = ("rule", "scenario")
 #: Tests of a checker, and whose checker it is: they show that the checker works, not that the product keeps a rule.
-CHECKERS = {"tests/simulation/test_checkers": "simulator", "tests/chaos/test_checker": "chaos"}
+CHECKERS = {
+    "tests/simulation/test_checkers": "simulator",
+    "tests/chaos/test_checker": "chaos",
+    "tests/chaos/test_causes": "chaos",
+}
 #: Lists the tests that may be skipped with permission on some machine, one path or test a line.
 MAY_SKIP = Path("tests/conformance/may_skip.txt")
 

@@ -40,7 +40,6 @@ def test_names_differ_and_a_wrong_one_is_told_the_right_ones(capsys: pytest.Capt
     assert said.startswith("Error: there is no sabotage nothing-wrong; there are archived-early, ")
 
 
-@pytest.mark.rule("INV-1", "INV-11")
 @pytest.mark.parametrize("name", ["archived-early", "state-before-write"])
 def test_a_sabotaged_node_is_refused_for_what_it_does_and_an_honest_one_is_not(name: str, tmp_path: Path) -> None:
     sabotage = named(name)

@@ -245,6 +245,7 @@ async def test_metadata_tells_leaders_once_they_own_their_partitions(wire: Wire)
     assert (cluster.controller_id, len(cluster.brokers)) == (-1, 1)
 
 
+@pytest.mark.scenario("S-097")
 @pytest.mark.rule("GC-130", "GC-131", "GC-132", "SC-4", "CM-14", "SC-2")
 async def test_find_coordinator(wire: Wire) -> None:
     await until(lambda: len(wire.process.serving()) == 10)

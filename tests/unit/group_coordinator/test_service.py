@@ -116,6 +116,7 @@ def test_the_assignment_is_absent_when_unchanged_and_the_host_is_the_callers() -
     play(body)
 
 
+@pytest.mark.scenario("S-075")
 @pytest.mark.rule("GC-125", "GC-126", "GC-129")
 @pytest.mark.scenario("S-077")
 def test_groups_are_described_and_unknown_and_empty_ids_have_their_errors() -> None:
@@ -229,6 +230,7 @@ def test_descriptions_of_several_groups_that_are_too_large_together_are_refused(
     play(body)
 
 
+@pytest.mark.scenario("S-077")
 @pytest.mark.rule("GC-120", "GC-121", "GC-123")
 @pytest.mark.scenario("S-075")
 def test_groups_of_all_shards_are_listed_and_filtered() -> None:

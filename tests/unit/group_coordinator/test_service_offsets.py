@@ -62,6 +62,7 @@ def test_the_lag_counts_what_is_still_to_be_completed() -> None:
     play(body)
 
 
+@pytest.mark.scenario("S-086")
 @pytest.mark.rule("GC-110", "GC-116")
 @pytest.mark.scenario("S-080")
 def test_null_topics_are_all_initialised_partitions_and_an_empty_list_is_none() -> None:

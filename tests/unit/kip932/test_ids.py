@@ -36,6 +36,7 @@ def test_what_is_no_topic_id_is_refused(text: str) -> None:
         parse_topic_id(text)
 
 
+@pytest.mark.scenario("S-097")
 @pytest.mark.rule("SC-1", "SC-2", "GC-131")
 def test_a_share_key_is_read_from_the_right_as_a_group_may_hold_colons() -> None:
     key = SharePartitionKey("a:b:", TOPIC, 7)
@@ -44,6 +45,7 @@ def test_a_share_key_is_read_from_the_right_as_a_group_may_hold_colons() -> None
     assert key.topic_partition == TopicIdPartition(TOPIC, 7)
 
 
+@pytest.mark.scenario("S-097")
 @pytest.mark.rule("SC-2", "GC-131")
 @pytest.mark.parametrize(
     ("text", "said"),
@@ -61,6 +63,7 @@ def test_what_is_no_share_key_is_refused_with_the_reason(text: str, said: str) -
         parse_share_key(text)
 
 
+@pytest.mark.scenario("S-097")
 @pytest.mark.rule("SC-3")
 @pytest.mark.parametrize(
     ("text", "value"),
@@ -70,6 +73,7 @@ def test_a_hash_is_javas_over_utf_16_code_units(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
+@pytest.mark.scenario("S-097")
 @pytest.mark.rule("SC-3", "GC-1")
 @pytest.mark.parametrize(
     ("text", "hashed", "shard"),

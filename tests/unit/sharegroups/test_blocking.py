@@ -34,6 +34,7 @@ def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:
     return ShareConsumer(given, transport=fake.transport())
 
 
+@pytest.mark.scenario("S-004")
 def test_records_are_polled_and_accepted(fake: FakeCluster) -> None:
     produce(fake, 5)
     threads: list[int] = []

@@ -48,6 +48,7 @@ def test_a_read_of_a_dropped_object_that_fails_late_does_not_touch_its_successor
     run(scenario)
 
 
+@pytest.mark.scenario("S-110")
 @pytest.mark.rule("PL-632", "PL-631")
 def test_lost_leadership_answers_what_waits_and_writes_nothing_more() -> None:
     async def scenario(world: World) -> None:
@@ -69,6 +70,7 @@ def test_lost_leadership_answers_what_waits_and_writes_nothing_more() -> None:
     run(scenario)
 
 
+@pytest.mark.scenario("S-110")
 @pytest.mark.rule("PL-633", "PL-602", "PL-105")
 def test_a_new_leadership_starts_from_what_is_stored_with_a_new_epoch() -> None:
     async def scenario(world: World) -> None:

@@ -159,6 +159,7 @@ def test_a_changed_setting_wakes_a_parked_fetch() -> None:
     run(scenario)
 
 
+@pytest.mark.scenario("S-110")
 @pytest.mark.rule("PL-212", "PL-632", "PL-205", "PL-214")
 def test_lost_leadership_ends_parked_fetches_at_once() -> None:
     async def scenario(world: World) -> None:
@@ -200,6 +201,7 @@ def test_a_fetch_that_needs_no_bytes_waits_only_for_a_lock() -> None:
     run(scenario)
 
 
+@pytest.mark.scenario("S-038")
 @pytest.mark.rule("PL-211", "PL-212", "PL-213")
 def test_a_fetch_waits_for_its_min_bytes_and_others_do_not_wait_behind_it() -> None:
     async def scenario(world: World) -> None:

@@ -189,6 +189,7 @@ def test_a_silent_session_without_a_stream_ends_and_one_with_a_parked_fetch_does
     run(scenario)
 
 
+@pytest.mark.scenario("S-110")
 @pytest.mark.rule("PL-402")
 def test_acknowledgements_make_no_share_partition_and_name_who_leads() -> None:
     async def scenario(world: World) -> None:
@@ -312,6 +313,7 @@ def test_a_forgotten_partition_keeps_its_records_with_their_member() -> None:
     run(scenario)
 
 
+@pytest.mark.scenario("S-024")
 @pytest.mark.rule("GC-8")
 def test_with_share_groups_switched_off_every_fetch_and_acknowledgement_is_refused_before_anything_else() -> None:
     on = True
@@ -323,7 +325,9 @@ def test_with_share_groups_switched_off_every_fetch_and_acknowledgement_is_refus
         assert await member.fetch(0, max_wait_ms=100).ranges() == [(0, 3, 1)]
         on = False
         for pending in (member.accept(0, 1), member.fetch(0), world.member("").fetch(0)):
-            assert code((await pending.answer()).error) == "UNSUPPORTED_VERSION"
+            refused = await pending.answer()
+            assert code(refused.error) == "UNSUPPORTED_VERSION"
+            assert (refused.lock_ms, list(refused.partitions)) == (0, [])
         on = True
 
     run(scenario, enabled=lambda: on)

@@ -27,6 +27,7 @@ async def test_the_callback_hears_of_success_on_a_later_poll(fake: FakeCluster) 
         assert heard == [({TopicIdPartition("t", 0, fake.topics["t"][0]): {0, 1}}, None)]
 
 
+@pytest.mark.scenario("S-004")
 @pytest.mark.rule("CL-26", "CL-28")
 @on_fake_cluster()
 async def test_close_waits_for_acknowledgements_that_travel_with_a_parked_fetch_and_tells_their_outcome(

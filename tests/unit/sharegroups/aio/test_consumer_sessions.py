@@ -120,7 +120,6 @@ async def test_acknowledgements_after_a_move_fail_without_being_sent(fake: FakeC
 
 
 @pytest.mark.rule("CL-36")
-@pytest.mark.scenario("S-017")
 @on_fake_cluster(nodes=2, partitions=2)
 async def test_record_limit_asks_one_leader_at_a_time(fake: FakeCluster) -> None:
     async with consumer(fake, **{"share.acquire.mode": "record_limit", "max.poll.records": 5}) as c:

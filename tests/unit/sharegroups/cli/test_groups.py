@@ -76,6 +76,7 @@ def test_the_states_of_all_groups_are_listed_without_a_value(admin: StubAdmin) -
     assert sharegroups("groups", "list").stdout == "a\nb\n"
 
 
+@pytest.mark.scenario("S-100")
 @pytest.mark.rule("CT-23c", "CT-23d", "CT-23i")
 def test_members_are_shown_with_what_is_assigned_to_them(admin: StubAdmin) -> None:
     admin.groups = {"g": group("g", member("m1", u=(3, 1), t=(2, 10)), member("m2"))}
@@ -92,6 +93,7 @@ def test_members_are_shown_with_what_is_assigned_to_them(admin: StubAdmin) -> No
     ]
 
 
+@pytest.mark.scenario("S-100")
 @pytest.mark.rule("CT-23e", "CT-23f", "CT-23i")
 def test_the_state_is_shown_with_the_coordinator(admin: StubAdmin) -> None:
     admin.groups = {"g": group("g", member("m"))}
@@ -107,6 +109,7 @@ def test_the_state_is_shown_with_the_coordinator(admin: StubAdmin) -> None:
     ]
 
 
+@pytest.mark.scenario("S-100")
 @pytest.mark.rule("CT-23j")
 def test_an_empty_group_has_no_table_of_members_but_its_row_of_states(admin: StubAdmin) -> None:
     admin.groups = {"g": group("g")}
@@ -118,6 +121,7 @@ def test_an_empty_group_has_no_table_of_members_but_its_row_of_states(admin: Stu
     assert state.stdout.splitlines()[2] == "g               host:9000  (3)            Empty           0"
 
 
+@pytest.mark.scenario("S-086")
 @pytest.mark.rule("CT-23i", "CT-23a", "CT-23b")
 def test_groups_offsets_and_what_is_missing(admin: StubAdmin) -> None:
     admin.groups = {name: group(name) for name in ("none", LONG)}

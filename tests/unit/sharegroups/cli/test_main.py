@@ -187,6 +187,7 @@ def test_members_and_state_are_described(fake: FakeCluster) -> None:
     assert state[2].split() == ["g", "node0:9000", "(0)", "Stable", "2", "2", "1"]
 
 
+@pytest.mark.scenario("S-101")
 @pytest.mark.rule("CT-28", "CT-29", "CT-15", "OP-10")
 def test_an_unknown_group_and_a_wrong_command_line_exit_with_1(fake: FakeCluster) -> None:
     result = sharegroups("groups", "describe", "--group", "nope")

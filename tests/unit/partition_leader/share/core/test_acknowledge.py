@@ -65,6 +65,7 @@ def test_a_lock_that_is_due_ends_before_the_acknowledgement_of_that_moment() -> 
     assert isinstance(bench.error(bench.ack("M", (5, 5, ACCEPT))), InvalidRecordStateError), "it is finished"
 
 
+@pytest.mark.scenario("S-118")
 @pytest.mark.rule("PL-324", "PL-325")
 def test_a_record_may_be_renewed_any_number_of_times_by_its_holder_alone() -> None:
     bench = fetched()

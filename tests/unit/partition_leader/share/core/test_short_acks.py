@@ -43,6 +43,7 @@ def test_a_commit_leaves_alone_what_a_later_request_has_pending_in_the_same_batc
     assert bench.fetch("N", until=19) == [(at, at, 2) for at in range(1, 20, 2)]
 
 
+@pytest.mark.rule("INV-6")
 @pytest.mark.rule("PL-410", "PL-407")
 @pytest.mark.parametrize("refused", [(12, 12, ACCEPT), (3, 3, ACCEPT)])
 def test_one_refused_record_among_many_undoes_them_all(refused: tuple[int, int, int]) -> None:

@@ -118,6 +118,7 @@ def test_every_rule_of_the_mapping_exists() -> None:
     assert rules == {rule for rule in rules if f"**{rule}**" in TEXT}
 
 
+@pytest.mark.scenario("S-063")
 @pytest.mark.rule("PL-102")
 def test_a_table_names_its_pairs_and_every_other_code_is_illegal() -> None:
     tables = all_tables()
@@ -129,6 +130,7 @@ def test_a_table_names_its_pairs_and_every_other_code_is_illegal() -> None:
         assert types[5:64] == bytes([ILLEGAL]) * 59
 
 
+@pytest.mark.scenario("S-063")
 @pytest.mark.rule("PL-102")
 @pytest.mark.parametrize("table", all_tables(), ids=lambda table: table.trigger.name)
 def test_an_absent_pair_raises_and_changes_nothing(table: TransitionTable) -> None:

@@ -67,6 +67,7 @@ def test_a_full_window_still_redelivers() -> None:
     assert bench.fetch("N") == []
 
 
+@pytest.mark.rule("INV-6")
 @pytest.mark.rule("V7", "PL-405", "PL-410")
 def test_a_refused_request_leaves_nothing_behind() -> None:
     bench = Bench(log=THREE)

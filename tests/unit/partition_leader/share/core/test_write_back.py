@@ -197,6 +197,7 @@ def test_the_dead_letter_flow_goes_on_after_a_fail_over() -> None:
     assert bench.spso == 10
 
 
+@pytest.mark.scenario("S-111")
 @pytest.mark.rule("PL-630", "PL-631", "PL-731", "PL-634")
 @pytest.mark.parametrize(
     ("error", "seen", "status"),
