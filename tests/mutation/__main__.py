@@ -1,7 +1,8 @@
 """`make mutation`: draw small changes to the product, and count those that fast tests or forty seeds find.
 
 Results are kept line by line in a file, so that a run can be ended and taken up again; what was not found is listed at
-the end, with its place. Time-outs count as found: a process that never ends is noticed.
+the end, with its place. A test that finds a change must find it again, alone. A process that spins or waits for ever
+found the change; one that a busy machine held up decides nothing, and the next run judges that change anew.
 """
 
 from __future__ import annotations
@@ -17,15 +18,28 @@ from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 
+from tests.mutation.coverage import MAP, Lines, noticing
+from tests.mutation.equivalent import LIST, Equivalents
+from tests.mutation.one import IDLE_STATUS
 from tests.mutation.rooms import ROOMS, ROOT, Place, draw, stages
 
 #: The longest that one stage of one change may take, in seconds.
-STAGE_S = 300
+STAGE_S = 600
 
 
-def judge(place: Place, seeds: int) -> str:
-    """What found the change; empty when nothing did."""
-    return next((said for words in stages(ROOT, place, seeds) if (said := _one(place, words))), "")
+class LateError(Exception):
+    """A stage did not end within `STAGE_S`, and may have been found or not."""
+
+
+def judge(place: Place, seeds: int, lines: Lines | None = None) -> str:
+    """What found the change; empty when nothing did. Raises LateError."""
+    each = stages(ROOT, place, seeds) if lines is None else noticing(place, seeds, lines)
+    return next((said for words in each if (said := _one(place, words)) and _again(place, said)), "")
+
+
+def _again(place: Place, said: str) -> bool:
+    """Whether a test that failed fails with the change whenever it runs, and not by the order of tests or by load."""
+    return "::" not in said or bool(_one(place, [said]))
 
 
 def _one(place: Place, words: Sequence[str]) -> str:
@@ -35,8 +49,10 @@ def _one(place: Place, words: Sequence[str]) -> str:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=STAGE_S, check=False
         )
-    except subprocess.TimeoutExpired:
-        return f"{words[-1]}: not ended within {STAGE_S} s"
+    except subprocess.TimeoutExpired as error:
+        raise LateError(f"{words[-1]}: not ended within {STAGE_S} s") from error
+    if done.returncode == IDLE_STATUS:
+        return "waits for ever"
     try:
         return str(json.loads(done.stdout.splitlines()[-1])["said"])
     except (IndexError, ValueError, KeyError):
@@ -52,23 +68,31 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=40, help="seeds of the simulator for each change (default 40)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=Path("build/mutation.jsonl"), help="where results are kept")
+    parser.add_argument("--again", action="store_true", help="judge anew what was not found")
     options = parser.parse_args(arguments)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     kept = _kept(options.out)
     places = [place for room in options.room or ROOMS for place in draw(ROOT, room, options.sample, options.seed)]
+    lines = Lines.load(MAP) if MAP.exists() else None
+    same = Equivalents.load(LIST)
     lock = Lock()
 
     def work(place: Place) -> None:
-        if place.key not in kept:
-            said = judge(place, options.seeds)
-            with lock, options.out.open("a", encoding="utf-8") as file:
-                kept[place.key] = said
-                file.write(json.dumps({"key": place.key, "said": said}) + "\n")
-                print(f"{'found    ' if said else 'NOT FOUND'} {place.path}:{place.change}  {said}", flush=True)
+        if place.key in kept and (kept[place.key] or not options.again or same.reason(place)):
+            return
+        try:
+            said = judge(place, options.seeds, lines)
+        except LateError as late:
+            print(f"undecided {place.path}:{place.change}  {late}", flush=True)
+            return
+        with lock, options.out.open("a", encoding="utf-8") as file:
+            kept[place.key] = said
+            file.write(json.dumps({"key": place.key, "said": said}) + "\n")
+            print(f"{'found    ' if said else 'NOT FOUND'} {place.path}:{place.change}  {said}", flush=True)
 
     with ThreadPoolExecutor(options.processes) as pool:
         list(pool.map(work, places))
-    report(places, kept)
+    report(places, kept, same)
     return 0
 
 
@@ -79,16 +103,23 @@ def _kept(path: Path) -> dict[str, str]:
     return {line["key"]: line["said"] for line in lines}
 
 
-def report(places: Sequence[Place], kept: dict[str, str]) -> None:
-    """The changes that nothing found, then a line for each room."""
+def report(places: Sequence[Place], kept: dict[str, str], same: Equivalents) -> None:
+    """The changes that nothing found, then a line for each room. Equivalent ones are told apart, never as found."""
     for place in places:
-        if not kept[place.key]:
-            print(f"not found: {place.path}:{place.change}")
+        if not kept.get(place.key, "undecided"):
+            reason = same.reason(place)
+            print(f"{f'equivalent, {reason}' if reason else 'not found'}: {place.path}:{place.change}")
     for room in ROOMS:
-        mine = [place for place in places if place.room == room]
+        mine = [place for place in places if place.room == room and place.key in kept]
         if mine:
-            found = sum(bool(kept[place.key]) for place in mine)
-            print(f"room={room} changes={len(mine)} found={found} share={found / len(mine):.2f}")
+            found = [said for place in mine if (said := kept[place.key])]
+            seeds = sum(said.startswith("seed ") for said in found)
+            equal = sum(bool(same.reason(place)) for place in mine if not kept[place.key])
+            print(
+                f"room={room} changes={len(mine)} found={len(found)} by_tests={len(found) - seeds} by_seeds={seeds} "
+                f"equivalent={equal} not_found={len(mine) - len(found) - equal} share={len(found) / len(mine):.2f} "
+                f"of_different={len(found) / (len(mine) - equal or 1):.2f}"
+            )
 
 
 if __name__ == "__main__":

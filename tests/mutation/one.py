@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from resource import RLIMIT_CPU, setrlimit
+from threading import Thread
+from time import process_time, sleep
 
 import pytest
 
 from tests.mutation.changes import Change
 from tests.simulation.mutants.mutant import Edit, Mutant, plant
 from tests.simulation.mutants.tried import Failures
+
+#: More processor time than all tests and seeds take. It does not pass while others use the processor.
+CPU_S = 400
+#: A process that did nothing for so many looks, each a second apart, waits for what never comes.
+IDLE_LOOKS = 60
+#: The exit status of such a process.
+IDLE_STATUS = 77
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +47,20 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     change = Change(**json.loads(options.change))
     plant(Mutant("one", str(change), (), (Spot(options.module, change.old, change.new, change=change),)))
+    setrlimit(RLIMIT_CPU, (CPU_S, CPU_S))
+    Thread(target=_end_when_idle, daemon=True).start()
     said = _play(options.seeds) if options.seeds else _run(options.tests)
     print(json.dumps({"found": bool(said), "said": said}))
     return 0 if said else 1
+
+
+def _end_when_idle() -> None:
+    idle = 0
+    while idle < IDLE_LOOKS:
+        before = process_time()
+        sleep(1)
+        idle = idle + 1 if process_time() - before < 0.002 else 0
+    os._exit(IDLE_STATUS)  # pytest has taken standard output
 
 
 def _run(tests: Sequence[str]) -> str:

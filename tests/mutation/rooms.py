@@ -77,16 +77,21 @@ def _next(path: Path, left: list[Change]) -> Change | None:
 def stages(root: Path, place: Place, seeds: int) -> list[list[str]]:
     """What looks at the changed module, nearest first, each as words for `tests.mutation.one`: its own test, its room,
     its package, then so many seeds, then what else of the fast tests is about the services or the client."""
-    package, *rooms = Path(place.path).with_suffix("").parts[1:]
+    package = Path(place.path).parts[1]
     unit = root / "tests/unit" / package
-    nearest = unit.joinpath(*rooms[:-1])
-    own = nearest / f"test_{rooms[-1]}.py" if rooms else nearest
-    near = _present(root, [own, nearest, unit])
+    own = own_test(root, place)
+    near = _present(root, [own, own.parent, unit])
     wide = [root / "tests" / name for name in ("properties", "scenarios")]
     if place.room != ENGINE:
         wide += sorted(path for path in (root / "tests/unit").iterdir() if path.name not in {package, "sharegroups"})
     played = [["--seeds", str(seeds)]] if seeds else []
     return [*near, *played, *_present(root, wide)]
+
+
+def own_test(root: Path, place: Place) -> Path:
+    """Where the changed module's own test lies, if it has one."""
+    package, *rooms = Path(place.path).with_suffix("").parts[1:]
+    return (root / "tests/unit" / package).joinpath(*rooms[:-1]) / f"test_{rooms[-1]}.py"
 
 
 def _present(root: Path, paths: Iterable[Path]) -> list[list[str]]:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.mutation.__main__ import judge, report
 from tests.mutation.changes import Change, changes, compiles
+from tests.mutation.equivalent import LIST, Equivalents
 from tests.mutation.rooms import CORES, ENGINE, HOSTS, ROOMS, ROOT, Place, draw, files, stages
 
 SOURCE = '''"""At most 5."""
@@ -105,8 +106,23 @@ def test_a_bug_is_found_and_a_change_that_is_none_is_not(monkeypatch: pytest.Mon
 
 def test_the_report_names_what_was_not_found(capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = a_place("self._entries.clear()", "pass"), a_place("is_live(entry)]", "True]")
-    report([good, bad], {good.key: "", bad.key: "a test"})
+    report([good, bad], {good.key: "", bad.key: "a test"}, Equivalents({}))
     assert capsys.readouterr().out.splitlines() == [
         f"not found: {good.path}:{good.change}",
-        "room=cores changes=2 found=1 share=0.50",
+        "room=cores changes=2 found=1 by_tests=1 by_seeds=0 equivalent=0 not_found=1 share=0.50 of_different=0.50",
     ]
+
+
+def test_an_equivalent_change_is_counted_apart_and_never_as_found(capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = a_place("self._entries.clear()", "pass"), a_place("is_live(entry)]", "True]")
+    words = (good.path, "self._entries.clear()", "planted: self._entries.clear() → pass")
+    report([good, bad], {good.key: "", bad.key: "seed 3: X"}, Equivalents({words: "it is empty"}))
+    assert capsys.readouterr().out.splitlines() == [
+        f"equivalent, it is empty: {good.path}:{good.change}",
+        "room=cores changes=2 found=1 by_tests=0 by_seeds=1 equivalent=1 not_found=0 share=0.50 of_different=1.00",
+    ]
+
+
+def test_every_equivalent_change_is_one_of_todays_sources() -> None:
+    assert Equivalents.load(LIST).stale() == []
+    assert Equivalents({("client/sharegroups/core/pace.py", "x", "border: x"): "none"}).stale()

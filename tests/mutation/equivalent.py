@@ -1,0 +1,47 @@
+"""The changes that are known to alter nothing, each with its reason: `equivalent.txt`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.mutation.changes import Change, changes
+from tests.mutation.rooms import ROOT, Place
+
+LIST: Final = Path(__file__).with_name("equivalent.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalents:
+    """Reasons, by what `_words` tells of a change: numbers of lines would not last."""
+
+    reasons: dict[tuple[str, str, str], str]
+
+    @classmethod
+    def load(cls, path: Path) -> Equivalents:
+        """What stands in the list. Raises ValueError for a line that is not whole."""
+        found = {}
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line and not line.startswith("#"):
+                file, text, change, reason = line.split(" | ")
+                found[file, text, change] = reason
+        return cls(found)
+
+    def reason(self, place: Place) -> str:
+        """Why the change alters nothing; empty when it does, as far as is known."""
+        return self.reasons.get(_words(place.path, place.change), "")
+
+    def stale(self) -> list[tuple[str, str, str]]:
+        """The lines that fit no change of today's sources."""
+        paths = sorted({path for path, *_ in self.reasons})
+        offered = {
+            _words(path, change) for path in paths for change in changes((ROOT / path).read_text(encoding="utf-8"))
+        }
+        return [words for words in self.reasons if words not in offered]
+
+
+def _words(path: str, change: Change) -> tuple[str, str, str]:
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    line = lines[change.line - 1].strip() if change.line <= len(lines) else ""
+    return path, line, str(change).partition(": ")[2]
