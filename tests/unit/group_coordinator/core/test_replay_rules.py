@@ -10,6 +10,7 @@ from group_coordinator.core import commands as c
 from group_coordinator.core import records as r
 from group_coordinator.core.group import Group
 from group_coordinator.core.lifecycle import LONG_AGO, Initializing, Lifecycle, TopicState
+from group_coordinator.core.rewriting import live_record
 from group_coordinator.core.shard import GroupShard
 from group_coordinator.group_shards import GroupShards
 from kip932.errors import CoordinatorNotAvailableError
@@ -133,3 +134,13 @@ def test_every_record_anchors_its_own_key_and_tombstones_have_no_copy() -> None:
 def test_a_coordinator_that_has_not_started_is_not_available() -> None:
     with pytest.raises(CoordinatorNotAvailableError, match="not started"):
         asyncio.run(GroupShards(3).submit(0, c.ListAll()))
+
+
+def test_each_live_key_has_a_copy_with_its_newest_value_and_others_have_none() -> None:
+    target = r.TargetMetadata("g", 9, 1)
+    whole = _group(MEMBER, CURRENT, TARGET, r.GroupMetadata("g", 9, 1, 1), target)
+    assert live_record(whole, r.TARGET_META) == target
+    assert [live_record(whole, kind, "m") for kind in (r.MEMBER, r.CURRENT, r.TARGET)] == [MEMBER, CURRENT, TARGET]
+    bare = _group(r.GroupMetadata("g", 9, 1, 0), r.Tombstone(r.TARGET_META, "g"))
+    kinds = (r.MEMBER, r.CURRENT, r.TARGET, r.TARGET_META, r.STATE)
+    assert [live_record(bare, kind, "m") for kind in kinds] == [None] * len(kinds)

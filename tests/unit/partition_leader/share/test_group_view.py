@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from partition_leader.share.core.events import GroupSettings
 from partition_leader.share.group_view import EffectiveGroup, GroupViews
+from shard_runtime.config import kafka_configs
 
 
 @pytest.mark.rule("PL-1003", "GC-138")
@@ -23,3 +25,10 @@ def test_group_settings_are_computed_once_for_each_version_of_the_metadata() -> 
     version = 2
     assert view.settings.lock_ms == 2_000
     assert computed == ["g", "g"]
+
+
+def test_without_settings_of_a_group_the_defaults_of_the_documented_ones_hold() -> None:
+    settings = GroupSettings()
+    assert settings.lock_ms == kafka_configs.LOCK_DURATION_MS.default
+    assert settings.delivery_count_limit == kafka_configs.DELIVERY_COUNT_LIMIT.default
+    assert settings.max_record_locks == kafka_configs.MAX_RECORD_LOCKS.default

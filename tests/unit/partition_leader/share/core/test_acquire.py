@@ -180,3 +180,8 @@ def test_a_batch_that_fails_again_and_again_comes_in_smaller_parts(limit: int, t
         assert (first, delivery) == (0, count + 1)
         found.append(last - first + 1)
     assert found == taken
+
+
+def test_a_pass_that_took_records_ends_before_a_batch_that_failed_often_and_takes_nothing_after_it() -> None:
+    bench = Bench(batches=(StateBatch(0, 9, 0, 1), StateBatch(10, 19, 0, 3)), log=THREE)
+    assert bench.fetch() == [(0, 9, 2)]

@@ -11,6 +11,8 @@ from partition_leader.share.core import events as ev
 
 from .bench import Bench
 
+RELEASE = 2
+
 
 @pytest.mark.rule("CM-47", "PL-124")
 def test_an_empty_window_moves_to_the_end_of_the_hole() -> None:
@@ -85,3 +87,11 @@ def test_a_start_offset_behind_a_hole_is_written_when_the_last_session_leaves_at
         bench.do(ev.HoleFound(100, 1_000))
     bench.do(ev.Retire(errors.UnknownServerError("the last session of the group ended")))
     assert [write.start_offset for write in bench.writes] == written
+
+
+def test_a_hole_over_all_that_is_in_flight_and_further_moves_the_start_offset_to_its_end() -> None:
+    bench = Bench(log=[(0, 9)])
+    bench.fetch()
+    bench.acked("M", (0, 9, RELEASE))
+    bench.do(ev.HoleFound(0, 50))
+    assert (bench.spso, bench.core.next_fetch_offset(), bench.core.in_flight) == (50, 50, 0)

@@ -223,3 +223,11 @@ def test_an_unknown_acknowledge_type_changes_nothing() -> None:
     assert isinstance(bench.error(op), InvalidRequestError)
     assert bench.records() == before
     assert not bench.do(ev.Tick(bench.settings))
+
+
+def test_each_code_has_its_name_in_errors_and_an_unknown_one_its_number() -> None:
+    assert [transitions.code_name(state) for state in NAMES] == list(NAMES.values())
+    assert [transitions.code_name(code) for code in PENDING_CODES] == [
+        f"{NAMES[code & ~PENDING]} (pending)" for code in PENDING_CODES
+    ]
+    assert transitions.code_name(7) == "in an unknown state (code 7)"

@@ -323,3 +323,16 @@ def test_one_fetch_at_a_time() -> None:
     assert bench.do(ev.ReleaseFetchLock(1)) == [fx.Wake()]
     assert bench.core.fetch_lock is None
     assert bench.core.can_fetch(bench.settings)
+
+
+def test_a_write_that_finishes_no_record_tells_no_delivery_count() -> None:
+    bench = Bench(log=[(0, 9)])
+    bench.fetch()
+    bench.ack("M", (0, 9, RELEASE))
+    counters = bench.persisted().counters
+    assert (counters.n_release, counters.max_dc, counters.sum_dc) == (10, 0, 0)
+
+
+def test_an_object_that_never_began_has_no_writes_to_finish() -> None:
+    failed = SharePartition(1).handle(ev.InitializeFailed(errors.UnknownServerError()), 0)
+    assert not one(failed, fx.Fenced).retiring

@@ -26,3 +26,12 @@ def test_no_more_than_a_bound_is_kept_and_the_largest_stay() -> None:
     holes.add(10_000, 1_010_000)
     holes.add(9_000, 9_001)
     assert holes.count(0, 2_000_000) == 1_000_000 + (HOLES_MAX - 1) * 2
+
+
+def test_many_holes_that_touch_are_one() -> None:
+    """A log that loses entry after entry must not forget the first of them."""
+    upwards, downwards = Holes(), Holes()
+    for number in range(2 * HOLES_MAX):
+        upwards.add(number, number + 1)
+        downwards.add(1_000 - number, 1_001 - number)
+    assert upwards.count(0, 2_000) == downwards.count(0, 2_000) == 2 * HOLES_MAX
