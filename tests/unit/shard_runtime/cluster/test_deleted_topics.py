@@ -133,3 +133,8 @@ def test_what_another_process_noted_is_looked_for_no_more() -> None:
 
     world = tell(story)
     assert (len(world.removed), world.changes) == (1, 0)
+
+
+def test_the_passes_come_two_and_twenty_leases_after_the_deletion_was_seen() -> None:
+    """The numbers of CM-21, on which the other tests are built."""
+    assert PASSES == (2, 20)

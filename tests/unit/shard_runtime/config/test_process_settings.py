@@ -8,7 +8,7 @@ import pytest
 
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import LEASE_MS, LISTEN_PORT, NODE_ROLES, SettingsError, load_settings
-from shard_runtime.config.setting import duration_ms, integer, table
+from shard_runtime.config.setting import boolean, duration_ms, integer, string, table
 
 
 def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> None:
@@ -155,3 +155,10 @@ def test_every_declared_default_lies_in_its_own_range() -> None:
             assert setting.name == name
             assert setting.value(setting.text(setting.default)) == setting.default  # type: ignore[arg-type]
             assert setting.doc.endswith(".")
+
+
+def test_a_setting_can_be_changed_while_the_process_runs_only_if_it_says_so() -> None:
+    assert not integer("a", 1, "A.").dynamic
+    assert not boolean("b", True, "B.").dynamic
+    assert not string("c", "", "C.").dynamic
+    assert string("c", "", "C.", dynamic=True).dynamic

@@ -53,3 +53,11 @@ def test_giving_up_tells_ownership_the_epoch_to_exceed_if_it_is_one(named: int, 
     lease, _, told = leased(100)
     lease.give_up("fenced", named)
     assert told == [("fenced", told_epoch)]
+
+
+def test_every_epoch_below_the_last_one_of_the_protocol_can_be_exceeded() -> None:
+    """Epochs are int32; the last one has none above it."""
+    lease, _, told = leased(100)
+    lease.give_up("fenced", 2**31 - 2)
+    lease.give_up("fenced", 2**31 - 1)
+    assert [above for _, above in told] == [2**31 - 2, 0]

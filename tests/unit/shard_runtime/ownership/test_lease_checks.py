@@ -1,0 +1,72 @@
+"""What a look at the leases tells: a store node that goes and comes back, and shards that are lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from shard_runtime.ownership.lease import Lease
+from shard_runtime.ownership.lease_checks import LeaseLook
+from shard_runtime.ownership.shard_owner import OwnershipOptions
+from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, ShardKind
+from tests.support.clocks import START_MS, HandClock
+
+ONE, TWO = ShardId(ShardKind.GROUP, "1"), ShardId(ShardKind.GROUP, "2")
+
+
+@dataclass
+class Log:
+    """The part of a record log that a look asks, with what the test says of each shard."""
+
+    away: set[ShardId] = field(default_factory=set)
+    failed: dict[ShardId, LogError] = field(default_factory=dict)
+
+    def lost(self, shard: ShardId) -> LogError | None:
+        return self.failed.get(shard)
+
+    def history_of(self, shard: ShardId) -> str:
+        return f"node of {shard.tag}"
+
+    def available_for(self, shard: ShardId) -> bool:
+        return shard not in self.away
+
+
+def looking(log: Log) -> tuple[LeaseLook, dict[ShardId, Lease], list[ShardId]]:
+    """A look, the leases it checks, and the shards that it reported as lost."""
+    clock = HandClock()
+    leases = {
+        shard: Lease(shard, 1, 1, deadline_ms=START_MS + 9, clock=clock, give_up=lambda *_: None)
+        for shard in (ONE, TWO)
+    }
+    lost: list[ShardId] = []
+    look = LeaseLook(cast("RecordLog", log), clock, leases, lambda shard, _: lost.append(shard), OwnershipOptions())
+    return look, leases, lost
+
+
+def test_an_interruption_counts_when_it_begins_and_when_it_ends_and_not_at_each_look() -> None:
+    log = Log()
+    look, leases, _ = looking(log)
+    all_away: list[set[ShardId]] = [set(), {ONE}, {ONE}, {ONE}, set(), set(), {ONE, TWO}]
+    counts = []
+    for away in all_away:
+        log.away = away
+        assert look.tick() is None
+        counts.append((leases[ONE].pauses, leases[TWO].pauses))
+    assert counts == [(0, 0), (1, 0), (1, 0), (1, 0), (2, 0), (2, 0), (3, 1)]
+
+
+def test_a_lease_that_ended_while_its_store_was_away_begins_anew() -> None:
+    log = Log(away={ONE})
+    look, leases, _ = looking(log)
+    look.tick()
+    look.ended(ONE)
+    log.away = set()
+    look.tick()
+    assert leases[ONE].pauses == 1
+
+
+def test_a_lost_shard_is_told_and_counts_no_interruption() -> None:
+    log = Log(away={ONE}, failed={ONE: LogError("gone")})
+    look, leases, lost = looking(log)
+    look.tick()
+    assert (lost, leases[ONE].pauses) == ([ONE], 0)

@@ -1,0 +1,58 @@
+"""The notes beside a stream: what is asked of the store, and what its answers mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from shard_runtime.record_log.protocol import LogError, StoreUnavailableError, StreamId
+from shard_runtime.record_log.redis.connection import ErrorReply
+from shard_runtime.record_log.redis.query_connection import QueryConnections
+from shard_runtime.record_log.redis.skipped_entries import read_skips, write_skip
+
+
+@dataclass
+class Answer:
+    replies: list[Any]
+    acked: int = 0
+
+
+@dataclass
+class Queries:
+    """Gives the answers in turn, and keeps what was asked."""
+
+    answers: list[Answer]
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+
+    async def repeat(self, _: str, commands: Sequence[tuple[Any, ...]], wait: int = 0) -> Answer:
+        self.asked += [(*command, wait) for command in commands]
+        return self.answers.pop(0)
+
+
+def asking(*answers: Answer) -> tuple[Queries, QueryConnections]:
+    queries = Queries(list(answers))
+    return queries, cast("QueryConnections", queries)
+
+
+def test_each_noted_entry_is_read_without_the_time_of_its_note() -> None:
+    _, queries = asking(Answer([[b"0", [b"1-2", b"1780000000", b"3-4", b"1780000001"]]]))
+    assert asyncio.run(read_skips(queries, "k")) == {StreamId(1, 2), StreamId(3, 4)}
+
+
+def test_a_note_has_the_time_of_the_store_and_waits_for_replicas() -> None:
+    asked, queries = asking(Answer([[b"1780000000", b"5"]]), Answer([1], acked=2))
+    asyncio.run(write_skip(queries, "k", StreamId(1, 2), 2))
+    assert asked.asked == [("TIME", 0), ("HSET", "k", "1-2", b"1780000000", 2)]
+
+
+def test_a_note_on_too_few_replicas_and_a_refused_one_are_errors() -> None:
+    _, queries = asking(Answer([[b"1", b"5"]]), Answer([1], acked=1))
+    with pytest.raises(StoreUnavailableError, match="on 1 replicas, not 2"):
+        asyncio.run(write_skip(queries, "k", StreamId(1, 2), 2))
+    _, queries = asking(Answer([[b"1", b"5"]]), Answer([ErrorReply("OOM", "full")]))
+    with pytest.raises(LogError, match="noting 1-2 in k"):
+        asyncio.run(write_skip(queries, "k", StreamId(1, 2), 0))

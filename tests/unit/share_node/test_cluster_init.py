@@ -1,0 +1,51 @@
+"""Making a cluster in a store: once, whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shard_runtime.config.process_settings import load_settings
+from share_node import cluster_init
+
+
+class Store:
+    """A cluster's place in a store, with what the test put there."""
+
+    held: str | None = None
+    faster: str | None = None
+    closed = 0
+
+    def __init__(self, *_: Any) -> None:
+        """The store and its settings say nothing here."""
+
+    async def cluster_id(self) -> str | None:
+        return Store.held
+
+    async def init_cluster(self, mine: str) -> str:
+        Store.held = Store.faster or mine
+        return Store.held
+
+    async def close(self) -> None:
+        Store.closed += 1
+
+
+async def _usable(*_: Any, **__: Any) -> None:
+    """A check that finds nothing."""
+
+
+@pytest.mark.parametrize(("held", "faster", "made"), [(None, None, True), ("c", None, False), (None, "other", False)])
+def test_a_cluster_is_made_only_where_there_is_none(
+    held: str | None, faster: str | None, made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_init, "check_store", _usable)
+    monkeypatch.setattr(cluster_init, "StoreClusterStore", Store)
+    monkeypatch.setattr(Store, "held", held)
+    monkeypatch.setattr(Store, "faster", faster)
+    monkeypatch.setattr(Store, "closed", 0)
+    found = asyncio.run(cluster_init.init_cluster(load_settings({"store.url": "redis://h:1"})))
+    assert found == (Store.held, made)
+    assert found[0] == (held or faster or found[0])
+    assert Store.closed == 1
