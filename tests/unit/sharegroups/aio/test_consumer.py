@@ -175,3 +175,23 @@ async def test_metrics_count_what_happened(fake: FakeCluster) -> None:
         assert metrics["acknowledgements-send-total"] == 1
         assert metrics["rebalance-total"] == 1
         assert len(metrics) == 29
+
+
+@on_fake_cluster()
+async def test_close_ends_the_connections_that_the_consumer_made_and_no_others(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fake.transport()
+    closed: list[object] = []
+
+    async def close() -> None:
+        closed.append(made)
+
+    monkeypatch.setattr(made, "close", close)
+    monkeypatch.setattr("sharegroups.aio.consumer_runtime.transport_for", lambda _: made)
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
+    for given in (made, None):
+        async with ShareConsumer(settings, transport=given) as c:
+            c.subscribe(["t"])
+            await c.poll(0.1)
+        assert closed == ([] if given else [made])

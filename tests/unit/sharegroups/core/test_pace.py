@@ -62,3 +62,13 @@ def test_whole_batches_come_to_who_is_quick_and_set_no_small_limit() -> None:
     assert (few.limit, few.whole) == (10, False)
     quick.held(500, 3_000, _LOCK_MS)
     assert (quick.limit, quick.whole) == (333, False)
+
+
+@pytest.mark.parametrize(("held_ms", "whole"), [(1_000, True), (1_002, False)])
+def test_whole_batches_come_to_who_is_done_with_just_a_thousand_records_in_two_seconds(
+    held_ms: int, whole: bool
+) -> None:
+    pace = Pace(500, paced=True)
+    _after(pace, 20, 0.1)
+    pace.held(500, held_ms, _LOCK_MS)
+    assert (pace.limit, pace.whole) == (500, whole)
