@@ -106,3 +106,17 @@ def test_what_is_taken_says_exactly_what_was_said(said: list[int | None], breaks
     assert delivery.unacknowledged == said.count(None)
     assert delivery.finished == (None not in said)
     assert all(delivery.in_flight(place) == (place not in told) for place in offsets)
+
+
+def test_what_is_held_is_what_was_not_taken_and_the_first_of_it() -> None:
+    delivery = Delivery([(10, 13), (20, 22)], [(12, 12)])
+    assert delivery.held() == (10, 6)
+    delivery.acknowledge(10, ACK_ACCEPT)
+    delivery.acknowledge(11, ACK_RENEW)
+    assert delivery.held() == (10, 6), "an acknowledgement that was not taken is not sent"
+    delivery.take()
+    assert delivery.held() == (13, 4)
+    for offset in (13, 20, 21, 22):
+        delivery.acknowledge(offset, ACK_REJECT)
+    delivery.take()
+    assert delivery.held() is None

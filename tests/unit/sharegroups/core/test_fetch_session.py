@@ -50,3 +50,22 @@ def test_a_lost_session_starts_over_and_old_news_does_not_disturb_it() -> None:
     session.opened(new.generation, 2)
     assert not session.lost(old.generation)
     assert session.close_step()[:2] == (-1, 2)
+
+
+def test_a_step_that_the_leader_was_too_busy_for_is_taken_again_with_its_epoch() -> None:
+    session = FetchSession()
+    session.opened(session.fetch_step({A: "a"}).generation, 55)
+    step = session.fetch_step({B: "b"})
+    session.refused(step)
+    assert session.known == (A,)
+    assert session.fetch_step({B: "b"}) == step
+
+
+def test_a_refused_step_leaves_the_epoch_of_a_later_one_alone() -> None:
+    session = FetchSession()
+    session.opened(session.fetch_step({A: "a"}).generation, 55)
+    step = session.fetch_step({B: "b"})
+    assert session.acknowledge_step().epoch == 2
+    session.refused(step)
+    again = session.fetch_step({B: "b"})
+    assert (again.epoch, again.added, again.forgotten) == (3, [B], [A])

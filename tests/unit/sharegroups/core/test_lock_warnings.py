@@ -29,3 +29,10 @@ def test_a_cause_is_told_again_after_five_minutes_with_the_count_of_what_happene
     assert warnings.failed("t-0", [(4, 6)], NetworkError("gone"), 303_000) is None
     (rest,) = warnings.rest()
     assert rest.startswith("3 more records since the last warning of their kind")
+
+
+@pytest.mark.parametrize(("ranges", "words"), [([(7, 7)], "gets it next"), ([(7, 8)], "gets them next")])
+def test_one_record_and_several_are_told_apart(ranges: list[tuple[int, int]], words: str) -> None:
+    line = LockWarnings("Poll fewer.").refused(HOLD, ranges, 1_000)
+    assert line is not None
+    assert words in line

@@ -282,3 +282,16 @@ def test_a_back_off_ends_and_starts_over_when_the_cluster_can_be_reached_again()
     m.succeeded(beat(m, 5450), 1, 5000, None)
     m.hurry()
     assert m.heartbeat(5460) is None, "nothing waits for a back-off"
+
+
+def test_a_stale_member_that_leaves_is_out_at_once_and_one_that_failed_stays_failed() -> None:
+    m = stable()
+    m.succeeded(beat(m, 5001), 1, 500_000, None)
+    m.succeeded(beat(m, 300_000), -1, 0, None)
+    m.leave()
+    assert state(m) is MemberState.UNSUBSCRIBED
+    m = stable()
+    m.unanswered(beat(m, 5001), errors.GroupAuthorizationFailedError("no"), 5002)
+    assert state(m) is MemberState.FATAL
+    m.leave()
+    assert state(m) is MemberState.FATAL

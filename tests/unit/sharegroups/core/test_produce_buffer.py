@@ -98,3 +98,15 @@ def test_old_batches_expire_and_room_is_bounded() -> None:
     (group,) = buffer.expired(6)
     assert [b.records for b in group.batches] == [[0]]
     assert buffer.has_room(25)
+
+
+def test_a_group_has_five_batches_at_most() -> None:
+    """A leader remembers the last five of a producer (CM-43): a retry of more would not be known again."""
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
+    for number in range(7):
+        buffer.append(T0, number, 10, 0)
+    (group,) = buffer.take([T0], ME, 10_000, IDS)
+    assert [batch.base_sequence for batch in group.batches] == [0, 1, 2, 3, 4]
+    buffer.delivered(group)
+    (rest,) = buffer.take([T0], ME, 10_000, IDS)
+    assert [batch.base_sequence for batch in rest.batches] == [5, 6]
