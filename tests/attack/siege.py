@@ -102,7 +102,7 @@ class Siege:
             ]
             errors = admin.create_topics(topics)
             assert not any(errors.values()), f"topics were not made: {errors}"
-            topic_id = admin.list_topics([ATTACKED])[ATTACKED].topic_id
+            topic_id = _id_of(admin, ATTACKED)
         self.target = Target(
             clients=deployment.addresses, internal=deployment.internal_addresses,
             metrics=deployment.metrics_addresses, topic=ATTACKED, topic_id=topic_id,
@@ -167,3 +167,12 @@ class Siege:
             if self.watch.watched_s() > JUDGED_AFTER_S and (growth := self.watch.growth(name)) > GROWTH_MAX:
                 found.append(f"{name} keeps {growth:.2f} times what it kept in the second third; at most {GROWTH_MAX}")
         return found
+
+
+def _id_of(admin: Admin, topic: str) -> bytes:
+    """The id of a topic just made, once the node that is asked knows it: another one may have made it."""
+    deadline = time.monotonic() + 60
+    while (found := admin.list_topics([topic])[topic]).error is not None:
+        assert time.monotonic() < deadline, f"topic {topic!r} is not known after 60 s: {found.error}"
+        time.sleep(0.05)
+    return found.topic_id
