@@ -16,6 +16,7 @@ from kip932.api.v1 import common_pb2
 from shard_runtime.rpc.server import RpcServer
 from sharegroups import Admin, Producer, ShareConsumer, TopicPartition
 from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import consumed, produce
 
 ROOT = Path(__file__).parents[3]
 
@@ -83,6 +84,8 @@ def test_records_travel_from_producer_to_consumer_and_are_accepted(served: Serve
 
 @pytest.mark.rule("CL-45")
 def test_the_admin_client_answers_over_grpc(served: ServedCluster) -> None:
+    produce(served, 7, "orders", 1)
+    consumed(served, "orders", 1, 3)
     with Admin(bootstrap_servers=served.bootstrap) as admin:
         assert admin.create_topics(["new"]) == {"new": None}
         assert sorted(admin.list_topics()) == ["new", "orders"]
@@ -91,7 +94,7 @@ def test_the_admin_client_answers_over_grpc(served: ServedCluster) -> None:
         assert isinstance(offsets, dict)
         entry = offsets[TopicPartition("orders", 1)]
         assert entry is not None
-        assert (entry.start_offset, entry.lag, entry.leader_epoch) == (3, 4, None)
+        assert (entry.start_offset, entry.lag, entry.leader_epoch) == (3, 4, 1)
 
 
 def test_the_examples_run(served: ServedCluster) -> None:

@@ -1,7 +1,17 @@
 """A small cluster in memory that speaks the client-facing protos: topics, one group coordinator, leaders with sessions.
 
-It keeps the rules that the client can see (epochs, session ids, acquisition, parked fetches, sequences) and lets a test
-break them: `errors`, `drop_streams`, `move_leader`, `hold_produce`.
+What it claims that services do is held by `tests/contracts/services`, which real services pass too, file by file:
+
+    services.py      test_cluster.py: Metadata, FindCoordinator, InitProducerId, CreateTopics
+    coordinator.py   test_groups.py: heartbeats, assignments, groups and their offsets
+    leader.py        test_produce.py: Produce and ProduceStream
+    share.py         test_share_sessions.py, test_share_stream.py: sessions, parked fetches, streams
+    log.py           test_records.py, test_locks.py; test_produce.py for producers
+
+An RPC that the client calls and that is not there is not faked; an answer holds only the fields that a client reads.
+What a test breaks is no claim: `faults.py` (planned errors, lost answers, streams that break), `silence.py` (nodes that
+say nothing), nodes that are stopped (`network.stop`), leaders that move or are gone (`leaders`, `move_leader`), and
+what a test plants in `state.py`. `unserved.py` has transactions, which no service has.
 """
 
 from __future__ import annotations
@@ -9,8 +19,9 @@ from __future__ import annotations
 from google.protobuf.descriptor import ServiceDescriptor
 
 from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
+from tests.support.fake_cluster.coordinator import Coordinator
 from tests.support.fake_cluster.leader import Leader
-from tests.support.fake_cluster.services import Cluster, Coordinator
+from tests.support.fake_cluster.services import Cluster
 from tests.support.fake_cluster.state import FakeState
 
 

@@ -23,28 +23,42 @@ def produce(fake: FakeCluster, count: int = 1, topic: str = "t", partition: int 
     fake.notify()
 
 
+def consumed(fake: FakeCluster, topic: str, number: int, count: int) -> None:
+    """Group `g` has taken part in a partition and finished its first records."""
+    partition = fake.partition(topic, number)
+    fake.initialised.add(("g", partition.topic_id))
+    fake.logs[partition].states["g"] |= dict.fromkeys(range(count), ("acknowledged", "", 1))
+
+
 def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:
     """A consumer that gets whole batches, so that a story knows what its first poll returns."""
     given = {"bootstrap.servers": fake.bootstrap, "group.id": "g", "share.acquire.mode": "batch_optimized"} | settings
     return ShareConsumer(given, transport=fake.transport())
 
 
-def play(story: Callable[[FakeCluster], Awaitable[None]], nodes: int = 1, partitions: int = 1) -> None:
+def play(
+    story: Callable[[FakeCluster], Awaitable[None]],
+    nodes: int = 1,
+    partitions: int = 1,
+    kind: type[FakeCluster] = FakeCluster,
+) -> None:
     async def main() -> None:
-        fake = FakeCluster(nodes)
+        fake = kind(nodes)
         fake.add_topic("t", partitions)
         await story(fake)
 
     run(main())
 
 
-def on_fake_cluster(nodes: int = 1, partitions: int = 1) -> Callable[[Test], Callable[..., None]]:
+def on_fake_cluster(
+    nodes: int = 1, partitions: int = 1, kind: type[FakeCluster] = FakeCluster
+) -> Callable[[Test], Callable[..., None]]:
     """Make a test of a coroutine function that takes a fake cluster with topic `t`, then pytest's fixtures."""
 
     def made(test: Test) -> Callable[..., None]:
         @wraps(test)
         def played(**fixtures: Any) -> None:
-            play(lambda fake: test(fake, **fixtures), nodes, partitions)
+            play(lambda fake: test(fake, **fixtures), nodes, partitions, kind)
 
         _, *others = signature(test).parameters.values()
         played.__signature__ = Signature(others)  # type: ignore[attr-defined]  # so that pytest makes no cluster

@@ -71,7 +71,8 @@ async def test_close_sends_the_release_so_that_another_member_gets_the_record(fa
 @on_fake_cluster()
 async def test_only_acquired_records_of_a_batch_are_handed_out_and_close_releases_the_rest(fake: FakeCluster) -> None:
     produce(fake, 10)
-    a, b = consumer(fake, **{"max.poll.records": 4}), consumer(fake)
+    a = consumer(fake, **{"max.poll.records": 4, "share.acquire.mode": "record_limit"})
+    b = consumer(fake)
     a.subscribe(["t"])
     b.subscribe(["t"])
     assert [m.offset() for m in await a.poll(5)] == [0, 1, 2, 3]
@@ -173,7 +174,7 @@ async def test_metrics_count_what_happened(fake: FakeCluster) -> None:
         metrics = {name: value for (_, name), value in c.metrics().items()}
         assert metrics["records-consumed-total"] == 3
         assert metrics["acknowledgements-send-total"] == 1
-        assert metrics["rebalance-total"] == 1
+        assert metrics["rebalance-total"] == 2, "the first assignment is empty, until the partitions are initialised"
         assert len(metrics) == 29
 
 

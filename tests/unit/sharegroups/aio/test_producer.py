@@ -13,6 +13,7 @@ from sharegroups.errors import BufferFullError, RequestTimedOutError
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster
+from tests.support.fake_cluster.unserved import TransactionalCluster
 
 
 def producer(fake: FakeCluster, **settings: Any) -> Producer:
@@ -185,8 +186,8 @@ async def test_close_tells_the_fate_of_every_record_at_whatever_turn_of_the_loop
 
 
 @pytest.mark.rule("CM-44")
-@on_fake_cluster()
-async def test_a_transaction_marks_its_partitions_and_an_exception_aborts_it(fake: FakeCluster) -> None:
+@on_fake_cluster(kind=TransactionalCluster)
+async def test_a_transaction_marks_its_partitions_and_an_exception_aborts_it(fake: TransactionalCluster) -> None:
     async with producer(fake, **{"transactional.id": "tx"}) as p:
         async with p.transaction():
             await p.send("t", b"a")

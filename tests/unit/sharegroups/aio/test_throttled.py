@@ -23,7 +23,7 @@ from sharegroups.core.throttle import THROTTLE_MAX_MS, Throttle
 from sharegroups.errors import IllegalStateError
 from tests.support.fake_cluster import leader as fake_leader
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.state import NO_ROOM
+from tests.support.fake_cluster.faults import NO_ROOM
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, produce
 from tests.support.virtual_time import now_s, run, virtual
 

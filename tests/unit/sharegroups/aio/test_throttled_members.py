@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tests.support.fake_cluster.state import NO_ROOM
+from tests.support.fake_cluster.faults import NO_ROOM
 from tests.support.fake_cluster.stories import consumer, produce
 from tests.support.virtual_time import now_s
 from tests.unit.sharegroups.aio.test_throttled import WISH_MS, Timed, least_gap, play

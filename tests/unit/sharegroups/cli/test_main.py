@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sharegroups.cli import clients
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.stories import produce
+from tests.support.fake_cluster.stories import consumed, produce
 from tests.unit.sharegroups.cli.conftest import sharegroups
 
 
@@ -159,6 +159,9 @@ def test_listing_asks_a_loading_coordinator_again(fake: FakeCluster) -> None:
 
 @pytest.mark.rule("CT-23a", "CT-23b", "CT-23i", "CL-46")
 def test_offsets_are_described_and_a_loading_coordinator_is_asked_again(fake: FakeCluster) -> None:
+    for number in (0, 1):
+        produce(fake, 7, partition=number)
+        consumed(fake, "t", number, 3)
     fake.errors["describe_offsets"].append(14)
     result = sharegroups("groups", "describe", "--group", "g")
     assert result.exit_code == 0
@@ -171,14 +174,14 @@ def test_offsets_are_described_and_a_loading_coordinator_is_asked_again(fake: Fa
     )
     verbose = sharegroups("groups", "describe", "--group", "g", "--offsets", "--verbose").output.splitlines()
     assert verbose[1] == "GROUP           TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG        ARCHIVED"
-    assert verbose[2] == "g               t               0          -             3             4          -"
+    assert verbose[2] == "g               t               0          1             3             4          -"
 
 
 @pytest.mark.rule("CT-23c", "CT-23e", "CT-23f", "CT-23j")
 def test_members_and_state_are_described(fake: FakeCluster) -> None:
     empty = sharegroups("groups", "describe", "--group", "g", "--members")
     assert (empty.stdout, empty.stderr) == ("", "Share group 'g' has no active members.\n")
-    fake.members["m1"] = 2
+    fake.add_member("m1")
     members = sharegroups("groups", "describe", "--group", "g", "--members").output.splitlines()
     assert members[1].split() == ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
     assert members[2].split() == ["g", "m1", "127.0.0.1", "c", "2", "t:0,1"]

@@ -156,7 +156,7 @@ def test_who_names_no_group_is_told_which_one_it_is(fake: FakeCluster, words: tu
     ],
 )
 def test_every_column_is_explained_where_it_is_asked_for(fake: FakeCluster, words: tuple[str, ...]) -> None:
-    fake.members["m"] = 1
+    fake.add_member("m")
     header = next(line for line in sharegroups(*words).stdout.splitlines() if line.startswith(("GROUP", "TOPIC")))
     named = {word for word in re.split(r"  +| (?=\S+-|#)", header) if word}
     told = CliRunner().invoke(main, [*words[:2], "--help"]).stdout

@@ -1,0 +1,151 @@
+"""Where the contract of the client-facing services is played: the client's fake, and real services in two ways.
+
+A test speaks through `kip932.rpc.transport` and cannot tell them apart. Three hostings of two nodes each:
+
+* `fake`: the FakeCluster of the client's unit tests, on virtual time;
+* `simulated`: two processes with all roles, as the simulator runs them: the real services on the in-memory store and
+  network, on virtual time;
+* `node`: `sharegroups up` and one more partition leader over gRPC, on a real Valkey and real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from inspect import Signature, signature
+from typing import Any, Protocol
+
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import Transport
+from tests.integration.scenarios.wire import CALL_S, METHODS, Wire
+from tests.simulation import determinism
+from tests.simulation.shape import Shape
+from tests.simulation.world import World
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.node import QUICK, Cluster
+from tests.support.virtual_time import run
+
+#: Groups begin at the first record, as those of the fake do; the rest are defaults.
+SETTINGS = {**QUICK, "group.share.auto.offset.reset": "earliest"}
+#: What the simulator sets lower than its default, set back.
+DEFAULTS = {
+    "group.share.auto.offset.reset": "earliest",
+    "group.share.record.lock.duration.ms": "30000",
+    "group.share.delivery.count.limit": "5",
+    "group.share.session.timeout.ms": "45000",
+    "group.share.heartbeat.interval.ms": "5000",
+}
+
+
+class Services(Wire):
+    """Running services and a client of them. Every `Services` has connections of its own."""
+
+    def __init__(self, bootstrap: str, connect: Callable[[], Transport], fake: FakeCluster | None = None) -> None:
+        self.bootstrap = bootstrap
+        self.wire = connect()
+        self._connect = connect
+        self._fake = fake
+        self._more: list[Services] = []
+
+    async def call(self, name: str, request: Any, address: str | None = None) -> Any:
+        return await self.wire.call(address or self.bootstrap, METHODS[name], request, CALL_S)
+
+    async def stream(self, name: str, address: str) -> Any:
+        """A stream by the name of its RPC."""
+        return await self.wire.open_stream(address, METHODS[name])
+
+    def another_client(self) -> Services:
+        """The same services over other connections."""
+        made = Services(self.bootstrap, self._connect, self._fake)
+        self._more.append(made)
+        return made
+
+    async def _until_served(self, name: str, topic_id: bytes, partition: int, partitions: int) -> None:
+        if self._fake is None:  # the fake's leaders serve from the start
+            await super()._until_served(name, topic_id, partition, partitions)
+
+    async def lock_ms(self, group: str, ms: int) -> None:
+        """Let records of a group be locked for so long. The one setting that the fake takes by another way."""
+        if self._fake is not None:
+            self._fake.lock_ms = ms
+        else:
+            await self.set_group(group, {"share.record.lock.duration.ms": str(ms)})
+
+    async def close(self) -> None:
+        for made in self._more:
+            await made.close()
+        await self.wire.close()
+
+
+#: A test of the contract.
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+class Hosting(Protocol):
+    """Plays one test on services of its kind."""
+
+    def play(self, test: Callable[[Services], Awaitable[None]]) -> None: ...
+
+
+async def _played(services: Services, test: Callable[[Services], Awaitable[None]]) -> None:
+    try:
+        await test(services)
+    finally:
+        await services.close()
+
+
+class Fake:
+    """The client's fake cluster; each test has its own."""
+
+    def play(self, test: Callable[[Services], Awaitable[None]]) -> None:
+        async def main() -> None:
+            fake = FakeCluster(2)
+            await _played(Services(fake.bootstrap, fake.transport, fake), test)
+
+        run(main())
+
+
+class Simulated:
+    """Two real processes in memory; each test has its own."""
+
+    def play(self, test: Callable[[Services], Awaitable[None]]) -> None:
+        async def main() -> list[str]:
+            world = World(1, Shape.two(**DEFAULTS))
+            await world.open()
+            async with asyncio.TaskGroup() as group:
+                for each in world.shape.processes:
+                    group.create_task(world.start(each.name))
+            await world.settled()
+            bootstrap, _, _ = world.bootstrap().partition(",")
+            clients = iter(range(100))
+            await _played(Services(bootstrap, lambda: world.transport(f"client-{next(clients)}")), test)
+            await world.close()
+            return world.complaints
+
+        assert determinism.run(1, main) == []
+
+
+class Node:
+    """Processes on a real store, which all tests share: each keeps to topics and groups of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def play(self, test: Callable[[Services], Awaitable[None]]) -> None:
+        async def main() -> None:
+            await _played(Services(self._cluster.bootstrap, GrpcTransport), test)
+
+        asyncio.run(main())
+
+
+def contract(test: Test) -> Callable[..., None]:
+    """Make a test of a coroutine function that takes services, then pytest's fixtures."""
+
+    @wraps(test)
+    def played(hosting: Hosting, **fixtures: Any) -> None:
+        hosting.play(lambda services: test(services, **fixtures))
+
+    first, *others = signature(test).parameters.values()
+    played.__signature__ = Signature([first.replace(name="hosting"), *others])  # type: ignore[attr-defined]  # for pytest
+    return played

@@ -1,0 +1,158 @@
+"""The fake cluster's GroupCoordinatorService: members, their assignments, and what is told of groups."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kip932.api.v1 import (
+    describe_share_group_offsets_pb2,
+    list_groups_pb2,
+    share_group_describe_pb2,
+    share_group_heartbeat_pb2,
+)
+from kip932.ids import TopicIdPartition
+from tests.support.fake_cluster.state import FakeState
+
+UNKNOWN_MEMBER_ID: Final = 25
+GROUP_ID_NOT_FOUND: Final = 69
+FENCED_MEMBER_EPOCH: Final = 110
+LEAVE: Final = -1
+INTERVAL_MS: Final = 5_000
+#: For a member that waits until its first partitions are initialised.
+SOON_MS: Final = 250
+
+
+class Coordinator:
+    def __init__(self, fake: FakeState) -> None:
+        self.fake = fake
+
+    async def share_group_heartbeat(
+        self, request: share_group_heartbeat_pb2.ShareGroupHeartbeatRequest, context: Any
+    ) -> share_group_heartbeat_pb2.ShareGroupHeartbeatResponse:
+        fake, member = self.fake, request.member_id
+        fake.heartbeats.append(request)
+        response = share_group_heartbeat_pb2.ShareGroupHeartbeatResponse()
+        if error := fake.take_error("heartbeat") or self._refusal(request):
+            fake.refuse(response, error)
+            return response
+        response.member_id = member
+        if request.member_epoch == LEAVE:
+            del fake.members[member]
+            response.member_epoch = LEAVE
+            return response
+        self._note(request)
+        self._assign(request, response)
+        response.member_epoch = fake.members[member]
+        return response
+
+    def _refusal(self, request: share_group_heartbeat_pb2.ShareGroupHeartbeatRequest) -> int:
+        if request.member_epoch == 0:
+            return 0
+        if request.member_id not in self.fake.members_of(request.group_id):
+            return UNKNOWN_MEMBER_ID
+        given = (LEAVE, self.fake.members[request.member_id])
+        return 0 if request.member_epoch in given else FENCED_MEMBER_EPOCH
+
+    def _note(self, request: share_group_heartbeat_pb2.ShareGroupHeartbeatRequest) -> None:
+        fake, member = self.fake, request.member_id
+        if request.member_epoch == 0:
+            fake.groups[request.group_id] = None
+            fake.members.setdefault(member, 1)
+            fake.group_of[member] = request.group_id
+            fake.told.pop(member, None)
+        if request.HasField("subscribed_topic_names"):
+            fake.subscriptions[member] = list(request.subscribed_topic_names.values)
+
+    def _assign(
+        self,
+        request: share_group_heartbeat_pb2.ShareGroupHeartbeatRequest,
+        response: share_group_heartbeat_pb2.ShareGroupHeartbeatResponse,
+    ) -> None:
+        """Tell the member its assignment when it is new. Topics that the group has no state of come with the next
+        heartbeat, which is asked for soon when the member has nothing else."""
+        fake, group, member = self.fake, request.group_id, request.member_id
+        target = fake.assignment(group, member)
+        subscribed = {fake.topics[name][0] for name in fake.subscriptions[member] if name in fake.topics}
+        waits = not target and bool(subscribed)
+        fake.initialised |= {(group, topic_id) for topic_id in subscribed}
+        response.heartbeat_interval_ms = SOON_MS if waits else INTERVAL_MS
+        if fake.told.get(member) != target:
+            fake.told[member] = target
+            response.assignment.SetInParent()
+            for topic_id, partitions in target.items():
+                response.assignment.topic_partitions.add(topic_id=topic_id, partitions=partitions)
+
+    async def list_groups(self, request: Any, context: Any) -> list_groups_pb2.ListGroupsResponse:
+        response = list_groups_pb2.ListGroupsResponse()
+        self.fake.refuse(response, self.fake.take_error("list_groups"))
+        for group in self.fake.groups:
+            response.groups.add(
+                group_id=group, protocol_type="share", group_state=self._state(group), group_type="share"
+            )
+        return response
+
+    def _state(self, group: str) -> str:
+        return "Stable" if self.fake.members_of(group) else "Empty"
+
+    async def share_group_describe(
+        self, request: Any, context: Any
+    ) -> share_group_describe_pb2.ShareGroupDescribeResponse:
+        fake = self.fake
+        response = share_group_describe_pb2.ShareGroupDescribeResponse()
+        names = {topic_id: name for name, (topic_id, _) in fake.topics.items()}
+        for name in request.group_ids:
+            if name not in fake.groups:
+                error = f"Group {name} not found."
+                response.groups.add(group_id=name, error_code=GROUP_ID_NOT_FOUND, error_message=error)
+                continue
+            members = fake.members_of(name)
+            epoch = max((fake.members[member] for member in members), default=1)
+            group = response.groups.add(
+                group_id=name,
+                group_state=self._state(name),
+                group_epoch=epoch,
+                assignment_epoch=epoch,
+                assignor_name="simple",
+            )
+            for member_id in members:
+                member = group.members.add(
+                    member_id=member_id,
+                    member_epoch=fake.members[member_id],
+                    client_id="c",
+                    client_host="127.0.0.1",
+                )
+                for topic_id, partitions in fake.assignment(name, member_id).items():
+                    member.assignment.topic_partitions.add(
+                        topic_id=topic_id, topic_name=names[topic_id], partitions=partitions
+                    )
+        return response
+
+    async def describe_share_group_offsets(
+        self, request: Any, context: Any
+    ) -> describe_share_group_offsets_pb2.DescribeShareGroupOffsetsResponse:
+        """Of the topics asked for, or of all that the group has state of."""
+        fake = self.fake
+        response = describe_share_group_offsets_pb2.DescribeShareGroupOffsetsResponse()
+        for asked in request.groups:
+            error = fake.take_error("describe_offsets") or (0 if asked.group_id in fake.groups else GROUP_ID_NOT_FOUND)
+            group = response.groups.add(group_id=asked.group_id, error_code=error)
+            if asked.HasField("topics"):
+                wanted = {topic.topic_name: list(topic.partitions) for topic in asked.topics.values}
+            else:
+                wanted = {
+                    name: list(range(count))
+                    for name, (topic_id, count) in fake.topics.items()
+                    if (asked.group_id, topic_id) in fake.initialised
+                }
+            for name, numbers in ({} if error else wanted).items():
+                topic = group.topics.add(topic_name=name, topic_id=fake.topics[name][0])
+                for number in numbers:
+                    self._describe(topic, fake.partition(name, number), asked.group_id)
+        return response
+
+    def _describe(self, topic: Any, partition: TopicIdPartition, group: str) -> None:
+        log = self.fake.logs[partition]
+        found = topic.partitions.add(partition_index=partition.partition, start_offset=-1, leader_epoch=-1, lag=-1)
+        if group in log.states:
+            found.start_offset, found.lag = log.start(group), log.lag(group)
+            found.leader_epoch = self.fake.leaders[partition][1]

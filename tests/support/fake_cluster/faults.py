@@ -1,0 +1,44 @@
+"""What a test lets the fake cluster do wrong. These are orders of a test, and no claims about what services do.
+
+`errors["produce"].append(19)` lets the next Produce fail with 19; the words are those of `take_error`. Two of them are
+no error codes but deeds, whatever the number: "produce_stream" ends a stream without an answer, "produce_lost" appends
+and loses the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from typing import Any, Final
+
+from kip932.api.v1.error_code_pb2 import ErrorCode
+from kip932.ids import TopicIdPartition
+
+#: THROTTLING_QUOTA_EXCEEDED
+NO_ROOM: Final = 89
+
+
+class Faults:
+    def __init__(self) -> None:
+        self.errors: dict[str, deque[int]] = defaultdict(deque)
+        #: While it is not set, requests of produce streams wait.
+        self.hold_produce: asyncio.Event | None = None
+        #: For how long who is refused with THROTTLING_QUOTA_EXCEEDED is asked to stay away.
+        self.throttle_ms = 0
+        #: Partitions that answer a Produce with this error.
+        self.unloadable: dict[TopicIdPartition, int] = {}
+        self.stream_tasks: dict[int, set[asyncio.Task[Any]]] = defaultdict(set)
+
+    def take_error(self, what: str) -> ErrorCode.ValueType:
+        """The next planned error of a kind, 0 when none is planned."""
+        return ErrorCode.ValueType(self.errors[what].popleft() if self.errors[what] else 0)
+
+    def refuse(self, response: Any, error: int) -> None:
+        """Make an answer nothing but this error."""
+        response.error_code = error
+        response.throttle_time_ms = self.throttle_ms if error == NO_ROOM else 0
+
+    def drop_streams(self, node: int) -> None:
+        """Break the share streams of a node."""
+        for task in list(self.stream_tasks[node]):
+            task.cancel()

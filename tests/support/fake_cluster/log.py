@@ -1,0 +1,162 @@
+"""One partition of the fake cluster: its batches, what it knows of producers, each offset's state by group."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kip932.api.v1.record_batch_pb2 import FetchedBatch
+from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW, ACQUIRE_RECORD_LIMIT
+
+INVALID_REQUEST: Final = 42
+OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
+INVALID_PRODUCER_EPOCH: Final = 47
+INVALID_RECORD: Final = 87
+INVALID_RECORD_STATE: Final = 121
+
+#: After so many deliveries a record is archived: the default of group.share.delivery.count.limit.
+DELIVERIES_MAX: Final = 5
+#: Batches of a producer that are known again.
+_BATCHES_KEPT: Final = 5
+_FINISHED: Final = ("acknowledged", "archived")
+#: State, holder and delivery count of an offset.
+State = tuple[str, str, int]
+_NEW: Final[State] = ("available", "", 0)
+
+
+@dataclass
+class _Producer:
+    """Its epoch, its next sequence number, and its last batches: first sequence number, count, offset."""
+
+    epoch: int
+    next_sequence: int = 0
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_BATCHES_KEPT))
+
+
+@dataclass
+class Log:
+    """Offsets begin at 0, and groups with them. An offset without a state is available."""
+
+    batches: list[FetchedBatch] = field(default_factory=list)
+    end: int = 0
+    states: dict[str, dict[int, State]] = field(default_factory=lambda: defaultdict(dict))
+    _producers: dict[int, _Producer] = field(default_factory=dict)
+
+    # Produce.
+
+    def append(self, data: bytes, count: int, is_control: bool = False) -> int:
+        """Store a batch; its base offset."""
+        base = self.end
+        self.batches.append(FetchedBatch(base_offset=base, count=count, batch=data, is_control=is_control))
+        self.end += count
+        return base
+
+    def produce(self, batch: Any) -> tuple[int, int]:
+        """Store a batch of a Produce, or find it stored already: error code, and base offset or -1."""
+        if batch.producer_id < 0:
+            return 0, self.append(batch.record_batch, batch.record_count)
+        known = self._producers.setdefault(batch.producer_id, _Producer(batch.producer_epoch, batch.base_sequence))
+        if batch.producer_epoch < known.epoch:
+            return INVALID_PRODUCER_EPOCH, -1
+        if batch.producer_epoch > known.epoch and batch.base_sequence == 0:
+            known = self._producers[batch.producer_id] = _Producer(batch.producer_epoch)
+        for sequence, count, base in known.batches:
+            if (sequence, count) == (batch.base_sequence, batch.record_count):
+                return 0, base
+        if batch.producer_epoch != known.epoch or batch.base_sequence != known.next_sequence:
+            return OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        base = self.append(batch.record_batch, batch.record_count)
+        known.batches.append((batch.base_sequence, batch.record_count, base))
+        known.next_sequence += batch.record_count
+        return 0, base
+
+    # What a group sees.
+
+    def start(self, group: str) -> int:
+        """The first offset that the group has not finished."""
+        states = self.states[group]
+        return next((offset for offset in range(self.end) if states.get(offset, _NEW)[0] not in _FINISHED), self.end)
+
+    def lag(self, group: str) -> int:
+        """How many offsets the group has not finished."""
+        states = self.states[group]
+        return sum(states.get(offset, _NEW)[0] not in _FINISHED for offset in range(self.end))
+
+    def acquire(self, request: Any, records_max: int) -> tuple[list[FetchedBatch], list[tuple[int, int, int]]]:
+        """Give records to the member of a ShareFetch: batches, and the acquired ranges with their delivery counts."""
+        states = self.states[request.group_id]
+        cut = request.share_acquire_mode == ACQUIRE_RECORD_LIMIT
+        batches, ranges, taken = [], list[tuple[int, int, int]](), 0
+        for batch in self.batches:
+            before = taken
+            if taken >= records_max:
+                break
+            for offset in range(batch.base_offset, batch.base_offset + batch.count):
+                state, _, count = states.get(offset, _NEW)
+                if state != "available" or (cut and taken >= records_max):
+                    continue
+                states[offset] = ("acquired", request.member_id, count + 1)
+                taken += 1
+                if ranges and ranges[-1][1:] == (offset - 1, count + 1):
+                    ranges[-1] = (ranges[-1][0], offset, count + 1)
+                else:
+                    ranges.append((offset, offset, count + 1))
+            if taken > before:
+                batches.append(batch)
+        return batches, ranges
+
+    def acknowledge(self, request: Any, batches: Any) -> tuple[int, list[int]]:
+        """Apply one partition's acknowledgements, all or none: error code, and the offsets whose lock is renewed."""
+        if _malformed(batches, request.is_renew_ack):
+            return INVALID_REQUEST, []
+        states, start = self.states[request.group_id], self.start(request.group_id)
+        given = [(offset, kind) for offset, kind in _each(batches) if offset >= start]
+        for offset, _ in given:
+            if offset > max(states, default=-1):
+                return INVALID_REQUEST, []
+            if states.get(offset, _NEW)[:2] != ("acquired", request.member_id):
+                return INVALID_RECORD_STATE, []
+        for offset, kind in given:
+            state, holder, count = states[offset]
+            if kind == ACK_RELEASE:
+                self.give_back(request.group_id, offset)
+                continue
+            states[offset] = {
+                ACK_GAP: ("archived", "", count),
+                ACK_ACCEPT: ("acknowledged", "", count),
+                ACK_REJECT: ("archived", "", count),
+                ACK_RENEW: (state, holder, count),
+            }[kind]
+        return 0, [offset for offset, kind in given if kind == ACK_RENEW]
+
+    def give_back(self, group: str, offset: int) -> None:
+        """An acquired record is available again, or archived after its last delivery."""
+        _, _, count = self.states[group][offset]
+        self.states[group][offset] = ("archived" if count >= DELIVERIES_MAX else "available", "", count)
+
+    def held(self, group: str, member: str) -> list[int]:
+        """The offsets that a member holds."""
+        return [offset for offset, state in self.states[group].items() if state[:2] == ("acquired", member)]
+
+
+def _malformed(batches: Any, is_renew_ack: bool) -> bool:
+    previous = -1
+    for batch in batches:
+        types = list(batch.acknowledge_types)
+        size = batch.last_offset - batch.first_offset + 1
+        if batch.first_offset <= previous or size < 1 or len(types) not in (1, size):
+            return True
+        if max(types) > ACK_RENEW or min(types) < ACK_GAP or (ACK_RENEW in types and not is_renew_ack):
+            return True
+        previous = batch.last_offset
+    return False
+
+
+def _each(batches: Any) -> Iterator[tuple[int, int]]:
+    """Offsets with their acknowledge types."""
+    for batch in batches:
+        types = batch.acknowledge_types
+        for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1)):
+            yield offset, types[index if len(types) > 1 else 0]

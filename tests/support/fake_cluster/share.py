@@ -1,0 +1,259 @@
+"""The fake cluster's ShareFetch, ShareAcknowledge and ShareStream: sessions by epoch, acquisition, parked fetches."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kip932.api.v1 import share_acknowledge_pb2, share_fetch_pb2, share_stream_pb2
+from kip932.ids import TopicIdPartition
+from shard_runtime.rpc.binding import ServerStream
+from tests.support.fake_cluster.log import INVALID_REQUEST
+from tests.support.fake_cluster.state import FakeState, Session
+from tests.support.virtual_time import now_s
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+NOT_LEADER_OR_FOLLOWER: Final = 6
+UNKNOWN_TOPIC_ID: Final = 100
+SHARE_SESSION_NOT_FOUND: Final = 122
+INVALID_SHARE_SESSION_EPOCH: Final = 123
+OPEN: Final = 0
+CLOSE: Final = -1
+
+
+@dataclass
+class _Run:
+    """A request that has taken effect and is not answered yet: its error as a whole, or its session and the error of
+    each partition that it acknowledged."""
+
+    request: Any
+    error: int = 0
+    session: Session | None = None
+    acknowledged: dict[TopicIdPartition, int] = field(default_factory=dict)
+
+
+class ShareRequests:
+    def __init__(self, fake: FakeState, node: int) -> None:
+        self.fake = fake
+        self.node = node
+
+    @property
+    def sessions(self) -> dict[tuple[str, str], Session]:
+        return self.fake.sessions[self.node]
+
+    async def share_stream(self, stream: ServerStream) -> None:
+        tasks: set[asyncio.Task[None]] = set()
+        me = asyncio.current_task()
+        assert me is not None
+        self.fake.stream_tasks[self.node].add(me)
+        try:
+            while (message := await stream.read()) is not None:
+                task = asyncio.create_task(self._answer(message, self._begin(message, stream), stream))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        finally:
+            self.fake.stream_tasks[self.node].discard(me)
+            for task in tasks:
+                task.cancel()
+            for key, session in list(self.sessions.items()):
+                if session.stream is stream:
+                    self._end(key)
+
+    async def _answer(self, message: share_stream_pb2.ShareStreamRequest, run: _Run, stream: ServerStream) -> None:
+        answer = share_stream_pb2.ShareStreamResponse(correlation_id=message.correlation_id)
+        if message.HasField("fetch"):
+            answer.fetch.CopyFrom(await self._fetched(run))
+        else:
+            answer.acknowledge.CopyFrom(self._acknowledged(run))
+        await stream.write(answer)
+
+    async def share_fetch(
+        self, request: share_fetch_pb2.ShareFetchRequest, context: Any
+    ) -> share_fetch_pb2.ShareFetchResponse:
+        return await self._fetched(self._begin(share_stream_pb2.ShareStreamRequest(fetch=request), None))
+
+    async def share_acknowledge(
+        self, request: share_acknowledge_pb2.ShareAcknowledgeRequest, context: Any
+    ) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
+        return self._acknowledged(self._begin(share_stream_pb2.ShareStreamRequest(acknowledge=request), None))
+
+    # A request takes effect when it comes: its session step, then its acknowledgements, then the end of its session.
+
+    def _begin(self, message: share_stream_pb2.ShareStreamRequest, stream: object) -> _Run:
+        is_fetch = message.HasField("fetch")
+        request: Any = message.fetch if is_fetch else message.acknowledge
+        requests: list[Any] = self.fake.fetches if is_fetch else self.fake.acknowledges
+        requests.append(request)
+        error = self.fake.take_error("fetch_top" if is_fetch else "acknowledge_top")
+        error_or_session = error or self._step(request, is_fetch, stream)
+        if not isinstance(error_or_session, Session):
+            return _Run(request, error_or_session)
+        run = _Run(request, session=error_or_session)
+        for topic in request.topics:
+            for part in topic.partitions:
+                if part.acknowledgement_batches:
+                    partition = TopicIdPartition(topic.topic_id, part.partition_index)
+                    run.acknowledged[partition] = self._acknowledge(request, partition, part.acknowledgement_batches)
+        if request.share_session_epoch == CLOSE:
+            self._end((request.group_id, request.member_id))
+        self.fake.notify()
+        return run
+
+    def _step(self, request: Any, is_fetch: bool, stream: object) -> int | Session:
+        key = (request.group_id, request.member_id)
+        if is_fetch and request.is_renew_ack and any(_limits(request)):
+            return INVALID_REQUEST
+        session = self.sessions.get(key)
+        if request.share_session_epoch == OPEN:
+            if not is_fetch or any(
+                part.acknowledgement_batches for topic in request.topics for part in topic.partitions
+            ):
+                return INVALID_REQUEST if is_fetch else INVALID_SHARE_SESSION_EPOCH
+            if session is not None:
+                self._end(key)
+            session = self.sessions[key] = Session(0, self.fake.new_session(), stream, {})
+        elif session is None:
+            return SHARE_SESSION_NOT_FOUND
+        elif session.session_id != request.session_id or request.share_session_epoch not in (CLOSE, session.epoch):
+            return INVALID_SHARE_SESSION_EPOCH
+        session.epoch += 1
+        if is_fetch:
+            self._change(session, request)
+        return session
+
+    @staticmethod
+    def _change(session: Session, request: Any) -> None:
+        for topic in request.topics:
+            for part in topic.partitions:
+                session.partitions.setdefault(TopicIdPartition(topic.topic_id, part.partition_index), True)
+        for gone in request.forgotten_topics_data:
+            for number in gone.partitions:
+                session.partitions.pop(TopicIdPartition(gone.topic_id, number), None)
+
+    def _end(self, key: tuple[str, str]) -> None:
+        """Close a session; what its member holds is available again (PL-520)."""
+        group, member = key
+        del self.sessions[key]
+        for partition, log in self.fake.logs.items():
+            if self.fake.leaders[partition][0] == self.node and group in log.states:
+                for offset in log.held(group, member):
+                    log.give_back(group, offset)
+        self.fake.notify()
+
+    def _acknowledge(self, request: Any, partition: TopicIdPartition, batches: Any) -> int:
+        if error := self.fake.take_error("acknowledge") or self.trouble(partition):
+            return error
+        if request.group_id not in self.fake.logs[partition].states:
+            return UNKNOWN_TOPIC_OR_PARTITION  # the group has fetched nothing of it
+        error, renewed = self.fake.logs[partition].acknowledge(request, batches)
+        for offset in renewed:
+            self.fake.lock(partition, request.group_id, offset)
+        return error
+
+    def trouble(self, partition: TopicIdPartition, result: Any = None, response: Any = None) -> int:
+        """Why this node does not serve a partition, 0 when it does. Who leads it is filled in where there is room."""
+        count = next((count for topic_id, count in self.fake.topics.values() if topic_id == partition.topic_id), None)
+        if count is None:
+            return UNKNOWN_TOPIC_ID
+        if partition.partition >= count:
+            return UNKNOWN_TOPIC_OR_PARTITION
+        leader, epoch = self.fake.leaders[partition]
+        if leader == self.node:
+            return 0
+        if result is not None and leader >= 0:
+            result.current_leader.leader_id, result.current_leader.leader_epoch = leader, epoch
+            if leader not in {node.node_id for node in response.node_endpoints}:
+                response.node_endpoints.append(self.fake.endpoint(leader))
+        return NOT_LEADER_OR_FOLLOWER
+
+    # Answers.
+
+    def _acknowledged(self, run: _Run) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
+        response = share_acknowledge_pb2.ShareAcknowledgeResponse()
+        if run.error:
+            self.fake.refuse(response, run.error)
+            return response
+        response.acquisition_lock_timeout_ms = self.fake.lock_ms
+        for partition, code in run.acknowledged.items():
+            result = _partition(response, partition)
+            result.error_code = code
+            if code == NOT_LEADER_OR_FOLLOWER:
+                self.trouble(partition, result, response)
+        return response
+
+    async def _fetched(self, run: _Run) -> share_fetch_pb2.ShareFetchResponse:
+        """Answer when there are records, or nothing to wait for, or when the time is over."""
+        request, session = run.request, run.session
+        if session is None:
+            return self._refused(run.error)
+        response = share_fetch_pb2.ShareFetchResponse()
+        deadline = now_s() + request.max_wait_ms / 1000
+        while request.share_session_epoch != CLOSE:
+            if self.sessions.get((request.group_id, request.member_id)) is not session:
+                return self._refused(INVALID_SHARE_SESSION_EPOCH)
+            response.Clear()
+            changed = self.fake.changed
+            if self._acquire(request, session, response) or now_s() >= deadline:
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await changed.wait()
+        response.acquisition_lock_timeout_ms = self.fake.lock_ms
+        response.session_id = session.session_id
+        for partition, code in run.acknowledged.items():
+            _partition(response, partition).acknowledge_error_code = code
+        self._report(session, response)
+        return response
+
+    def _refused(self, error: int) -> share_fetch_pb2.ShareFetchResponse:
+        response = share_fetch_pb2.ShareFetchResponse()
+        self.fake.refuse(response, error)
+        return response
+
+    def _acquire(self, request: Any, session: Session, response: Any) -> bool:
+        """Fill the response; whether it may be sent before the deadline."""
+        if request.is_renew_ack or not (request.max_records and request.max_bytes):
+            return True
+        left, erroneous = request.max_records, 0
+        for partition in session.partitions:
+            if self.trouble(partition):
+                result = _partition(response, partition)
+                result.error_code = self.trouble(partition, result, response)
+                erroneous += 1
+                continue
+            batches, ranges = self.fake.logs[partition].acquire(request, left)
+            if not ranges:
+                continue
+            result = _partition(response, partition)
+            result.records.extend(batches)
+            for first, last, count in ranges:
+                result.acquired_records.add(first_offset=first, last_offset=last, delivery_count=count)
+                left -= last - first + 1
+                for offset in range(first, last + 1):
+                    self.fake.lock(partition, request.group_id, offset)
+        return left < request.max_records or erroneous == len(session.partitions)
+
+    @staticmethod
+    def _report(session: Session, response: Any) -> None:
+        """Name the partitions that are new in the session or were in error, also when there is nothing to say."""
+        for partition, owed in session.partitions.items():
+            result = _partition(response, partition) if owed else None
+            result = result or _partition(response, partition, add=False)
+            session.partitions[partition] = result is not None and result.error_code != 0
+
+
+def _limits(request: Any) -> tuple[int, int, int, int]:
+    return request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records
+
+
+def _partition(response: Any, partition: TopicIdPartition, add: bool = True) -> Any:
+    """A partition's entry in an answer, made when it is not there yet."""
+    topic = next((one for one in response.responses if one.topic_id == partition.topic_id), None)
+    found = topic and next((one for one in topic.partitions if one.partition_index == partition.partition), None)
+    if found is not None or not add:
+        return found
+    if topic is None:
+        topic = response.responses.add(topic_id=partition.topic_id)
+    return topic.partitions.add(partition_index=partition.partition)
