@@ -111,7 +111,7 @@ class Simulated:
 
     def play(self, test: Callable[[Services], Awaitable[None]]) -> None:
         async def main() -> list[str]:
-            world = World(1, Shape.two(**DEFAULTS))
+            world = World(1, Shape.two(0, **DEFAULTS))
             await world.open()
             async with asyncio.TaskGroup() as group:
                 for each in world.shape.processes:

@@ -137,7 +137,7 @@ async def test_ranges_that_make_no_sense_are_refused(services: Services) -> None
     session = await opened(services, place)
     await produced(services, place, 4)
     assert await session.acquire() == [(0, 3, 1)]
-    for batches in (
+    senseless: list[list[tuple[int, int, list[int]]]] = [
         [(2, 3, [ACCEPT]), (0, 1, [ACCEPT])],
         [(0, 2, [ACCEPT]), (2, 3, [ACCEPT])],
         [(3, 1, [ACCEPT])],
@@ -145,7 +145,8 @@ async def test_ranges_that_make_no_sense_are_refused(services: Services) -> None
         [(0, 3, [])],
         [(0, 0, [7])],
         [(0, 0, [RENEW])],
-    ):
+    ]
+    for batches in senseless:
         assert part(await session.acknowledge(*batches)).error_code == INVALID_REQUEST, batches
     assert await session.ack(0, 3, ACCEPT) == 0
 
@@ -158,8 +159,9 @@ async def test_a_renewal_keeps_the_record_and_asks_for_none(services: Services) 
     assert await session.acquire() == [(0, 1, 1)]
     assert (await session.fetch({0: [(0, 0, [RENEW])]}, is_renew_ack=True)).error_code == INVALID_REQUEST
     await produced(services, place, 1)
-    limits = {"wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
-    renewed = await session.fetch({0: [(0, 0, [RENEW])]}, is_renew_ack=True, **limits)
+    renewed = await session.fetch(
+        {0: [(0, 0, [RENEW])]}, is_renew_ack=True, wait_ms=0, min_bytes=0, max_bytes=0, max_records=0
+    )
     assert (renewed.error_code, part(renewed).acknowledge_error_code) == (0, 0)
     assert acquired(renewed) == []
     mixed = await session.acknowledge((0, 1, [RENEW, ACCEPT]), renew=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.integration.scenarios.sessions import ACCEPT, Session, acquired, part
+from tests.integration.scenarios.sessions import ACCEPT, Acks, Session, acquired, part
 from tests.integration.scenarios.wire import attempts
 
 from .hosting import Services, contract
@@ -98,9 +98,9 @@ async def test_partitions_are_added_and_forgotten(services: Services) -> None:
     added: set[int] = set()
     early = await session.acknowledge((0, 0, [ACCEPT]), partition=mine[1])
     assert part(early).error_code == UNKNOWN_TOPIC_OR_PARTITION, "the group has fetched nothing of it"
-    named = {number: [] for number in mine[1:]}
+    named: Acks = {number: [] for number in mine[1:]}
     async for _ in attempts():
-        answer = await session.fetch(named, wait_ms=0)  # type: ignore[arg-type]  # no acknowledgements
+        answer = await session.fetch(named, wait_ms=0)
         added |= {one.partition_index for result in answer.responses for one in result.partitions if one.records}
         named = {}
         if added == set(mine[1:]):

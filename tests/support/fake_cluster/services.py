@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kip932.api.v1 import create_topics_pb2, find_coordinator_pb2, init_producer_id_pb2, metadata_pb2
+from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
 from tests.support.fake_cluster.log import INVALID_REQUEST
 from tests.support.fake_cluster.state import FakeState
@@ -62,7 +63,7 @@ class Cluster:
     async def init_producer_id(self, request: Any, context: Any) -> init_producer_id_pb2.InitProducerIdResponse:
         if request.HasField("transactional_id"):
             return init_producer_id_pb2.InitProducerIdResponse(
-                error_code=INVALID_REQUEST, producer_id=-1, producer_epoch=-1
+                error_code=ErrorCode.ValueType(INVALID_REQUEST), producer_id=-1, producer_epoch=-1
             )
         return self.new_producer()
 
