@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from kip932.errors import UnsupportedVersionError
 from sharegroups.aio import Admin
 from sharegroups.messages import TopicIdPartition
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import on_fake_cluster
 
 
 @pytest.mark.parametrize(
@@ -38,3 +41,10 @@ async def test_a_text_is_no_list_of_names(call: Callable[[Any], Awaitable[Any]])
 def test_a_partition_is_shown_as_people_write_it() -> None:
     partition = TopicIdPartition("orders", 3, bytes(16))
     assert f"{ {partition: None} }" == "{orders-3: None}"
+
+
+@on_fake_cluster()
+async def test_a_list_of_names_is_sent_and_what_no_coordinator_serves_yet_is_said(fake: FakeCluster) -> None:
+    async with Admin({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as admin:
+        with pytest.raises(UnsupportedVersionError):
+            await admin.delete_share_group_offsets("workers", ["orders"])

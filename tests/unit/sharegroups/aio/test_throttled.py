@@ -323,3 +323,16 @@ async def test_who_may_ask_any_node_asks_another_one_meanwhile() -> None:
 
 def test_the_number_is_kafkas() -> None:
     assert ThrottlingQuotaExceededError.code == NO_ROOM
+
+
+def test_a_session_that_is_refused_again_and_again_is_opened_ever_later() -> None:
+    async def story(fake: Timed) -> None:
+        fake.errors["fetch_top"].extend([ErrorCode.ERROR_CODE_SHARE_SESSION_NOT_FOUND] * 5)
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            await c.poll(10)
+        gaps = [later - sooner for sooner, later in pairwise(fake.times("fetch_top")[:6])]
+        assert gaps[0] >= 0.08, "the first back-off is 100 ms, give or take a fifth"
+        assert gaps[0] < gaps[1] < gaps[2]
+
+    play(story)
