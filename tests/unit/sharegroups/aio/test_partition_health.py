@@ -7,8 +7,13 @@ import logging
 
 import pytest
 
-from kip932.errors import KafkaError, RequestTimedOutError
+from kip932.errors import KafkaError, KafkaStorageError, RequestTimedOutError
+from kip932.ids import TopicPartition
 from sharegroups.aio import Producer
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.partition_health import PartitionHealth
+from sharegroups.config import PRODUCER, Config
+from sharegroups.core.ill_partitions import TOLD_AFTER_MS
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster, play
@@ -130,3 +135,16 @@ async def test_while_a_partition_is_ill_the_metadata_are_asked_for_every_five_se
         asked = fake.metadata_requests
         await asyncio.sleep(60)
         assert 11 <= fake.metadata_requests - asked <= 13
+
+
+def test_after_close_nothing_is_told_of_partitions_any_more(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        cluster = Cluster(fake.transport(), Config(PRODUCER, {"bootstrap.servers": fake.bootstrap}))
+        health = PartitionHealth(cluster)
+        health.repeated(TopicPartition("t", 0), KafkaStorageError("its disk is full"))
+        health.close()
+        await asyncio.sleep(TOLD_AFTER_MS / 1000 + 60)
+
+    with caplog.at_level(logging.WARNING, logger="sharegroups"):
+        play(story)
+    assert caplog.records == []
