@@ -10,6 +10,7 @@ import pytest
 
 from kip932.errors import NetworkError
 from sharegroups.aio import Admin, Producer, ShareConsumer
+from sharegroups.aio.silent_nodes import _end
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import EXPLICIT, produce
@@ -343,3 +344,14 @@ def test_a_silent_leader_does_not_keep_the_others_from_being_asked() -> None:
             await transport.speak("node1:9000")
 
     play(story, partitions=2)
+
+
+def test_a_question_that_is_given_up_ends_at_once() -> None:
+    async def story() -> None:
+        task = asyncio.create_task(asyncio.sleep(3_600))
+        began_s = now_s()
+        await _end(task)
+        assert task.cancelled()
+        assert now_s() == began_s
+
+    run(story())
