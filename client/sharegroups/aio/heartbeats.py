@@ -155,6 +155,13 @@ class Heartbeats:
             self._assigned(self._told)
         if self._membership.fatal is not None:
             self._wake_owner()
+        if self._membership.take_late():
+            log.warning(
+                "group %r: poll was not called for max.poll.interval.ms, so this consumer leaves the group until it "
+                "polls again. Poll more often, with fewer records (max.poll.records), or set a longer "
+                "max.poll.interval.ms.",
+                self._group_id,
+            )
 
     async def _send(self, heartbeat: Heartbeat) -> None:
         """Send one heartbeat and report its outcome to the membership."""

@@ -95,6 +95,7 @@ class Membership:
         self._leave_deadline_ms: int | None = None
         self._redirects = 0
         self._raised: KafkaError | None = None
+        self._is_late = False
 
     @property
     def subscription(self) -> tuple[str, ...]:
@@ -122,6 +123,11 @@ class Membership:
         """The error that poll() must raise now: a fatal one on every call, another one once (CL-9, CL-17)."""
         raised, self._raised = self._raised, None
         return self.fatal or raised
+
+    def take_late(self) -> bool:
+        """Whether the member began to leave because nobody polled (CL-18); true once for each time."""
+        late, self._is_late = self._is_late, False
+        return late
 
     def hurry(self) -> None:
         """The cluster can be reached again: a heartbeat that waits for a back-off is due now; the back-off restarts."""
@@ -324,6 +330,7 @@ class Membership:
     def _expire_poll_timer(self, now_ms: int) -> None:
         deadline = self._active_poll_deadline()
         if deadline is not None and now_ms >= deadline:
+            self._is_late = True
             self._begin_leave(MemberState.STALE)
 
     def _active_poll_deadline(self) -> int | None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from kip932.errors import NetworkError
+from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups.aio import Admin, Producer, ShareConsumer
-from sharegroups.aio.silent_nodes import _end
+from sharegroups.aio.silent_nodes import _end, while_in_charge
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import EXPLICIT, produce
-from tests.support.virtual_time import now_s, run
+from tests.support.virtual_time import now_s, run, virtual
 
 #: A leader's lease: after that time another leads.
 LEASE_S = 3.0
@@ -249,6 +250,21 @@ def test_questions_that_any_node_answers_do_not_wait_for_a_silent_one() -> None:
             assert now_s() <= 2.1, "each was waited for once; those who were silent are asked last from then on"
 
     play(story)
+
+
+@pytest.mark.rule("CL-14")
+@virtual
+async def test_who_is_in_charge_is_asked_three_seconds_after_the_call_and_each_second_from_then_on() -> None:
+    asked: list[float] = []
+
+    async def who() -> str:
+        asked.append(now_s())
+        return "new" if len(asked) == 4 else "old"
+
+    with pytest.raises(TransportError, match="the group is at new now") as refused:
+        await while_in_charge(asyncio.sleep(3600), "old", who, "the group")
+    assert asked == [3, 4, 5, 6]
+    assert refused.value.status is TransportStatus.UNAVAILABLE
 
 
 @pytest.mark.rule("CL-14", "CL-15")

@@ -1,0 +1,248 @@
+"""The host of a membership: which node it asks and when, what it makes of statuses, and what it tells."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from kip932.api.v1.error_code_pb2 import ErrorCode
+from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatResponse
+from kip932.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    InvalidRequestError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnsupportedVersionError,
+)
+from kip932.rpc.transport import RETRIABLE_STATUSES, TransportStatus
+from sharegroups.aio import ShareConsumer
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.silence import SilentTransport
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
+from tests.support.virtual_time import now_s
+from tests.unit.sharegroups.aio.hooked import HookedTransport
+
+BEAT = "ShareGroupHeartbeat"
+FIND = "FindCoordinator"
+
+
+def member(fake: FakeCluster, transport: HookedTransport, **settings: Any) -> ShareConsumer:
+    made = ShareConsumer({"bootstrap.servers": fake.bootstrap, "group.id": "g", **settings}, transport=transport)
+    made.subscribe(["t"])
+    return made
+
+
+@pytest.mark.rule("CL-3")
+@on_fake_cluster()
+async def test_topics_without_a_name_are_asked_for_by_their_ids(fake: FakeCluster) -> None:
+    hidden = fake.add_topic("hidden")
+    produce(fake, topic="hidden")
+
+    def assign_it_too(answer: ShareGroupHeartbeatResponse) -> None:
+        answer.assignment.topic_partitions.add(topic_id=hidden, partitions=[0])
+
+    transport = HookedTransport(fake)
+    transport.instead[BEAT].append(assign_it_too)
+    async with member(fake, transport) as c:
+        (message,) = await c.poll(5)
+        assert message.topic() == "hidden"
+        ids = [topic.topic_id for one in transport.calls("Metadata") for topic in one.request.topics.values]
+        assert hidden in ids
+
+
+@pytest.mark.rule("CL-3", "CL-4", "CL-33")
+@on_fake_cluster()
+async def test_a_taken_assignment_is_given_up_at_once_and_what_is_in_hand_can_still_be_acknowledged(
+    fake: FakeCluster,
+) -> None:
+    """No commit and no revocation wait."""
+    produce(fake)
+
+    def take_all(answer: ShareGroupHeartbeatResponse) -> None:
+        answer.assignment.ClearField("topic_partitions")
+        answer.assignment.SetInParent()
+
+    transport = HookedTransport(fake)
+    async with member(fake, transport, **EXPLICIT) as c:
+        (message,) = await c.poll(5)
+        sent = len(transport.calls(BEAT))
+        transport.instead[BEAT].append(take_all)
+        await asyncio.sleep(6)  # longer than the interval
+        taken, acknowledged = transport.calls(BEAT)[sent : sent + 2]
+        assert acknowledged.at_s == taken.at_s
+        assert fake.acknowledges == []
+        assert fake.states("t") == {0: "acquired"}
+        c.acknowledge(message)
+        assert list((await c.commit_sync()).values()) == [None]
+
+
+@pytest.mark.rule("CL-7", "CL-18")
+@on_fake_cluster()
+async def test_a_person_reads_why_the_member_left(fake: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="sharegroups")
+    async with consumer(fake, **{"max.poll.interval.ms": 10_000}) as c:
+        c.subscribe(["t"])
+        await c.poll(1)
+        await asyncio.sleep(9)
+        assert caplog.messages == []
+        await asyncio.sleep(2)
+        (told,) = caplog.messages
+        assert "'g'" in told
+        assert "max.poll.interval.ms" in told
+        assert fake.heartbeats[-1].member_epoch == -1
+        beats = len(fake.heartbeats)
+        await asyncio.sleep(1000)
+        assert len(fake.heartbeats) == beats
+        produce(fake)
+        assert len(await c.poll(5)) == 1
+        assert fake.heartbeats[beats].member_epoch == 0
+        assert len(caplog.messages) == 1
+
+
+@pytest.mark.rule("CL-8")
+@on_fake_cluster()
+async def test_unsubscribing_says_so_at_once(fake: FakeCluster) -> None:
+    transport = HookedTransport(fake)
+    async with member(fake, transport) as c:
+        await c.poll(1)
+        began = now_s()
+        c.unsubscribe()
+        await asyncio.sleep(1)
+        leave = transport.calls(BEAT)[-1]
+        assert (leave.request.member_epoch, leave.at_s) == (-1, began)
+        assert fake.members == {}
+        beats = len(transport.calls(BEAT))
+        await asyncio.sleep(100)
+        assert len(transport.calls(BEAT)) == beats
+
+
+@pytest.mark.rule("CL-8")
+@on_fake_cluster()
+async def test_a_member_that_never_found_a_coordinator_asks_nobody_for_one_to_leave(fake: FakeCluster) -> None:
+    transport = SilentTransport(fake.network)
+    transport.silent.add("node0:9000")
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g", "request.timeout.ms": 1000}
+    c = ShareConsumer(settings, transport=transport)
+    c.subscribe(["t"])
+    assert (await c.poll(1.05)).is_empty()  # the look-up has timed out, and the next one waits for its back-off
+    began = now_s()
+    await c.close(30)
+    assert now_s() == began
+
+
+@pytest.mark.rule("CL-9")
+@on_fake_cluster()
+async def test_after_a_fatal_error_nothing_is_asked_any_more(fake: FakeCluster) -> None:
+    produce(fake)
+    c = consumer(fake)
+    c.subscribe(["t"])
+    assert len(await c.poll(5)) == 1
+    fake.errors["heartbeat"].append(30)  # GROUP_AUTHORIZATION_FAILED
+    with pytest.raises(GroupAuthorizationFailedError):
+        await c.poll(10)
+    await asyncio.sleep(1)
+    asked = len(fake.heartbeats), len(fake.fetches), len(fake.acknowledges)
+    for _ in range(3):
+        await asyncio.sleep(30)
+        with pytest.raises(GroupAuthorizationFailedError):
+            await c.poll(1)
+    assert (len(fake.heartbeats), len(fake.fetches), len(fake.acknowledges)) == asked
+    with pytest.raises(GroupAuthorizationFailedError):
+        await c.close()
+
+
+@pytest.mark.rule("CL-14", "CL-16")
+@pytest.mark.parametrize("status", sorted(RETRIABLE_STATUSES))
+@on_fake_cluster()
+async def test_a_status_that_may_pass_is_tried_again_after_a_back_off(
+    fake: FakeCluster, status: TransportStatus
+) -> None:
+    transport = HookedTransport(fake)
+    transport.instead[BEAT].extend([status, status])
+    async with member(fake, transport) as c:
+        produce(fake)
+        assert len(await c.poll(5)) == 1
+        first, second, third = transport.calls(BEAT)[:3]
+        assert 0.079 <= second.at_s - first.at_s <= 0.121
+        assert 0.159 <= third.at_s - second.at_s <= 0.241
+        assert {one.request.member_epoch for one in (first, second, third)} == {0}
+        # Who answers RESOURCE_EXHAUSTED is the coordinator; who does not answer may not be it any more.
+        assert len(transport.calls(FIND)) == (1 if status is TransportStatus.RESOURCE_EXHAUSTED else 3)
+
+
+@pytest.mark.rule("CL-16")
+@pytest.mark.parametrize("status", sorted(set(TransportStatus) - RETRIABLE_STATUSES))
+@on_fake_cluster()
+async def test_a_status_that_cannot_pass_is_fatal(fake: FakeCluster, status: TransportStatus) -> None:
+    kinds: dict[TransportStatus, type[KafkaError]] = {
+        TransportStatus.UNAUTHENTICATED: ClusterAuthorizationFailedError,
+        TransportStatus.PERMISSION_DENIED: GroupAuthorizationFailedError,
+        TransportStatus.UNIMPLEMENTED: UnsupportedVersionError,
+        TransportStatus.INVALID_ARGUMENT: InvalidRequestError,
+    }
+    transport = HookedTransport(fake)
+    transport.instead[BEAT].append(status)
+    c = member(fake, transport)
+    with pytest.raises(kinds[status]):
+        await c.poll(5)
+    assert len(transport.calls(BEAT)) == 1
+    with pytest.raises(kinds[status]):
+        await c.close()
+    assert len(transport.calls(BEAT)) == 1
+
+
+@pytest.mark.rule("CL-15")
+@pytest.mark.parametrize("named", [True, False])
+@on_fake_cluster(nodes=2)
+async def test_a_redirect_is_followed_at_once_to_the_node_it_names_else_it_is_looked_up(
+    fake: FakeCluster, named: bool
+) -> None:
+    def elsewhere(answer: ShareGroupHeartbeatResponse) -> None:
+        answer.Clear()
+        answer.error_code = ErrorCode.ValueType(16)  # NOT_COORDINATOR
+        if named:
+            answer.coordinator.CopyFrom(fake.endpoint(1))
+        else:
+            fake.coordinator = 1
+
+    transport = HookedTransport(fake)
+    transport.instead[BEAT].append(elsewhere)
+    async with member(fake, transport) as c:
+        await c.poll(1)
+        first, second = transport.calls(BEAT)[:2]
+        assert (first.address, second.address) == ("node0:9000", "node1:9000")
+        assert second.at_s == first.at_s
+        assert len(transport.calls(FIND)) == (1 if named else 2)
+
+
+@pytest.mark.rule("CL-15")
+@on_fake_cluster(nodes=2)
+async def test_a_coordinator_that_is_not_available_is_looked_up_again_after_a_pause(fake: FakeCluster) -> None:
+    def unavailable(answer: ShareGroupHeartbeatResponse) -> None:
+        answer.Clear()
+        answer.error_code = ErrorCode.ValueType(15)  # COORDINATOR_NOT_AVAILABLE
+        fake.coordinator = 1
+
+    transport = HookedTransport(fake)
+    transport.instead[BEAT].append(unavailable)
+    async with member(fake, transport) as c:
+        await c.poll(1)
+        first, second = transport.calls(BEAT)[:2]
+        assert second.address == "node1:9000"
+        assert 0.079 <= second.at_s - first.at_s <= 0.121
+
+
+@pytest.mark.rule("CL-17")
+@on_fake_cluster()
+async def test_a_refused_topic_is_raised_by_the_next_poll_and_the_one_after_it_goes_on(fake: FakeCluster) -> None:
+    fake.errors["heartbeat"].append(TopicAuthorizationFailedError.code)
+    produce(fake)
+    async with consumer(fake) as c:
+        c.subscribe(["t"])
+        with pytest.raises(TopicAuthorizationFailedError):
+            await c.poll(5)
+        assert len(await c.poll(5)) == 1
