@@ -47,7 +47,7 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 """
 
 
-@pytest.mark.rule("CM-19", "P-15")
+@pytest.mark.rule("CM-19")
 def test_a_lookup_that_is_given_up_leaves_no_complaint_behind_when_it_fails_later() -> None:
     pytest.importorskip("uvloop", reason="its lookups are the ones that stayed behind")
     environment = {**os.environ, "UV_THREADPOOL_SIZE": "1", "RES_OPTIONS": "timeout:1 attempts:1"}

@@ -6,6 +6,7 @@ Results map each group or partition to its value or its error; an error of a sin
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -32,6 +33,8 @@ from sharegroups.admin_values import (
 )
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.coordinator_calls import at_coordinator, until_answered
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Offsets = dict[TopicPartition, ShareGroupOffset | None]
@@ -251,7 +254,10 @@ def _offsets(result: DescribeShareGroupOffsetsResponse.GroupResult) -> Offsets:
     for topic in result.topics:
         for part in topic.partitions:
             if part.error_code:
-                continue  # CL-46: left out
+                error = error_for(part.error_code, part.error_message)
+                place = f"{topic.topic_name}-{part.partition_index}"
+                log.warning("group %r: %s is left out of its offsets: %s", result.group_id, place, error)
+                continue  # CL-46
             key = TopicPartition(topic.topic_name, part.partition_index)
             found[key] = (
                 None

@@ -1,5 +1,10 @@
 """B8 runs: every workload delivers what it says and leaves the share-partition where it should be."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from benchmarks import state_machine
@@ -44,6 +49,7 @@ def test_alternating_delivers_each_released_record_once_more() -> None:
     assert again == [], "what comes again is accepted"
 
 
+@pytest.mark.rule("P-2")
 def test_per_record_acknowledgements_share_their_writes() -> None:
     driver = Driver(FETCH, state_machine._log(2 * FETCH))
     driver.fill()
@@ -53,3 +59,55 @@ def test_per_record_acknowledgements_share_their_writes() -> None:
     writes = [effect for effect in effects if isinstance(effect, fx.Persist)]
     assert len(writes) <= FETCH // state_machine.ACKS_PER_WRITE + 2
     assert driver.core.start_offset == FETCH
+
+
+def _steps(work: Callable[[], object]) -> int:
+    """How many bytecode instructions the core of a share-partition runs for this: no clock, and the same each time."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal steps
+        if "partition_leader/share/core" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+def _turn(driver: Driver) -> None:
+    state_machine._uniform_step(driver)
+    driver.fill()
+
+
+@pytest.mark.rule("P-3")
+def test_a_step_costs_as_much_with_many_records_in_flight_as_with_few() -> None:
+    few, many = (Driver(size, state_machine._log(size + 10 * FETCH)) for size in (2 * FETCH, 40 * FETCH))
+    for driver in (few, many):
+        driver.fill()
+        _turn(driver)
+    assert _steps(lambda: _turn(many)) <= 1.5 * _steps(lambda: _turn(few))
+
+
+@pytest.mark.rule("P-3")
+def test_a_record_stuck_at_the_start_offset_does_not_make_later_steps_dearer() -> None:
+    def after(records: int) -> int:
+        driver = state_machine._begun(Driver(60 * FETCH, state_machine._log(60 * FETCH)), stuck=True)
+
+        def deliver() -> None:
+            driver.fetch()
+            state_machine._uniform_step(driver)
+
+        for _ in range(records // FETCH):
+            deliver()
+        assert driver.core.start_offset == 0
+        return _steps(deliver)
+
+    assert after(40 * FETCH) <= 1.5 * after(2 * FETCH)

@@ -35,6 +35,7 @@ def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:
 
 
 @pytest.mark.scenario("S-004")
+@pytest.mark.rule("CL-26", "CL-45")
 def test_records_are_polled_and_accepted(fake: FakeCluster) -> None:
     produce(fake, 5)
     threads: list[int] = []

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
+from sharegroups.aio.member import Member
 from sharegroups.config import ADMIN, CONSUMER, PRODUCER, REFUSED, Config, Setting, consumer_config, given_settings
 from sharegroups.errors import ConfigError, InvalidGroupIdError
 
@@ -18,6 +20,49 @@ def test_every_default_is_a_value_that_may_be_given(settings: tuple[Setting, ...
     assert len({setting.name for setting in settings}) == len(settings)
     for setting in settings:
         assert setting.default is None or setting.parse(setting.default) == setting.default, setting.name
+
+
+@pytest.mark.rule("CL-39")
+def test_the_defaults_of_a_share_consumer_are_those_of_the_table() -> None:
+    table = {
+        "share.acknowledgement.mode": "implicit",
+        "share.acquire.mode": "adaptive",
+        "max.poll.records": 500,
+        "max.poll.interval.ms": 300_000,
+        "fetch.min.bytes": 1,
+        "fetch.max.bytes": 52_428_800,
+        "fetch.max.wait.ms": 500,
+        "max.partition.fetch.bytes": 1_048_576,
+        "client.rack": "",
+        "client.id": "",
+        "check.crcs": True,
+        "retry.backoff.ms": 100,
+        "retry.backoff.max.ms": 1000,
+        "request.timeout.ms": 30_000,
+        "default.api.timeout.ms": 60_000,
+    }
+    config = consumer_config(GROUP, {})
+    assert {name: config[name] for name in table} == table
+    for mode in ("implicit", "explicit"):
+        assert consumer_config(GROUP, {"share.acknowledgement.mode": mode})["share.acknowledgement.mode"] == mode
+
+
+@pytest.mark.rule("CL-39", "CL-36")
+def test_a_fetch_says_what_the_settings_say() -> None:
+    settings = {"max.poll.records": 7, "fetch.min.bytes": 2, "fetch.max.bytes": 3, "fetch.max.wait.ms": 4}
+    for mode, number in (("record_limit", ACQUIRE_RECORD_LIMIT), ("batch_optimized", ACQUIRE_BATCH_OPTIMIZED)):
+        config = consumer_config({**GROUP, **settings, "share.acquire.mode": mode}, {})
+        request = Member("g", "me", config).fetch_request()
+        assert (request.group_id, request.member_id, request.share_acquire_mode) == ("g", "me", number)
+        assert (request.max_records, request.batch_size) == (7, 7)
+        assert (request.min_bytes, request.max_bytes, request.max_wait_ms) == (2, 3, 4)
+
+
+@pytest.mark.rule("CL-110")
+def test_a_producers_batch_holds_a_hundred_thousand_records_at_most() -> None:
+    assert Config(PRODUCER, {"batch.num.records": 100_000})["batch.num.records"] == 100_000
+    with pytest.raises(ConfigError, match=r"batch\.num\.records"):
+        Config(PRODUCER, {"batch.num.records": 100_001})
 
 
 @pytest.mark.rule("CL-39")
@@ -75,7 +120,7 @@ def test_two_settings_that_contradict_each_other_are_refused() -> None:
         Config(ADMIN, {"retry.backoff.ms": 500, "retry.backoff.max.ms": 499})
 
 
-@pytest.mark.rule("CL-44")
+@pytest.mark.rule("CL-45")
 def test_keywords_are_settings_with_dots_and_come_before_the_dict() -> None:
     given = given_settings({"client.id": "a", **GROUP}, {"client_id": "b"})
     assert given == {"client.id": "b", "group.id": "g"}

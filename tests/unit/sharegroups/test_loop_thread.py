@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -150,3 +152,23 @@ def test_what_the_next_call_brings_is_not_taken_back_for_the_interrupted_one(thr
     assert not caller.is_alive()
     thread.run(lambda: None)  # whatever was due has run
     assert in_hand == ["record"]
+
+
+@pytest.mark.rule("P-15")
+def test_a_client_runs_on_uvloop_where_it_is_installed_and_on_asyncio_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        pass
+
+    for module in (SimpleNamespace(new_event_loop=Loop), None):
+        monkeypatch.setitem(sys.modules, "uvloop", module)
+        thread = LoopThread("test")
+        try:
+            assert isinstance(thread.call(_running_loop()), Loop) is (module is not None)
+        finally:
+            thread.stop()
+
+
+async def _running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()

@@ -45,7 +45,7 @@ def by_protobuf(records: Sequence[ProducedRecord]) -> RecordBatch:
     return batch
 
 
-@pytest.mark.rule("CM-41", "P-7")
+@pytest.mark.rule("CM-41")
 @pytest.mark.parametrize("records", _SHAPES.values(), ids=_SHAPES.keys())
 def test_a_batch_has_the_bytes_that_protobuf_writes(records: list[ProducedRecord]) -> None:
     data, latest_ms = encode(records, "none")

@@ -44,3 +44,31 @@ def test_both_are_called_alike(name: str) -> None:
 def test_a_record_is_given_to_every_producer_in_the_same_way() -> None:
     given = _methods(aio.Producer)["send"]
     assert given == [one for one in _methods(sharegroups.Producer)["produce"] if one[0] != "on_delivery"]
+
+
+@pytest.mark.rule("CL-45")
+def test_every_call_and_value_that_the_library_promises_is_there() -> None:
+    consumer = {
+        "poll", "acknowledge", "acknowledge_offset", "commit_sync", "commit_async", "subscribe", "unsubscribe",
+        "subscription", "set_acknowledgement_commit_callback", "close", "wakeup", "acquisition_lock_timeout_ms",
+        "metrics",
+    }  # fmt: skip
+    admin = {
+        "list_groups", "describe_share_groups", "list_share_group_offsets", "alter_share_group_offsets",
+        "delete_share_group_offsets", "delete_share_groups", "describe_configs", "incremental_alter_configs",
+    }  # fmt: skip
+    assert consumer <= _methods(sharegroups.ShareConsumer).keys()
+    assert admin <= _methods(sharegroups.Admin).keys()
+    assert {kind.name: kind.value for kind in sharegroups.AcknowledgeType} == {
+        "ACCEPT": 1,
+        "RELEASE": 2,
+        "REJECT": 3,
+        "RENEW": 4,
+    }
+    defaults = {name: value for name, _, value in _methods(sharegroups.ShareConsumer)["acknowledge_offset"]}
+    assert list(defaults) == ["self", "topic", "partition", "offset", "type"]
+    assert defaults["type"] is sharegroups.AcknowledgeType.ACCEPT
+    assert _methods(sharegroups.ShareConsumer)["poll"][1][2] is None, "without end"
+    assert issubclass(sharegroups.IllegalStateError, RuntimeError)
+    assert issubclass(sharegroups.ConcurrentModificationError, RuntimeError)
+    assert issubclass(sharegroups.ConfigError, ValueError)

@@ -151,7 +151,6 @@ def test_a_batch_size_below_one_counts_as_one(batch_size: int) -> None:
     run(scenario)
 
 
-@pytest.mark.rule("P-6")
 def test_an_answered_fetch_leaves_no_cycle_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     fetches: list[weakref.ref[ShareFetchOperation]] = []
     start = ShareFetchOperation.start

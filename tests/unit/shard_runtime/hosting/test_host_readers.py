@@ -65,7 +65,7 @@ async def test_a_dead_reader_keeps_nothing() -> None:
     assert await world.compacted(LAG_MS + 1) == world.log.compacted[-1] > StreamId(1, 3)
 
 
-@pytest.mark.rule("SR-29", "P-6")
+@pytest.mark.rule("SR-29")
 async def test_readers_are_asked_once_for_each_trim_and_not_where_none_is_waited_for() -> None:
     world = await Readers().gained()
     await world.compacted()

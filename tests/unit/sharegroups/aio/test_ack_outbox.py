@@ -99,3 +99,15 @@ async def test_a_first_try_that_finds_nothing_acquired_says_so() -> None:
     outbox(owner).acknowledge_answered([sent], response, retry=True)
     ((_, error),) = owner.told
     assert isinstance(error, InvalidRecordStateError)
+
+
+@pytest.mark.rule("CL-34")
+@virtual
+async def test_a_partition_that_the_answer_leaves_out_fails_with_invalid_record_state() -> None:
+    owner, told, left_out = Owner(), ack(0), ack(1)
+    response = ShareAcknowledgeResponse()
+    response.responses.add(topic_id=TOPIC).partitions.add(partition_index=0)
+    outbox(owner).acknowledge_answered([told, left_out], response, retry=True)
+    (first, ok), (second, error) = owner.told
+    assert (first, ok, second) == (told, None, left_out)
+    assert isinstance(error, InvalidRecordStateError)

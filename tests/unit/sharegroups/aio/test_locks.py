@@ -337,6 +337,23 @@ def test_a_consumer_that_is_not_told_how_many_asks_for_what_is_worked_through_in
     assert max(sizes) == {1: 489, 100: 20, 2_000: 1, 20_000: 1}[jobs_ms]
 
 
+@pytest.mark.rule("CL-85")
+@on_fake_cluster()
+async def test_the_time_of_a_poll_ends_when_its_last_record_is_acknowledged_and_sent(fake: FakeCluster) -> None:
+    produce(fake, 20)
+    async with consumer(fake, **EXPLICIT, **{"share.acquire.mode": "adaptive"}) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        c.acknowledge(message)
+        first, second = await c.poll(5)
+        c.acknowledge(first)
+        await c.commit_sync()
+        await asyncio.sleep(10)
+        c.acknowledge(second)
+        (message,) = await c.poll(5)  # 5 s for each record of the last poll, so one at a time
+        c.acknowledge(message)
+
+
 @pytest.mark.rule("CL-36")
 @on_fake_cluster()
 async def test_max_poll_records_is_taken_at_its_word(fake: FakeCluster) -> None:

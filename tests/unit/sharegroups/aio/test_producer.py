@@ -216,3 +216,16 @@ async def test_gzip_batches_are_smaller_and_readable(fake: FakeCluster) -> None:
     decoded = wire.decode(batch)
     assert len(batch.batch) < 1000
     assert decoded.records[0].value == b"the same words again"
+
+
+@pytest.mark.rule("CL-110", "CM-113")
+@on_fake_cluster(partitions=2_005)
+async def test_a_request_names_two_thousand_partitions_at_most(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        await p.send("t", b"first", partition=0)
+        for number in range(2_005):
+            await p.produce("t", b"v", partition=number)
+        assert await p.flush() == 0
+        counts = [len(request.topic_data[0].partition_data) for request in fake.produces]
+        assert max(counts) <= 2_000
+        assert sum(counts) == 2_005 + 1

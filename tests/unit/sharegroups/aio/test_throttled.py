@@ -61,6 +61,7 @@ def least_gap(times: list[float]) -> float:
 @pytest.mark.rule("CL-86")
 def test_a_node_is_free_again_when_the_longest_of_its_wishes_is_over() -> None:
     throttle = Throttle()
+    assert THROTTLE_MAX_MS == 30_000
     assert (throttle.until_ms("a"), throttle.until_ms(None)) == (0, 0)
     throttle.told("a", 500, 1_000)
     throttle.told("a", 100, 1_200)
