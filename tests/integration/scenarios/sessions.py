@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -148,6 +149,18 @@ async def fx_rpc(wire: Wire, settings: dict[str, str] | None = None) -> tuple[Se
     return session, topic
 
 
+async def holding(wire: Wire, first: int, last: int, settings: dict[str, str] | None = None) -> tuple[Session, str]:
+    """A member that has acquired `first`…`last`, one producer batch, with everything below accepted. Also the topic."""
+    session, topic = await fx_rpc(wire, settings)
+    if first:
+        await wire.produce(session.topic_id, first)
+        assert await session.acquire() == [(0, first - 1, 1)]
+        assert await session.ack(0, first - 1, ACCEPT) == 0
+    await wire.produce(session.topic_id, last - first + 1)
+    assert await session.acquire() == [(first, last, 1)]
+    return session, topic
+
+
 async def another(session: Session, topic: str) -> Session:
     """A second member of the group; its session is not open yet."""
     member = await session.wire.join(session.group, [topic])
@@ -181,6 +194,29 @@ def offsets(answer: ShareFetchResponse) -> list[int]:
         for batch in one.records
         for index in range(batch.count)
     ]
+
+
+async def all_of(session: Session, count: int) -> Acquired:
+    """What several fetches acquire together, until so many records are held; ranges that touch are one."""
+    found: Acquired = []
+    async for _ in attempts():
+        found += acquired(await session.fetch(wait_ms=300))
+        if sum(last - first + 1 for first, last, _ in found) >= count:
+            break
+    joined: Acquired = []
+    for first, last, times in sorted(found):
+        if joined and joined[-1][1] + 1 == first and joined[-1][2] == times:
+            joined[-1] = (joined[-1][0], last, times)
+        else:
+            joined.append((first, last, times))
+    return joined
+
+
+async def keep(session: Session, first: int, last: int) -> None:
+    """Renew the locks of a range until cancelled."""
+    while True:
+        assert part(await session.acknowledge((first, last, [RENEW]), renew=True)).error_code == 0
+        await asyncio.sleep(0.2)
 
 
 def _fill(partition: Any, batches: Any) -> None:

@@ -19,11 +19,11 @@ from tests.integration.scenarios.sessions import (
     Acquired,
     Session,
     acquired,
+    all_of,
     another,
     fx_rpc,
     part,
 )
-from tests.integration.scenarios.test_windows import all_of
 from tests.integration.scenarios.wire import Wire, attempts
 from tests.support.node import unique
 

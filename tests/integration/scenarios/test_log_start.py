@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kip932.api.v1 import delete_records_pb2 as delete_pb
-from tests.integration.scenarios.sessions import ACCEPT, RELEASE, Session, acquired, another, fx_rpc, part
-from tests.integration.scenarios.test_windows import all_of
+from tests.integration.scenarios.sessions import ACCEPT, RELEASE, Session, acquired, all_of, another, fx_rpc, part
 from tests.integration.scenarios.wire import Wire
 
 pytestmark = pytest.mark.asyncio

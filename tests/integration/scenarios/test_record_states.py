@@ -8,7 +8,7 @@ from kip932 import errors
 from kip932.api.v1 import delete_records_pb2 as delete_pb
 from kip932.ids import STATE_ARCHIVED, STATE_AVAILABLE
 from kip932.internal.v1 import write_share_group_state_pb2 as write_pb
-from tests.integration.scenarios.sessions import ACCEPT, REJECT, RELEASE, Session, another, fx_rpc
+from tests.integration.scenarios.sessions import ACCEPT, REJECT, RELEASE, another, fx_rpc, holding
 from tests.integration.scenarios.wire import Wire
 
 pytestmark = pytest.mark.asyncio
@@ -17,20 +17,9 @@ INVALID = errors.InvalidRecordStateError.code
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = "available", "acquired", "acknowledged", "archived"
 
 
-async def _acquired_from(wire: Wire, first: int, last: int) -> tuple[Session, str]:
-    """A member that has acquired `first`…`last`, one producer batch, with everything below accepted."""
-    session, topic = await fx_rpc(wire)
-    await wire.produce(session.topic_id, first)
-    assert await session.acquire() == [(0, first - 1, 1)]
-    assert await session.ack(0, first - 1, ACCEPT) == 0
-    await wire.produce(session.topic_id, last - first + 1)
-    assert await session.acquire() == [(first, last, 1)]
-    return session, topic
-
-
 @pytest.mark.scenario("S-047")
 async def test_double_acknowledgement(wire: Wire) -> None:
-    session, _ = await _acquired_from(wire, 5, 9)
+    session, _ = await holding(wire, 5, 9)
     assert await session.ack(5, 9, RELEASE) == 0
     assert await session.ack(5, 9, ACCEPT) == INVALID
     assert await session.acquire() == [(5, 9, 2)]
@@ -44,7 +33,7 @@ async def test_double_acknowledgement(wire: Wire) -> None:
 
 @pytest.mark.scenario("S-049")
 async def test_partial_release_and_acquisition_by_another(wire: Wire) -> None:
-    m1, topic = await _acquired_from(wire, 10, 14)
+    m1, topic = await holding(wire, 10, 14)
     assert await m1.ack(12, 13, RELEASE) == 0
     m2 = await another(m1, topic)
     assert await m2.acquire() == [(12, 13, 2)]

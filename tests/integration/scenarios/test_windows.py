@@ -14,12 +14,13 @@ from tests.integration.scenarios.sessions import (
     ACCEPT,
     REJECT,
     RELEASE,
-    RENEW,
     Acquired,
     Session,
     acquired,
+    all_of,
     another,
     fx_rpc,
+    keep,
     part,
 )
 from tests.integration.scenarios.wire import Batches, Wire, attempts
@@ -48,22 +49,6 @@ async def loaded(wire: Wire, cluster: Cluster, sizes: list[int], start: int, bat
     session = Session(wire, group, member, topic_id)
     assert (await session.fetch(epoch=0, wait_ms=0, max_records=0)).error_code == NONE
     return session, key
-
-
-async def all_of(session: Session, count: int) -> Acquired:
-    """What several fetches acquire together, until so many records are held; ranges that touch are one."""
-    found: Acquired = []
-    async for _ in attempts():
-        found += acquired(await session.fetch(wait_ms=300))
-        if sum(last - first + 1 for first, last, _ in found) >= count:
-            break
-    joined: Acquired = []
-    for first, last, times in sorted(found):
-        if joined and joined[-1][1] + 1 == first and joined[-1][2] == times:
-            joined[-1] = (joined[-1][0], last, times)
-        else:
-            joined.append((first, last, times))
-    return joined
 
 
 async def expired(session: Session, *, again: Acquired) -> None:
@@ -140,7 +125,7 @@ async def test_a_lock_that_runs_out_at_the_limit_archives_in_the_middle(wire: Wi
     await wire.produce(session.topic_id, 10)
     await wire.produce(session.topic_id, 10)
     assert await all_of(session, 20) == [(0, 19, 1)]
-    renewing = asyncio.create_task(_keep(session, 0, 9))
+    renewing = asyncio.create_task(keep(session, 0, 9))
     other = await another(session, topic)
     await other.fetch(epoch=0, wait_ms=0, max_records=0)
     assert await all_of(other, 10) == [(10, 19, 2)]
@@ -148,12 +133,6 @@ async def test_a_lock_that_runs_out_at_the_limit_archives_in_the_middle(wire: Wi
     renewing.cancel()
     assert await session.ack(0, 9, ACCEPT) == NONE, "the first member still holds them"
     assert await wire.lag(session.group, topic) == (20, 0)
-
-
-async def _keep(session: Session, first: int, last: int) -> None:
-    while True:
-        assert part(await session.acknowledge((first, last, [RENEW]), renew=True)).error_code == NONE
-        await asyncio.sleep(0.2)
 
 
 @pytest.mark.scenario("S-051")

@@ -1,0 +1,158 @@
+"""The edge between a cluster and its share coordinator, with faults: what goes over it may be held or refused.
+
+Leader, share coordinator and store are real. The share coordinator is a process of its own, whose advertised address is
+the edge's (`internal.advertised.port`): nodes send their calls there, and the edge passes them on unless a test has
+ordered a fault for the group of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from kip932.api.v1 import cluster_service_pb2
+from kip932.internal.v1 import share_coordinator_service_pb2
+from kip932.internal.v1.state_stream_pb2 import StateStreamResponse
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import Method, service_methods
+from shard_runtime.rpc.binding import ServerStream, snake_case
+from shard_runtime.rpc.server import RpcServer
+from tests.integration.scenarios.wire import CALL_S, METHODS
+from tests.support.node import QUICK, Cluster, StartedProcess
+from tests.support.ports import free_port
+
+_CLUSTER = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
+_STATE = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
+READ, WRITE = "ReadShareGroupState", "WriteShareGroupState"
+
+#: How long the leader tries to write state, ms: longer than the shortest lock, so that this can run out meanwhile.
+WRITING_MS = 3_000
+
+
+class Held:
+    """Calls that wait at the edge."""
+
+    def __init__(self) -> None:
+        #: Set when the first one waits.
+        self.came = asyncio.Event()
+        self._open = asyncio.Event()
+
+    def let_go(self) -> None:
+        """Let them go on, to the coordinator or to a refusal."""
+        self._open.set()
+
+    async def wait(self) -> None:
+        """Until they may go on."""
+        self.came.set()
+        await self._open.wait()
+
+
+class StateEdge:
+    """Passes calls on to the share coordinator at `target`; the faults of each group and RPC."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._transport = GrpcTransport()
+        self._held: dict[tuple[str, str], Held] = {}
+        self._codes: dict[tuple[str, str], int] = {}
+        self._came: Counter[tuple[str, str]] = Counter()
+        self._refused: Counter[tuple[str, str]] = Counter()
+        for service in (_CLUSTER, _STATE):
+            for name, method in service_methods(service).items():
+                if not method.streaming:
+                    setattr(self, snake_case(name), partial(self._unary, method))
+
+    def refuse(self, group: str, code: int, rpc: str = WRITE) -> None:
+        """Answer this error for every share-partition from now on, and pass nothing on."""
+        self._codes[rpc, group] = code
+
+    def repair(self, group: str, rpc: str = WRITE) -> None:
+        """Refuse no more."""
+        del self._codes[rpc, group]
+
+    def hold(self, group: str, rpc: str = WRITE) -> Held:
+        """Let calls wait from now on."""
+        held = self._held[rpc, group] = Held()
+        return held
+
+    def writes(self, group: str) -> int:
+        """How many WriteShareGroupState requests have come, those that were refused too."""
+        return self._came[WRITE, group]
+
+    def refused(self, group: str) -> int:
+        """How many WriteShareGroupState requests were refused."""
+        return self._refused[WRITE, group]
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def state_stream(self, stream: ServerStream) -> None:
+        """Each request goes on as the single call that means the same."""
+        async with asyncio.TaskGroup() as tasks:
+            while (message := await stream.read()) is not None:
+                tasks.create_task(self._streamed(stream, message))
+
+    async def _streamed(self, stream: ServerStream, message: Any) -> None:
+        kind = message.WhichOneof("request")
+        answer = StateStreamResponse(correlation_id=message.correlation_id)
+        passed = await self._pass(METHODS[WRITE if kind == "write" else READ], getattr(message, kind))
+        getattr(answer, kind).CopyFrom(passed)
+        await stream.write(answer)
+
+    async def _unary(self, method: Method[Any, Any], request: Any, _context: object) -> Any:
+        return await self._pass(method, request)
+
+    async def _pass(self, method: Method[Any, Any], request: Any) -> Any:
+        fault = method.name, getattr(request, "group_id", "")
+        self._came[fault] += 1
+        if fault in self._held:
+            await self._held[fault].wait()
+        if fault in self._codes:
+            self._refused[fault] += 1
+            return _refusal(method, request, self._codes[fault])
+        return await self._transport.call(self._target, method, request, CALL_S)
+
+
+def _refusal(method: Method[Any, Any], request: Any, code: int) -> Any:
+    answer = method.response_type()
+    for topic in request.topics:
+        results = answer.results.add(topic_id=topic.topic_id)
+        for partition in topic.partitions:
+            results.partitions.add(
+                partition=partition.partition, error_code=code, error_message="refused at the edge of the test"
+            )
+    return answer
+
+
+@asynccontextmanager
+async def cluster_with_an_edge() -> AsyncIterator[tuple[Cluster, StateEdge]]:
+    """A node that coordinates groups and leads partitions, and a share coordinator beyond the edge."""
+    port = free_port()
+    edge = StateEdge(f"127.0.0.1:{port}")
+    server = RpcServer("127.0.0.1")
+    for service in (_CLUSTER, _STATE):
+        server.add(service, edge)
+    profile = {**QUICK, "persister.operation.timeout.ms": str(WRITING_MS)}
+    with Cluster({**profile, "node.roles": "group_coordinator,partition_leader"}) as cluster:
+        own = {
+            **profile,
+            "node.name": "state",
+            "listen.port": "0",
+            "internal.listen.port": str(port),
+            "internal.advertised.port": str(await server.start()),
+            "store.url": cluster.store_url,
+            "store.fsync.always": "true",
+        }
+        words = ["share_node", "serve", "share_coordinator", *(f"{name}={value}" for name, value in own.items())]
+        coordinator = StartedProcess(words, cluster.folder)
+        try:
+            assert coordinator.first_line().startswith("ready")
+            yield cluster, edge
+        finally:
+            await server.drain(1.0, 0.0)
+            await edge.close()
+            coordinator.stop()
