@@ -129,6 +129,12 @@ class Deployment(Protocol):
     def resume(self, name: str) -> None:
         """Let a paused node go on."""
 
+    def down(self, name: str) -> bool:
+        """Whether a node has ended, by a fault or by itself."""
+
+    def store_command(self, name: str, *words: str) -> str:
+        """What a server of the store answers to one command. Raises AssertionError when it does not."""
+
     def cut(self, one: str, other: str, kind: Cut) -> None:
         """Cut the link between two nodes, or between a worker and a node, for connections that are open too.
 

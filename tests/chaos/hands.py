@@ -101,6 +101,25 @@ class Hand:
         )  # fmt: skip
 
 
+def produce_one(deployment: Deployment, folder: Path, topic: str) -> str:
+    """Produce one record that may wait for its delivery for a second; the name of its error, "" when it was stored."""
+    history, errors = HistoryWriter(folder / f"one-{topic}.jsonl"), list[str]()
+
+    def delivered(error: KafkaError | None, report: DeliveryReport) -> None:
+        errors.append(error.name if error is not None else "")
+        if error is None:
+            value = (report.value() or b"").decode()
+            history.write([Produced(report.topic(), report.partition(), report.offset(), value, now_ms())])
+
+    settings = {"bootstrap.servers": deployment.outside, "delivery.timeout.ms": 1_000, "request.timeout.ms": 1_000}
+    with Producer(settings, transport=TimedTransport(deployment.reach)) as producer:
+        producer.produce(topic, f"{topic}-one-{now_ms()}".encode(), partition=0, on_delivery=delivered)
+        left = producer.flush(15)
+    history.close()
+    assert not left, f"a record of {topic} was not answered"
+    return errors[0]
+
+
 def produce_all(deployment: Deployment, folder: Path, topic: str, partition: int, count: int) -> None:
     """Produce `count` different values and wait. Raises AssertionError when one is not confirmed."""
     history, errors = HistoryWriter(folder / f"produced-{topic}.jsonl"), list[str]()

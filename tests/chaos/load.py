@@ -98,7 +98,7 @@ class Load:
             self._set_locks()
         with self._admin() as admin:
             tell_settings(admin, self.group, self._folder)
-        names = [f"consumer{number}" for number in range(self.options.consumers)]
+        names = self.consumers()
         for name in names:
             self.start_worker(name, "consumer")
         if self.options.rate:
@@ -132,6 +132,10 @@ class Load:
             {"bootstrap.servers": self._deployment.outside, "default.api.timeout.ms": 20_000},
             transport=TimedTransport(self._deployment.reach),
         )
+
+    def consumers(self) -> list[str]:
+        """The consumers it began with."""
+        return [f"consumer{number}" for number in range(self.options.consumers)]
 
     def wait_working(self, names: list[str]) -> None:
         """Until each of these has got a record that it asked for from now on, and had an acknowledgement confirmed."""

@@ -28,3 +28,8 @@ def test_consumers_that_come_go_and_stand_still_lose_nothing(tmp_path: Path) -> 
 @pytest.mark.scenario("S-114")
 def test_a_store_that_is_killed_in_the_middle_of_acknowledgements_forgets_none(tmp_path: Path) -> None:
     run("processes", tmp_path, "store-killed")
+
+
+@everything_holds
+def test_wall_clocks_that_jump_end_no_lock_early_or_late_and_a_full_store_forgets_nothing(tmp_path: Path) -> None:
+    run("processes", tmp_path, "clocks-jump", "store-memory-full")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.chaos.abilities import clocks_of
 from tests.chaos.deployment import (
     GROUP_COORDINATOR,
     PARTITION_LEADER,
@@ -22,7 +23,7 @@ from tests.chaos.deployment import (
     FollowsMaster,
 )
 from tests.chaos.drops import drops
-from tests.chaos.hands import Hand, produce_all
+from tests.chaos.hands import Hand, produce_all, produce_one
 from tests.chaos.history import Acknowledged, Fault, HistoryWriter, Observed, now_ms
 from tests.chaos.load import Load, LoadOptions, Tail, wait_for
 from tests.chaos.ownership import Ownership
@@ -46,6 +47,7 @@ class Trial:
         self._killed_ms = 0
         self._down: list[str] = []
         self._paused: list[str] = []
+        self._undo: dict[str, Callable[[], None]] = {}
         self._hands: list[Hand] = []
 
     def __enter__(self) -> Self:
@@ -199,9 +201,52 @@ class Trial:
         self._tell(f"slow {delay_ms} ms", name)
         self.deployment.slow(name, delay_ms)
 
+    def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
+        """Put a service's wall clock so far off, and let all its clocks run so fast. It must have been started since
+        `wear_clocks`."""
+        clocks = clocks_of(self.deployment)
+        self._undo[f"clock of {name}"] = lambda: clocks.set_clock(name, wall_ms=0, rate_ppm=0)
+        said = [f"wall clock off by {wall_ms} ms"] if wall_ms is not None else []
+        said += [f"clocks {rate_ppm:+} ppm"] if rate_ppm is not None else []
+        self._tell(" and ".join(said), name)
+        clocks.set_clock(name, wall_ms=wall_ms, rate_ppm=rate_ppm)
+
+    def wear_clocks(self, *names: str) -> None:
+        """Start services again, with clocks that `set_clock` moves."""
+        clocks = clocks_of(self.deployment)
+        self.kill(*names)
+        for name in names:
+            clocks.wear_clock(name)
+        self.start(*names)
+
+    def leave_store(self, name: str, room: int) -> None:
+        """Allow a server of the store this many bytes more than it has now, until `give_store_back`."""
+        used = next(
+            int(line.partition(":")[2])
+            for line in self.deployment.store_command(name, "INFO", "memory").splitlines()
+            if line.startswith("used_memory:")
+        )
+        self._undo[f"memory of {name}"] = lambda: self._lift_maxmemory(name)
+        self._tell(f"maxmemory, {room} bytes left", name)
+        self.deployment.store_command(name, "CONFIG", "SET", "maxmemory", str(used + room))
+
+    def give_store_back(self, name: str) -> None:
+        """Let it have all the memory there is."""
+        self._mend_one(f"memory of {name}")
+        self._tell("maxmemory lifted", name)
+
+    def _lift_maxmemory(self, name: str) -> None:
+        if not self.deployment.down(name):  # else it has none when it is started
+            self.deployment.store_command(name, "CONFIG", "SET", "maxmemory", "0")
+
+    def _mend_one(self, what: str) -> None:
+        self._undo.pop(what)()
+
     def mend(self) -> None:
         """Heal, resume and start everything."""
         self.deployment.heal()
+        while self._undo:
+            self._mend_one(next(iter(self._undo)))
         for name in self._paused:
             self.deployment.resume(name)
         self._paused.clear()
@@ -234,3 +279,8 @@ class Trial:
     def produce(self, count: int, topic: str = "", partition: int = 0) -> None:
         """Store records and wait until all are confirmed. Raises AssertionError when one was not."""
         produce_all(self.deployment, self.folder, topic or self.load.topic, partition, count)
+
+    def refused_produce(self) -> str:
+        """Kafka's name of the error that a new record of the load's topic ends with; "" when it was confirmed, which
+        the history then tells."""
+        return produce_one(self.deployment, self.folder, self.load.topic)

@@ -31,7 +31,8 @@ class Child:
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
-        self._command = list(command)
+        #: What `launch` starts; a change counts from the next time on.
+        self.command = list(command)
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._handle: Handle | None = None
@@ -56,7 +57,7 @@ class Child:
         self._let_go()
         with self.log.open("a") as errors:
             self._process = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

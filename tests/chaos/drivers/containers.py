@@ -27,6 +27,7 @@ from share_node.health import status_of
 from tests.chaos.deployment import REPLICA, SENTINEL, SERVICES, STORE, Cut, Topology, Unsupported
 from tests.chaos.drivers.docker_nodes import Box, Spec, Subnet, client, remove_labelled
 from tests.chaos.drivers.sentinels import master_address
+from tests.chaos.drivers.stores import Address, answer_of
 from tests.chaos.workers import WorkerOptions
 
 IMAGE_VARIABLE: Final = "CHAOS_IMAGE"
@@ -249,6 +250,14 @@ class Containers:
     def resume(self, name: str) -> None:
         """Thaw it."""
         self._nodes[name].resume()
+
+    def down(self, name: str) -> bool:
+        """Whether it has ended."""
+        return not self._nodes[name].running()
+
+    def store_command(self, name: str, *words: str) -> str:
+        """What a server of the store answers."""
+        return answer_of(Address(self._nodes[name].address, STORE_PORT), *words)
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
         """SILENT and ONE_WAY: rules in the namespace of `one`. GONE: `other` leaves the network, for everybody."""

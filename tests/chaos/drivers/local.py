@@ -84,6 +84,9 @@ class LocalDeployment:
 
     # ---- what a driver says
 
+    def _open_machines(self) -> None:
+        """Make ready what hurts the machine of one node; what must be taken away goes onto `self._stack`."""
+
     def _open_network(self) -> None:
         """Make what nodes need to reach each other; what must be taken away goes onto `self._stack`."""
 
@@ -124,6 +127,7 @@ class LocalDeployment:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.home = Path(tempfile.mkdtemp(prefix="cluster-", dir=self.folder))  # an earlier cluster may have been here
         self._run = self._stack.enter_context(Run())
+        self._open_machines()
         self._open_network()
         self._stack.callback(self._kill_everything)
         for name in self._all_names():
@@ -320,6 +324,14 @@ class LocalDeployment:
         child = self._nodes.get(name) or self._workers.get(name)
         assert child is not None, f"there is no {name}; there are {', '.join([*self._nodes, *self._workers])}"
         return child
+
+    def down(self, name: str) -> bool:
+        """Whether it has ended, by a fault or by itself."""
+        return not self._child(name).running
+
+    def store_command(self, name: str, *words: str) -> str:
+        """What a server of the store answers. Raises AssertionError when it does not."""
+        return stores.answer_of(self._places[name].listen, *words)
 
     # ---- faults of the network
 

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from tests.chaos.deployment import Cut, Topology, Unsupported
-from tests.chaos.drivers.local import LocalDeployment, Place, known
+from tests.chaos.drivers.local import Place, known
+from tests.chaos.drivers.machines import MachinesDeployment
 from tests.chaos.drivers.network import Network, why_not
 from tests.chaos.drivers.stores import Address
 
 _PORT: Final = 7_932
 
 
-class NamespacesDeployment(LocalDeployment):
+class NamespacesDeployment(MachinesDeployment):
     """Every node has an address of its own, and they all listen on the same port."""
 
     driver: ClassVar[str] = "namespaces"

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from tests.chaos.deployment import Topology
-from tests.chaos.drivers.local import LocalDeployment, Place
+from tests.chaos.drivers.local import Place
+from tests.chaos.drivers.machines import MachinesDeployment
 from tests.chaos.drivers.stores import Address
 
 LOOPBACK: Final = "127.0.0.1"
 
 
-class ProcessesDeployment(LocalDeployment):
+class ProcessesDeployment(MachinesDeployment):
     """Nodes reach each other directly."""
 
     driver: ClassVar[str] = "processes"

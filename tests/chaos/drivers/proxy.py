@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.chaos.deployment import REPLICA, SERVICES, STORE, Cut, Topology, Unsupported
-from tests.chaos.drivers.local import MASTER, LocalDeployment, Place, known, role_of
+from tests.chaos.drivers.local import MASTER, Place, known, role_of
+from tests.chaos.drivers.machines import MachinesDeployment
 from tests.chaos.drivers.processes import LOOPBACK
 from tests.chaos.drivers.stores import Address
 from tests.chaos.drivers.tcp_proxy import Link, Switchboard
 
 
-class ProxyDeployment(LocalDeployment):
+class ProxyDeployment(MachinesDeployment):
     """Nodes reach each other through links of this process."""
 
     driver: ClassVar[str] = "proxy"

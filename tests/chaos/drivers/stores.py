@@ -107,6 +107,17 @@ def wait_watched(sentinel: Address, replicas: int, sentinels: int) -> None:
     _until(knows, f"Sentinel {sentinel} to know {replicas} replicas and {sentinels} Sentinels")
 
 
+def answer_of(address: Address, *words: str) -> str:
+    """What a server answers to one command. Raises AssertionError when it does not answer, or with an error."""
+    try:
+        with _client(address) as client:
+            client.response_callbacks.clear()  # as it is, not parsed
+            answer = client.execute_command(*words)
+    except redis.RedisError as error:
+        raise AssertionError(f"{' '.join(words)} at {address}: {error}") from error
+    return answer.decode() if isinstance(answer, bytes) else str(answer)
+
+
 def make_cluster(url: str, replicas: int) -> None:
     """Make a cluster in a new store, as `sharegroups init` does."""
     settings = load_settings({STORE_URL.name: url, STORE_REPLICAS.name: str(replicas)})

@@ -6,13 +6,25 @@ list of its module; `catalogue` finds it there. What it shows beyond the invaria
 
 from __future__ import annotations
 
-from tests.chaos.experiments import crashes, cuts, failover, members, pauses, recovery, replies, restarts, stories
+from tests.chaos.experiments import (
+    clocks,
+    crashes,
+    cuts,
+    failover,
+    members,
+    pauses,
+    recovery,
+    replies,
+    restarts,
+    scarcity,
+    stories,
+)
 from tests.chaos.experiments.definition import Definition
 
 
 def catalogue() -> tuple[Definition, ...]:
     """Every experiment, in the order they are run in."""
-    modules = (members, restarts, crashes, pauses, stories, cuts, replies, recovery, failover)
+    modules = (members, restarts, crashes, pauses, stories, cuts, clocks, scarcity, replies, recovery, failover)
     return tuple(definition for module in modules for definition in module.EXPERIMENTS)
 
 

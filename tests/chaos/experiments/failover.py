@@ -24,7 +24,7 @@ def fail_over(trial: Trial) -> None:
     trial.pass_time(1.0, 2.0)
     store = trial.master()
     trial.kill(store)
-    trial.load.wait_working([f"consumer{number}" for number in range(trial.load.options.consumers)])
+    trial.load.wait_working(trial.load.consumers())
     trial.start(store)
     trial.pass_time(1.0, 2.0)
 

@@ -1,0 +1,123 @@
+"""A process whose clocks are wrong: `python …/false_clock.py FILE PYTHON -m MODULE WORDS…` runs the module that way.
+
+Every Python clock of the process is shifted, deadline clocks and the event loop's timers too, by what FILE says at the
+moment of reading; another process writes it (`ClockFile`). The wall clock may jump; all clocks may run fast or slow,
+and those for deadlines stay continuous then, as the machine's do. gRPC's own C code keeps the true clock, and so does
+every other process. It imports only the standard library, and takes uvloop away, whose timers read the clock in C.
+"""
+
+from __future__ import annotations
+
+import mmap
+import runpy
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+#: Written before and after the rest: two different numbers say that the reader met a write.
+_LAYOUT: Final = struct.Struct("=qqqqqq")
+_BILLION: Final = 1_000_000_000
+_TRUE_MONOTONIC_NS: Final = time.monotonic_ns
+
+
+class Error(NamedTuple):
+    """How wrong clocks are: since the true monotonic time `since_ns`, when they were off by `shift_ns`, they run
+    `rate_ppm` fast (or slow, when negative); the wall clock is off by `wall_ns` more."""
+
+    since_ns: int = 0
+    shift_ns: int = 0
+    rate_ppm: int = 0
+    wall_ns: int = 0
+
+    def shift(self, now_ns: int) -> int:
+        """By how much every clock is off at a true monotonic time."""
+        return self.shift_ns + (now_ns - self.since_ns) * self.rate_ppm // 1_000_000
+
+
+class ClockFile:
+    """What the clocks of one process are told, from a process whose clocks are right."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._error = Error()
+        self._writes = 0
+        path.write_bytes(_LAYOUT.pack(0, *self._error, 0))
+
+    def tell(self, *, wall_ms: int | None = None, rate_ppm: int | None = None, shift_ms: int = 0) -> None:
+        """From now on the wall clock is off by so much, and all clocks run so fast; None leaves it as it is. `shift_ms`
+        moves all of them, as for a machine that was started at another time; not for a process that runs."""
+        now_ns, old = _TRUE_MONOTONIC_NS(), self._error
+        self._error = Error(
+            now_ns,
+            old.shift(now_ns) + shift_ms * 1_000_000,
+            old.rate_ppm if rate_ppm is None else rate_ppm,
+            old.wall_ns if wall_ms is None else wall_ms * 1_000_000,
+        )
+        self._writes += 1
+        with self.path.open("r+b") as file, mmap.mmap(file.fileno(), _LAYOUT.size) as shared:
+            shared[0:8] = struct.pack("=q", self._writes)
+            shared[8:40] = struct.pack("=qqqq", *self._error)
+            shared[40:48] = struct.pack("=q", self._writes)
+
+
+def follow(path: Path) -> Callable[[], Error]:
+    """What a clock file says, at each call as it is then."""
+    with path.open("rb") as file:
+        shared = mmap.mmap(file.fileno(), _LAYOUT.size, access=mmap.ACCESS_READ)
+
+    def read() -> Error:
+        while True:
+            first, *error, last = _LAYOUT.unpack_from(shared)
+            if first == last:
+                return Error(*error)
+
+    return read
+
+
+def shift_clocks(error: Callable[[], Error]) -> None:
+    """Make every clock of the module `time` wrong, for all of this process."""
+    true_wall_ns, true_of_ns = time.time_ns, time.clock_gettime_ns
+
+    def monotonic_ns() -> int:
+        now_ns = _TRUE_MONOTONIC_NS()
+        return now_ns + error().shift(now_ns)
+
+    def wall_ns() -> int:
+        now, wrong = _TRUE_MONOTONIC_NS(), error()
+        return true_wall_ns() + wrong.shift(now) + wrong.wall_ns
+
+    def of_ns(clock: int) -> int:
+        now, wrong = _TRUE_MONOTONIC_NS(), error()
+        true = true_of_ns(clock)
+        if clock == time.CLOCK_REALTIME:
+            return true + wrong.shift(now) + wrong.wall_ns
+        return true + wrong.shift(now) if clock in (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME) else true
+
+    false: dict[str, Callable[..., Any]] = {
+        "monotonic_ns": monotonic_ns,
+        "monotonic": lambda: monotonic_ns() / _BILLION,
+        "time_ns": wall_ns,
+        "time": lambda: wall_ns() / _BILLION,
+        "clock_gettime_ns": of_ns,
+        "clock_gettime": lambda clock: of_ns(clock) / _BILLION,
+    }
+    for name, clock in false.items():
+        setattr(time, name, clock)
+
+
+def main(words: list[str]) -> None:
+    """Shift the clocks and become the module."""
+    file, _, dash_m, module, *rest = words
+    assert dash_m == "-m", words
+    sys.modules["uvloop"] = None  # type: ignore[assignment]  # this is how an import is made to fail
+    shift_clocks(follow(Path(file)))
+    sys.argv = [module, *rest]
+    sys.path[0] = ""  # as -m has it, not the folder of this file
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
