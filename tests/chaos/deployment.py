@@ -142,10 +142,17 @@ class Deployment(Protocol):
         """
 
     def heal(self) -> None:
-        """Take every cut and delay away. Paused nodes stay paused."""
+        """Take every cut, loss and delay away. Paused nodes stay paused."""
 
     def slow(self, name: str, delay_ms: int) -> None:
         """From now on everything that goes to `name` takes this much longer; 0 takes the delay away."""
+
+    def lose(self, name: str, percent: int) -> None:
+        """From now on so many of a hundred packets that go to `name` or come from it vanish, until `heal`."""
+
+    def limit_memory(self, name: str, mib: int) -> None:
+        """From now on the node may have no more than this, beside what it has where only new memory counts; 0 lifts the
+        limit. A node that needs more is killed by the kernel."""
 
     def worker(self, name: str, kind: str, options: WorkerOptions) -> WorkerProcess:
         """Start a worker; `kind` is producer or consumer.

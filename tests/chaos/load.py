@@ -37,6 +37,7 @@ class LoadOptions:
     observe_s: float = OBSERVE_S
     lock_ms: int = 0
     hold_ms: int = 0
+    value_bytes: int = 0
 
 
 class Tail:
@@ -158,6 +159,7 @@ class Load:
         told = WorkerOptions(
             self._deployment.bootstrap, self.topic, self.group, options.partitions, name, self._seed, options.rate,
             str(self._folder / f"{name}.jsonl"), options.records, options.accept_only, options.hold_ms,
+            options.value_bytes,
         )  # fmt: skip
         self.workers[name] = self._deployment.worker(name, kind, told)
         return self.workers[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.chaos.abilities import clocks_of
+from tests.chaos.abilities import clocks_of, disks_of
 from tests.chaos.deployment import (
     GROUP_COORDINATOR,
     PARTITION_LEADER,
@@ -192,7 +192,7 @@ class Trial:
         self.deployment.cut(one, other, kind)
 
     def heal(self) -> None:
-        """Take all cuts and delays away."""
+        """Take all cuts, losses and delays away."""
         self.deployment.heal()
         self._tell("healed", "everything")
 
@@ -200,6 +200,11 @@ class Trial:
         """Delay what goes to a node."""
         self._tell(f"slow {delay_ms} ms", name)
         self.deployment.slow(name, delay_ms)
+
+    def lose(self, name: str, percent: int) -> None:
+        """Lose so many of a hundred packets of a node, both ways, until `heal`."""
+        self._tell(f"{percent} % of packets lost", name)
+        self.deployment.lose(name, percent)
 
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
         """Put a service's wall clock so far off, and let all its clocks run so fast. It must have been started since
@@ -229,6 +234,56 @@ class Trial:
         self._undo[f"memory of {name}"] = lambda: self._lift_maxmemory(name)
         self._tell(f"maxmemory, {room} bytes left", name)
         self.deployment.store_command(name, "CONFIG", "SET", "maxmemory", str(used + room))
+
+    def limit_memory(self, name: str, mib: int) -> None:
+        """Let a node have so much memory, until the end: the kernel kills one that needs more."""
+        self._undo[f"limit of {name}"] = lambda: self.deployment.limit_memory(name, 0)
+        self.deployment.limit_memory(name, mib)
+        self._tell(f"no more than {mib} MiB", name)
+
+    def lift_memory(self, name: str) -> None:
+        """Let it have all the memory there is."""
+        self._mend_one(f"limit of {name}")
+        self._tell("memory limit lifted", name)
+
+    def move_to_disk(self, name: str, mib: int) -> None:
+        """Kill a store and start it again with its data on a small disk of its own, where it stays."""
+        disks = disks_of(self.deployment)
+        self.kill(name)
+        disks.put_on_disk(name, mib)
+        self.start(name)
+
+    def fill_disk(self, name: str) -> None:
+        """Leave no room on the disk of a store, until `free_disk`."""
+        disks = disks_of(self.deployment)
+        self._undo[f"room of {name}"] = lambda: disks.free_disk(name)
+        self._tell("disk full", name)
+        disks.fill_disk(name)
+
+    def free_disk(self, name: str) -> None:
+        """Give the room back. A store that has ended stays down until `start`."""
+        self._mend_one(f"room of {name}")
+        self._tell("disk has room", name)
+
+    def slow_disk(self, name: str, writes_per_s: int) -> None:
+        """Let the disk of a store take so many writes a second, until `hasten_disk`."""
+        disks = disks_of(self.deployment)
+        self._undo[f"speed of {name}"] = lambda: disks.throttle_disk(name, 0)
+        self._tell(f"disk takes {writes_per_s} writes a second", name)
+        disks.throttle_disk(name, writes_per_s)
+
+    def hasten_disk(self, name: str) -> None:
+        """Let the disk be as fast as it is."""
+        self._mend_one(f"speed of {name}")
+        self._tell("disk is fast again", name)
+
+    def has_ended(self, name: str) -> bool:
+        """Whether a node ended by itself or was killed by the kernel; if so, the end of the experiment starts it."""
+        ended = self.deployment.down(name)
+        if ended and name not in self._down:
+            self._tell("ended by itself", name)
+            self._down.append(name)
+        return ended
 
     def give_store_back(self, name: str) -> None:
         """Let it have all the memory there is."""

@@ -40,12 +40,15 @@ from tests.chaos.history import (
 #: Low, so that a paused owner is given up within the bounds of an experiment.
 REQUEST_TIMEOUT_MS = 2_000
 UNKNOWN = "UNKNOWN"
+#: What makes a value large.
+_PADDING = b"."
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """What a worker is told. `rate`: records a second of the producer; `records`: after how many it has produced all, 0
-    for as long as it runs; `accept_only`: consumers accept everything; `hold_ms`: how long they hold what they got."""
+    for as long as it runs; `accept_only`: consumers accept everything; `hold_ms`: how long they hold what they got;
+    `value_bytes`: how large a record's value is made, 0 for as large as it comes."""
 
     bootstrap: str
     topic: str
@@ -58,6 +61,7 @@ class WorkerOptions:
     records: int = 0
     accept_only: bool = False
     hold_ms: int = 0
+    value_bytes: int = 0
 
     def as_json(self) -> str:
         """For a command line."""
@@ -284,11 +288,16 @@ class ConsumerWorker:
 
     def _delivered(self, message: Message) -> Delivered:
         sent_ms, at_ms, _ = self._transport.arrival(message)
-        value = (message.value() or b"").decode()
+        value = told_value(message.value())
         return Delivered(
             self._name, message.topic(), message.partition(), message.offset(), value, message.delivery_count(),
             sent_ms, at_ms,
         )  # fmt: skip
+
+
+def told_value(value: bytes | None) -> str:
+    """A value as the history tells it: without what makes it large."""
+    return (value or b"").rstrip(_PADDING).decode()
 
 
 def consume(options: WorkerOptions) -> None:
@@ -317,7 +326,7 @@ def produce(options: WorkerOptions) -> None:
     history = HistoryWriter(Path(options.history))
 
     def delivered(error: KafkaError | None, report: DeliveryReport) -> None:
-        value = (report.value() or b"").decode()
+        value = told_value(report.value())
         if error is None:
             history.write([Produced(report.topic(), report.partition(), report.offset(), value, now_ms())])
         else:
@@ -329,7 +338,10 @@ def produce(options: WorkerOptions) -> None:
         number, began = 0, time.monotonic()
         while not stop.is_set() and (not options.records or number < options.records):
             producer.produce(
-                options.topic, f"v{number}".encode(), partition=number % options.partitions, on_delivery=delivered
+                options.topic,
+                f"v{number}".encode().ljust(options.value_bytes, _PADDING),
+                partition=number % options.partitions,
+                on_delivery=delivered,
             )
             number += 1
             producer.poll(0)

@@ -11,7 +11,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,8 @@ class Child:
         self.log = log
         #: What `launch` starts; a change counts from the next time on.
         self.command = list(command)
+        #: Told the number of each new process before it has done anything.
+        self.after_launch: Callable[[int], None] = lambda pid: None
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._handle: Handle | None = None
@@ -67,6 +69,7 @@ class Child:
                 start_new_session=True,  # Ctrl-C at the terminal is for the experiment, which ends them in its order
             )
         self._handle = Handle(self._told_pid() or self._process.pid)
+        self.after_launch(self._handle.pid)
 
     def line(self) -> str:
         """Its next line on standard output, within a bound. Raises AssertionError with the end of its log."""

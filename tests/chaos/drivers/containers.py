@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from redis.exceptions import RedisError
 
 from share_node.health import status_of
 from tests.chaos.deployment import REPLICA, SENTINEL, SERVICES, STORE, Cut, Topology, Unsupported
-from tests.chaos.drivers.docker_nodes import Box, Spec, Subnet, client, remove_labelled
+from tests.chaos.drivers.docker_nodes import Box, Spec, Subnet, client, need_rules, remove_labelled
 from tests.chaos.drivers.sentinels import master_address
 from tests.chaos.drivers.stores import Address, answer_of
 from tests.chaos.workers import WorkerOptions
@@ -150,6 +149,8 @@ class Containers:
         self._wait_all(services)
 
     def _end(self) -> None:
+        for box in [*self._nodes.values(), *self._workers.values()]:
+            box.close_firewall()
         with contextlib.suppress(OSError):
             for name, said in self.logs().items():
                 (self.folder / f"{name}.log").write_text(said)
@@ -265,8 +266,7 @@ class Containers:
         if kind is Cut.GONE:
             second.disconnect()
             return
-        if shutil.which("nsenter") is None or shutil.which("iptables") is None or os.geteuid() != 0:
-            raise Unsupported("silent cuts need nsenter, iptables and root")
+        need_rules("silent cuts")
         rules: list[Sequence[str]] = [("OUTPUT", "--destination", second.address)]
         if kind is Cut.SILENT:
             rules.append(("INPUT", "--source", second.address))
@@ -281,11 +281,27 @@ class Containers:
                 box.flush()
         self._cuts.clear()
         for box in [*self._nodes.values(), *self._workers.values()]:
+            box.heal_firewall()
             box.connect()
 
     def slow(self, name: str, delay_ms: int) -> None:
-        """Not here."""
-        raise Unsupported("latency needs netem in the kernel or a proxy between: see the driver proxy")
+        """Packets to the container are held up. Raises Unsupported where the kernel hands none to a process."""
+        need_rules("delays")
+        if (box := self.box(name)).running():
+            try:
+                box.firewall().delay(box.address, delay_ms)
+            except AssertionError as error:
+                raise Unsupported(str(error)) from error
+
+    def lose(self, name: str, percent: int) -> None:
+        """Lose packets of the container, both ways, until `heal` or its end."""
+        need_rules("lost packets")
+        if (box := self.box(name)).running():
+            box.firewall().lose(box.address, percent)
+
+    def limit_memory(self, name: str, mib: int) -> None:
+        """What the container has counts too."""
+        self.box(name).limit_memory(mib)
 
     # ---- workers and words
 

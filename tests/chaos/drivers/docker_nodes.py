@@ -10,6 +10,7 @@ import contextlib
 import os
 import random
 import secrets
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ from requests.exceptions import ConnectionError, ReadTimeout
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
+from tests.chaos.deployment import Unsupported
+from tests.chaos.drivers.iptables import Firewall, inside_process
+
 LABEL: Final = "sharegroups.chaos"
 COMMAND_WAIT_S: Final = 20.0
 #: Subnets are tried in a private range that neither Docker's defaults nor common home networks use.
@@ -39,6 +43,10 @@ def _start_ticks(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
         return ""
+
+
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def new_label() -> str:
@@ -123,6 +131,8 @@ class Box:
         self.address = subnet.address()
         self._subnet = subnet
         self._gone = False
+        self._firewall: Firewall | None = None
+        self._firewall_pid = 0
         self._made = DockerContainer(spec.image).with_command(list(spec.command)).with_network(subnet.network)
         for inside, outside in spec.writable.items():
             self._made.with_volume_mapping(outside, inside, "rw")
@@ -217,6 +227,14 @@ class Box:
         assert status == 0, f"{self.spec.name}: {' '.join(words)}: status {status}\n{text}"
         return str(text)
 
+    def limit_memory(self, mib: int) -> None:
+        """Let it have so much; 0: what the machine has. Raises Unsupported when Docker cannot."""
+        most = mib << 20 or _machine_bytes()
+        try:
+            self.container.update(mem_limit=most, memswap_limit=most)
+        except APIError as error:
+            raise Unsupported(f"needs control groups: {error}") from error
+
     def logs(self) -> str:
         """What it said on both streams."""
         return str(self.container.logs().decode(errors="replace"))
@@ -248,6 +266,25 @@ class Box:
             for rule in rules:
                 run([*prefix, "iptables", "--wait", "5", "--append", *rule, "--jump", "DROP"])
 
+    def firewall(self) -> Firewall:
+        """The rules for chance and delay in the network that it has since its last start."""
+        pid = int(self.state()["Pid"])
+        if self._firewall is None or self._firewall_pid != pid:
+            self.close_firewall()
+            self._firewall, self._firewall_pid = Firewall(inside_process(pid)), pid
+        return self._firewall
+
+    def heal_firewall(self) -> None:
+        """Take the rules for chance and delay away, if it has any; the others stay."""
+        if self._firewall is not None and self.running() and self._firewall_pid == self.state()["Pid"]:
+            self._firewall.heal()
+        self.close_firewall()
+
+    def close_firewall(self) -> None:
+        """End what holds packets up: without it they pass."""
+        if self._firewall is not None:
+            self._firewall.close()
+
     def flush(self) -> None:
         """Take every such rule away."""
         with self.inside() as prefix:
@@ -258,3 +295,9 @@ def run(words: Sequence[str]) -> None:
     """Run a bounded command. Raises AssertionError with what it said."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_WAIT_S, check=False)
     assert done.returncode == 0, f"{' '.join(words)}: status {done.returncode}: {done.stderr.strip()}"
+
+
+def need_rules(what: str) -> None:
+    """Raises Unsupported where this process cannot make rules in the network of a container."""
+    if shutil.which("nsenter") is None or shutil.which("iptables") is None or os.geteuid() != 0:
+        raise Unsupported(f"{what} need nsenter, iptables and root")

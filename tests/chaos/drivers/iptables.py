@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final
 
+from tests.chaos.drivers.delayer import QUEUE, Delayer
+
 #: Where these programs lie on Debian, whatever the caller's PATH.
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _CHAIN: Final = "SHAREGROUPS-CHAOS"
@@ -39,6 +41,7 @@ class Firewall:
     def __init__(self, enter: Sequence[str]) -> None:
         self._enter = list(enter)
         self._made = False
+        self._delayer: Delayer | None = None
 
     def drop(self, address: str, *, incoming: bool, outgoing: bool) -> None:
         """Packets from the address, or to it, vanish; open connections keep waiting."""
@@ -56,10 +59,35 @@ class Firewall:
             unreset = ("-p", "tcp", "!", "--tcp-flags", "RST", "RST")
             self._iptables("-A", _CHAIN, direction, address, *unreset, "-j", "REJECT", "--reject-with", "tcp-reset")
 
+    def lose(self, address: str, percent: int) -> None:
+        """So many of a hundred packets between this namespace's address and others vanish, by chance."""
+        self._make_chain()
+        chance = ("-m", "statistic", "--mode", "random", "--probability", str(percent / 100))
+        for one, other in (("-s", "-d"), ("-d", "-s")):
+            self._iptables("-A", _CHAIN, one, address, "!", other, address, *chance, "-j", "DROP")
+
+    def delay(self, address: str, delay_ms: int) -> None:
+        """What comes to this namespace's address takes this much longer; 0 takes the delay away."""
+        self._make_chain()
+        rule = ("-d", address, "!", "-s", address, "-j", "NFQUEUE", "--queue-num", str(QUEUE), "--queue-bypass")
+        if self._delayer is not None:
+            self._iptables("-D", _CHAIN, *rule)
+            self.close()
+        if delay_ms:
+            self._delayer = Delayer(self._enter, delay_ms)
+            self._iptables("-A", _CHAIN, *rule)
+
+    def close(self) -> None:
+        """End what runs beside the rules; for a namespace that goes."""
+        if self._delayer is not None:
+            self._delayer.close()
+            self._delayer = None
+
     def heal(self) -> None:
         """Take all rules away."""
         if self._made:
             self._iptables("-F", _CHAIN)
+        self.close()
 
     def _make_chain(self) -> None:
         if self._made:

@@ -333,6 +333,10 @@ class LocalDeployment:
         """What a server of the store answers. Raises AssertionError when it does not."""
         return stores.answer_of(self._places[name].listen, *words)
 
+    def limit_memory(self, name: str, mib: int) -> None:
+        """Raises Unsupported here."""
+        raise Unsupported(f"the driver {self.driver} does not limit the memory of {name}")
+
     # ---- faults of the network
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
@@ -342,6 +346,10 @@ class LocalDeployment:
     def slow(self, name: str, delay_ms: int) -> None:
         """Raises Unsupported here."""
         raise Unsupported(f"the driver {self.driver} cannot delay what goes to {name}; the driver proxy can")
+
+    def lose(self, name: str, percent: int) -> None:
+        """Raises Unsupported here."""
+        raise Unsupported(f"the driver {self.driver} has no packets of its own, so it loses none of {name}")
 
     def heal(self) -> None:
         """There is nothing to heal here."""

@@ -1,9 +1,14 @@
-"""Nodes that have something of a machine's own: a clock that may be wrong. What `processes`, `proxy` and `namespaces`
-share beyond the processes themselves."""
+"""Nodes that have something of a machine's own: a clock that may be wrong, a disk, and so much memory. What the drivers
+`processes`, `proxy` and `namespaces` share beyond the processes themselves."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from tests.chaos import false_clock
+from tests.chaos.drivers import cgroups, disks
+from tests.chaos.drivers.cgroups import Cgroup
+from tests.chaos.drivers.disks import Disk
 from tests.chaos.drivers.local import LocalDeployment, known
 from tests.chaos.false_clock import ClockFile
 
@@ -13,6 +18,64 @@ class MachinesDeployment(LocalDeployment):
 
     def _open_machines(self) -> None:
         self._clocks: dict[str, ClockFile] = {}
+        self._disks: dict[str, Disk] = {}
+        self._groups: dict[tuple[str, str], Cgroup] = {}
+        cgroups.remove_leftovers(self.run.number)
+        disks.remove_leftovers(self.run.number)
+        self._stack.callback(self._remove_machines)
+
+    def _remove_machines(self) -> None:
+        """Everything is dead by now."""
+        with ExitStack() as everything:
+            for remove in (*(disk.remove for disk in self._disks.values()), *(g.remove for g in self._groups.values())):
+                everything.callback(remove)
+        self._disks.clear()
+        self._groups.clear()
+
+    def start(self, name: str) -> None:
+        """Start a node that is down; it is in its control groups from its first moments on."""
+        self._child(name).after_launch = lambda pid: self._join(name, pid)
+        super().start(name)
+
+    def _join(self, name: str, pid: int) -> None:
+        for (node, _), group in self._groups.items():
+            if node == name:
+                group.add(pid)
+
+    def _group(self, name: str, controller: str) -> Cgroup:
+        """The control group of a node, with its process in it."""
+        if (name, controller) not in self._groups:
+            self._groups[name, controller] = Cgroup(self.run.number, name, controller)
+        group = self._groups[name, controller]
+        if pid := self._child(name).pid:
+            group.add(pid)
+        return group
+
+    # ---- memory
+
+    def limit_memory(self, name: str, mib: int) -> None:
+        """From now on the node may have so much more than it has; 0 lifts the limit. Raises Unsupported."""
+        self._group(name, "memory").limit_memory(mib)
+
+    # ---- disks
+
+    def put_on_disk(self, name: str, mib: int) -> None:
+        """Mount a new disk over the data of a store that is down."""
+        assert self.down(name), f"{name} runs"
+        if name not in self._disks:
+            self._disks[name] = Disk(self.run.number, self.home / name, mib)
+
+    def fill_disk(self, name: str) -> None:
+        """Leave no room on its disk."""
+        self._disks[name].fill()
+
+    def free_disk(self, name: str) -> None:
+        """Take away what filled it."""
+        self._disks[name].free()
+
+    def throttle_disk(self, name: str, writes_per_s: int) -> None:
+        """Let it write so often only; 0: as often as it can."""
+        self._group(name, "blkio").limit_writes(self._disks[name].device, writes_per_s)
 
     # ---- clocks
 

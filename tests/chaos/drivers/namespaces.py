@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from tests.chaos.deployment import Cut, Topology, Unsupported
 from tests.chaos.drivers.local import Place, known
 from tests.chaos.drivers.machines import MachinesDeployment
-from tests.chaos.drivers.network import Network, why_not
+from tests.chaos.drivers.network import Network, why_no_delay, why_not
 from tests.chaos.drivers.stores import Address
 
 _PORT: Final = 7_932
@@ -53,16 +53,25 @@ class NamespacesDeployment(MachinesDeployment):
         self.network.cut(one, other, kind)
 
     def slow(self, name: str, delay_ms: int) -> None:
-        """Raises Unsupported: rules drop packets or let them pass."""
-        raise Unsupported(f"rules in namespaces cannot delay what goes to {name}; the driver proxy can")
+        """Delay what goes to a node or worker. Raises Unsupported where the kernel hands no packets to a process."""
+        known([*self._nodes, *self._workers], name)
+        if reason := _why_no_delay():
+            raise Unsupported(reason)
+        self.network.delay(name, delay_ms)
+
+    def lose(self, name: str, percent: int) -> None:
+        """Lose packets of a node or worker, both ways."""
+        known([*self._nodes, *self._workers], name)
+        self.network.lose(name, percent)
 
     def heal(self) -> None:
-        """Every cut is taken away."""
+        """Every cut, loss and delay is taken away."""
         if self._network is not None:
             self._network.heal()
 
 
 _why_not = cache(why_not)
+_why_no_delay = cache(why_no_delay)
 
 
 def require_namespaces() -> None:

@@ -42,6 +42,8 @@ class Network:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for firewall in self._firewalls.values():
+            firewall.close()
         remove(self._run.number)
 
     def add(self, name: str) -> str:
@@ -68,8 +70,16 @@ class Network:
         else:
             firewall.drop(address, incoming=kind is Cut.SILENT, outgoing=True)
 
+    def lose(self, name: str, percent: int) -> None:
+        """Lose so many of a hundred packets that somebody sends and gets."""
+        self._firewalls[name].lose(self._addresses[name], percent)
+
+    def delay(self, name: str, delay_ms: int) -> None:
+        """Hold up what comes to somebody; 0 takes the delay away."""
+        self._firewalls[name].delay(self._addresses[name], delay_ms)
+
     def heal(self) -> None:
-        """Take every cut away; what TCP still has to send again arrives when it next tries."""
+        """Take every cut, loss and delay away; what TCP still has to send again arrives when it next tries."""
         for firewall in self._firewalls.values():
             firewall.heal()
 
@@ -131,6 +141,17 @@ def why_not() -> str:
         with Run() as run, Network(run) as network:
             network.add("probe")
             network.cut("probe", "probe", Cut.GONE)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def why_no_delay() -> str:
+    """Why packets cannot be held up on this machine; "" when they can. Only where `why_not` says nothing."""
+    try:
+        with Run() as run, Network(run) as network:
+            network.add("probe")
+            network.delay("probe", 1)
     except AssertionError as error:
         return str(error)
     return ""

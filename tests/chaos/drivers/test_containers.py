@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.deployment import Cut, Deployment, Topology, Unsupported, open_deployment
+from tests.chaos.deployment import STORE, Cut, Deployment, Topology, Unsupported, open_deployment
 from tests.chaos.runner import RUN_SETTINGS
 
 LEADER, KEEPER, GROUPS = "partition_leader-0", "share_coordinator-0", "group_coordinator-0"
@@ -92,9 +92,48 @@ def test_nodes_are_killed_stopped_paused_and_come_back_with_their_address(deploy
     assert look(deployment, KEEPER, LEADER) == "reached"
 
 
-def test_latency_is_refused_with_its_reason(deployment: Deployment) -> None:
-    with pytest.raises(Unsupported, match="proxy"):
-        deployment.slow(LEADER, 50)
+def test_what_goes_to_a_container_is_held_up_until_the_cluster_is_healed(deployment: Deployment) -> None:
+    try:
+        deployment.slow(KEEPER, 2_000)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    assert look(deployment, LEADER, KEEPER) == "silence"  # within a second
+    deployment.heal()
+    assert look(deployment, LEADER, KEEPER) == "reached"
+
+
+def test_packets_of_a_container_are_lost_until_the_cluster_is_healed(deployment: Deployment) -> None:
+    deployment.lose(KEEPER, 100)
+    assert look(deployment, LEADER, KEEPER) == "silence"
+    deployment.heal()
+    assert look(deployment, LEADER, KEEPER) == "reached"
+
+
+def test_the_store_answers_commands_and_says_when_it_is_down(deployment: Deployment) -> None:
+    (store,) = deployment.names(STORE)
+    assert deployment.store_command(store, "PING") == "PONG"
+    assert not deployment.down(store)
+    deployment.kill(store)
+    try:
+        assert deployment.down(store)
+    finally:
+        deployment.start(store)
+
+
+def test_a_container_may_have_no_more_memory_than_it_is_given(deployment: Deployment) -> None:
+    from tests.chaos.drivers.containers import Containers  # noqa: PLC0415 - as above
+
+    assert isinstance(deployment, Containers)
+    container = deployment.box(KEEPER).container
+    try:
+        deployment.limit_memory(KEEPER, 300)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    container.reload()
+    assert container.attrs["HostConfig"]["Memory"] == 300 << 20
+    deployment.limit_memory(KEEPER, 0)
+    container.reload()
+    assert container.attrs["HostConfig"]["Memory"] > 300 << 20
 
 
 def test_nothing_of_ours_is_left_and_what_others_started_stays(deployment: Deployment, tmp_path: Path) -> None:

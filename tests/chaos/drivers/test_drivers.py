@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import cast
 
 import pytest
@@ -21,6 +23,9 @@ from tests.chaos.deployment import (
 )
 from tests.chaos.drivers.conftest import World
 from tests.chaos.drivers.processes import ProcessesDeployment
+
+#: By so much no machine's own clock is wrong.
+YEARS_MS = 1_000 * 86_400_000
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +90,36 @@ def test_without_a_network_of_its_own_the_driver_says_that_it_cannot_cut(world: 
         world.deployment.cut("partition_leader-0", "store-0", Cut.SILENT)
     with pytest.raises(Unsupported, match="cannot delay what goes to store-0"):
         world.deployment.slow("store-0", 100)
+    with pytest.raises(Unsupported, match="loses none of store-0"):
+        world.deployment.lose("store-0", 10)
     world.deployment.heal()
+
+
+def test_the_store_answers_commands_and_a_node_that_ended_is_down(world: World) -> None:
+    assert world.deployment.store_command("store-0", "PING") == "PONG"
+    assert not world.deployment.down("replica-0")
+    world.deployment.kill("replica-0")
+    try:
+        assert world.deployment.down("replica-0")
+        with pytest.raises(AssertionError, match="PING at"):
+            world.deployment.store_command("replica-0", "PING")
+    finally:
+        world.deployment.start("replica-0")
+
+
+def test_a_service_wears_a_clock_that_is_moved_while_it_runs(world: World) -> None:
+    deployment = cast(ProcessesDeployment, world.deployment)
+    (keeper,) = deployment.names(SHARE_COORDINATOR)
+    deployment.kill(keeper)
+    deployment.wear_clock(keeper)
+    deployment.set_clock(keeper, wall_ms=YEARS_MS)
+    deployment.start(keeper)
+    *_, last = deployment.logs()[keeper].splitlines()
+    told_s = datetime.fromisoformat(json.loads(last)["timestamp"]).timestamp()
+    assert round((told_s - time.time()) * 1_000 / YEARS_MS) == 1
+    deployment.set_clock(keeper, wall_ms=0)
+    world.topic("clocks")
+    world.produce("clocks", 3)
 
 
 @pytest.mark.rule("CM-47")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,7 @@ from tests.chaos.load import wait_for
 from tests.chaos.workers import WorkerOptions
 
 WAIT_S = 60.0
+DELAY_MS = 100
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +65,33 @@ def _has_worked(folder: Path) -> bool:
     return {Produced, Acknowledged} <= {type(event) for event in events if not getattr(event, "error", "")}
 
 
-def test_a_delay_is_unsupported_with_the_reason(world: World) -> None:
-    with pytest.raises(Unsupported, match="the driver proxy can"):
-        world.deployment.slow("store-0", 10)
+def test_what_goes_to_a_node_is_held_up_until_the_cluster_is_healed(world: World) -> None:
+    try:
+        world.deployment.slow("store-0", DELAY_MS)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    assert asked_ms(world) >= DELAY_MS
+    world.deployment.slow("store-0", 3 * DELAY_MS)
+    assert asked_ms(world) >= 3 * DELAY_MS
+    world.deployment.heal()
+    assert min(asked_ms(world) for _ in range(20)) < DELAY_MS
+
+
+def asked_ms(world: World) -> float:
+    """How long the store took to answer at a look."""
+    began = time.monotonic()
+    world.deployment.store_command("store-0", "PING")
+    return (time.monotonic() - began) * 1000
+
+
+def test_packets_are_lost_until_the_cluster_is_healed(world: World) -> None:
+    world.deployment.lose("store-0", 100)
+    try:
+        with pytest.raises(AssertionError, match="PING at"):
+            world.deployment.store_command("store-0", "PING")
+    finally:
+        world.deployment.heal()
+    assert "PONG" in world.deployment.store_command("store-0", "PING")
 
 
 def test_nothing_remains_of_a_deployment_that_did_not_come_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,9 @@ from tests.chaos.experiments.definition import Definition
 from tests.chaos.trial import Trial
 
 DELAY_MS: Final = 60
+#: Of a hundred packets. At every fifth TCP waits for seconds now and then, beyond what a lease bears.
+MUCH_LOSS: Final = 20
+SOME_LOSS: Final = 5
 
 
 def links(trial: Trial) -> Iterator[tuple[str, str]]:
@@ -84,6 +87,19 @@ def delay(trial: Trial) -> None:
     trial.pass_time(0.5, 1.0)
 
 
+def lose_packets(trial: Trial) -> None:
+    """An owner of each service, then the store, then everybody, lose packets by chance; TCP sends them again, late."""
+    for role in (*SERVICES, STORE):
+        trial.lose(trial.an_owner(role) if role in SERVICES else trial.master(), MUCH_LOSS)
+        trial.pass_time(1.5, 2.5)
+        trial.heal()
+    for name in (*trial.everybody(), trial.master()):
+        trial.lose(name, SOME_LOSS)
+    trial.pass_time(2.5, 3.5)
+    trial.heal()
+    trial.pass_time(0.5, 1.0)
+
+
 EXPERIMENTS: Final = (
     Definition(
         "cuts-silent",
@@ -117,5 +133,12 @@ EXPERIMENTS: Final = (
     ),
     Definition(
         "delays", "Latency on what goes to each service and to the store", ("schedule: delayed requests",), delay
+    ),
+    Definition(
+        "packets-lost",
+        "Packets of each service and of the store vanish by chance, then of everybody",
+        ("schedule: lost packets",),
+        lose_packets,
+        by_default=False,
     ),
 )

@@ -1,4 +1,4 @@
-"""Too little of something: memory of the store."""
+"""Too little of something: memory of the store or of a service, room on a disk, speed of a disk."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from typing import Final
 
 from tests.chaos.deployment import PARTITION_LEADER
 from tests.chaos.experiments.definition import Definition
+from tests.chaos.load import LoadOptions
 from tests.chaos.trial import Trial
 
 #: What a producer is told when the store takes no more: at once, or when its own time for a record is over.
 REFUSED: Final = frozenset({"KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"})
 #: Enough for a second or so of work.
 STORE_ROOM: Final = 64 * 1024
+DISK_MIB: Final = 64
+#: A write of the store is some of the disk's: an fsync takes half a second then.
+SLOW_WRITES: Final = 10
+#: What a leader needs by itself, and about fifty of the records that it is sent.
+LEADER_MIB: Final = 112
+BIG: Final = LoadOptions(rate=40, value_bytes=400_000)
 
 
 def store_full(trial: Trial) -> None:
@@ -28,6 +35,48 @@ def store_full(trial: Trial) -> None:
     trial.load.wait_working(trial.load.consumers())
 
 
+def disk_full(trial: Trial) -> None:
+    """The disk of the store's master has no room: it ends, for it cannot keep what it confirms, and comes back."""
+    store = trial.master()
+    trial.move_to_disk(store, DISK_MIB)
+    trial.load.wait_working(trial.load.consumers())
+    trial.fill_disk(store)
+    trial.until(lambda: trial.has_ended(store), "end of a store whose disk is full")
+    trial.pass_time(1.0, 2.0)
+    trial.free_disk(store)
+    trial.start(store)
+    trial.load.wait_working(trial.load.consumers())
+
+
+def disk_slow(trial: Trial) -> None:
+    """The disk of the store's master takes few writes, twice: for longer than a lease, and for a moment."""
+    store = trial.master()
+    trial.move_to_disk(store, DISK_MIB)
+    trial.load.wait_working(trial.load.consumers())
+    for least_s, most_s in ((5.0, 6.0), (1.0, 1.5)):
+        trial.slow_disk(store, SLOW_WRITES)
+        trial.pass_time(least_s, most_s)
+        trial.hasten_disk(store)
+        trial.pass_time(0.5, 1.0)
+    trial.load.wait_working(trial.load.consumers())
+
+
+def leader_short(trial: Trial) -> None:
+    """A leader has little memory while large records come: it is slow, or the kernel kills it and it is started."""
+    leader = trial.an_owner(PARTITION_LEADER)
+    trial.kill(leader)
+    trial.limit_memory(leader, LEADER_MIB)
+    trial.start(leader)
+    for _ in range(2):
+        trial.pass_time(3.0, 4.0)
+        if trial.has_ended(leader):
+            trial.start(leader)
+    trial.has_ended(leader)
+    trial.lift_memory(leader)
+    trial.start(leader)
+    trial.load.wait_working(trial.load.consumers())
+
+
 def _told(trial: Trial, word: str) -> bool:
     logs = trial.deployment.logs()
     return any(word in logs[name] for name in trial.names(PARTITION_LEADER))
@@ -39,5 +88,27 @@ EXPERIMENTS: Final = (
         "The store reaches its maxmemory and is given room again",
         ("schedule: a full store",),
         store_full,
+    ),
+    Definition(
+        "store-disk-full",
+        "The disk of the store's master has no room left, and then has",
+        ("schedule: a full disk",),
+        disk_full,
+        by_default=False,
+    ),
+    Definition(
+        "store-disk-slow",
+        "The disk of the store's master takes ten writes a second",
+        ("schedule: a slow disk",),
+        disk_slow,
+        by_default=False,
+    ),
+    Definition(
+        "leader-memory-short",
+        "A leader with little memory is sent large records",
+        ("schedule: memory pressure",),
+        leader_short,
+        BIG,
+        by_default=False,
     ),
 )

@@ -1,0 +1,77 @@
+"""A small disk of a store's own: a file with a file system in it, mounted over the folder of the store's data.
+
+The file's name carries the number of the run: what a killed run left mounted is found by it and removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.deployment import Unsupported
+from tests.chaos.drivers.iptables import answer, command
+from tests.chaos.drivers.runs import if_nobodys
+
+_PREFIX: Final = "sgchaos"
+_FILLER: Final = "filler"
+_LOOPS: Final = Path("/sys/block")
+
+
+class Disk:
+    """Mounted over `folder`, with all that the folder held. Raises Unsupported where this process may not mount."""
+
+    def __init__(self, number: int, folder: Path, mib: int) -> None:
+        self._folder = folder
+        image = folder.parent / f"{_PREFIX}{number}-{folder.name}.img"
+        staged = folder.parent / f"{folder.name}.staged"
+        image.touch()
+        os.truncate(image, mib << 20)
+        try:
+            command(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)])
+            staged.mkdir()
+            command(["mount", "-o", "loop", str(image), str(staged)])
+            shutil.copytree(folder, staged, dirs_exist_ok=True)
+            command(["mount", "--move", str(staged), str(folder)])
+        except AssertionError as error:
+            answer(["umount", str(staged)])
+            raise Unsupported(f"needs a disk of its own: {error}") from error
+        staged.rmdir()
+        self.device = f"{os.major(device := folder.stat().st_dev)}:{os.minor(device)}"
+
+    def fill(self) -> None:
+        """Leave no room."""
+        with (self._folder / _FILLER).open("wb") as filler:
+            room = os.statvfs(self._folder)
+            os.posix_fallocate(filler.fileno(), 0, room.f_bavail * room.f_frsize)
+
+    def free(self) -> None:
+        """Take away what filled it."""
+        (self._folder / _FILLER).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Unmount it, when nothing uses it any more."""
+        command(["umount", str(self._folder)])
+
+
+def remove_leftovers(mine: int) -> None:
+    """Unmount the disks whose number nobody has, and those of an earlier holder of `mine`."""
+    for device, number in _disks():
+        if number == mine:
+            command(["umount", device])
+            continue
+        with if_nobodys(number) as nobodys:
+            if nobodys:
+                answer(["umount", device])  # one in use is somebody's of another network
+
+
+def _disks() -> list[tuple[str, int]]:
+    """Every loop device with a file of ours, and the number that the file's name carries."""
+    found = []
+    for told in sorted(_LOOPS.glob("loop*/loop/backing_file")):
+        match = re.search(rf"/{_PREFIX}(\d+)-[^/]*\.img", told.read_text())
+        if match:
+            found.append((f"/dev/{told.parts[3]}", int(match.group(1))))
+    return found

@@ -1,0 +1,37 @@
+"""What the delayer understands of the kernel's messages about packets."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.chaos.drivers.delayer import attribute, packets
+
+PACKET, VERDICT = 3 << 8, 3 << 8 | 1
+
+
+def told(kind: int, *attributes: bytes) -> bytes:
+    """One message of the kernel."""
+    body = struct.pack(">BBH", 0, 0, 7) + b"".join(attributes)
+    size = 16 + len(body)
+    return struct.pack("=LHHLL", size, kind, 0, 0, 0) + body + b"\0" * (-size % 4)
+
+
+def header(number: int) -> bytes:
+    """The attribute with a packet's number: 4 bytes of it, protocol and hook."""
+    return attribute(1, struct.pack(">IHB", number, 0x0800, 1))
+
+
+@pytest.mark.parametrize(
+    ("message", "numbers"),
+    [
+        (b"", []),
+        (told(PACKET, header(5)), [5]),
+        (told(PACKET, attribute(4, b"odd"), header(6)), [6]),
+        (told(PACKET, header(7)) + told(PACKET, header(1 << 31)), [7, 1 << 31]),
+        (told(VERDICT, header(8)), []),
+    ],
+)
+def test_the_number_of_every_packet_is_read_whatever_stands_before_it(message: bytes, numbers: list[int]) -> None:
+    assert list(packets(message)) == numbers
