@@ -1,4 +1,4 @@
-"""Which part of a state stream no replay needs any more: S-095, with its keys and places."""
+"""S-093 and S-095: what snapshots hold and replace, and which part of a stream no replay needs any more."""
 
 from __future__ import annotations
 
@@ -8,11 +8,34 @@ from kip932.ids import SharePartitionKey
 from shard_runtime.hosting.compaction_plan import CompactionLimits, Positions
 from shard_runtime.record_log.protocol import StreamId
 from share_coordinator.core.commands import DeleteState
-from tests.support.share_state import KEY, Driver, initialize
+from share_coordinator.core.records import ShareSnapshot
+from tests.support.share_state import KEY, Driver, initialize, write
 
 
 def keys_named(places: list[tuple[str, int]]) -> dict[str, SharePartitionKey]:
     return {name: KEY._replace(group_id=name) for name, _ in places}
+
+
+@pytest.mark.scenario("S-093")
+def test_every_fourth_write_is_a_snapshot_of_all_that_was_written() -> None:
+    driver = Driver(updates_per_snapshot=3)
+    driver.run(initialize(1, 0))
+    for index in range(8):
+        driver.run(write((index * 10, index * 10 + 5, 2, 1), start=0))
+    snapshots = {number: record for number, record in enumerate(driver.log) if isinstance(record, ShareSnapshot)}
+    assert list(snapshots) == [0, 4, 8]
+    for writes, snapshot in snapshots.items():
+        assert snapshot.batches == tuple((index * 10, index * 10 + 5, 2, 1) for index in range(writes))
+
+
+@pytest.mark.scenario("S-093")
+def test_a_later_snapshot_takes_the_place_of_an_earlier_one_whole() -> None:
+    driver, other = Driver(updates_per_snapshot=0), Driver()
+    driver.run(initialize(1, 0))
+    driver.run(write((0, 9, 0, 3), (10, 19, 2, 1)))
+    other.run(initialize(4, 7))
+    driver.log[:] = [driver.log[-1], other.log[0]]
+    assert driver.replayed().state(KEY) == other.state()
 
 
 @pytest.mark.scenario("S-095")
