@@ -87,6 +87,16 @@ def test_readers_of_long_ago_are_forgotten_and_strangers_left_alone(world: World
     assert set(found) == {b"late", b"foreign", b"r"}
 
 
+@pytest.mark.rule("PM-5", "PM-12")
+def test_of_two_readers_of_one_name_the_last_word_counts(world: World) -> None:
+    world.make_cluster(state_shards=1)
+    Log(world, S0).state(snapshot(0), update(1), update(2))
+    slow, fast = reader(world), reader(world)
+    slow.commit({S0: {"id": "1-1", "n": 2}})
+    fast.commit({S0: {"id": "1-3", "n": 4}})
+    assert [note.split(b" ")[0] for note in world.redis.hvals(R0)] == [b"1-3"]
+
+
 @pytest.mark.rule("PM-6", "PM-12")
 def test_a_reader_without_a_name_and_one_of_topics_write_nothing(world: World) -> None:
     world.make_cluster(state_shards=1)

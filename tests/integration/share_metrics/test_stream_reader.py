@@ -121,6 +121,7 @@ def test_a_tail_that_the_store_lost_is_told_and_the_query_goes_on(world: World) 
     assert trigger(source, end, ReadMaxRows(100)) == (end, [])
 
 
+@pytest.mark.rule("PM-9")
 def test_progress_reports_where_the_streams_stand(world: World) -> None:
     world.make_cluster(state_shards=2)
     Log(world, S0).state(update(1))
