@@ -87,8 +87,8 @@ def test_tables_are_arrows_and_not_those_of_pandas() -> None:
 @pytest.mark.rule("PM-32")
 def test_a_replay_combines_as_the_share_coordinator_does() -> None:
     for module in (replay, time_travel, share_state):
-        assert module.combine is state_batches.combine  # type: ignore[attr-defined] # as they import it
-        assert module.merge_into is state_batches.merge_into  # type: ignore[attr-defined]
+        assert module.combine is state_batches.combine
+        assert module.merge_into is state_batches.merge_into
 
 
 @pytest.mark.rule("PM-67")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo, InputPartition
+from pyspark.sql.datasource import EqualTo, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from share_metrics.reader import EntryId, Range, Store
@@ -145,7 +145,7 @@ def test_a_filter_by_group_leaves_no_stream_of_share_states_out(monkeypatch: pyt
     for kind, tag, read in (("share_state", "sgs", 4), ("group", "gc", 1)):
         asked.clear()
         reader = BatchReader(read_options({**STATE, "kind": kind, "shards": "4"}))
-        filters = [EqualTo(("group_id",), "g")]
+        filters: list[Filter] = [EqualTo(("group_id",), "g")]
         assert reader.pushFilters(filters) == filters
         assert reader.partitions() == []
         assert len(asked) == read
