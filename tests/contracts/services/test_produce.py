@@ -91,10 +91,10 @@ async def test_a_new_epoch_of_a_producer_counts_from_zero(services: Services) ->
 
 
 @contract
-async def test_a_producer_that_is_not_known_may_begin_anywhere(services: Services) -> None:
+async def test_a_producer_that_is_not_known_begins_with_zero(services: Services) -> None:
     place = await topic(services)
-    assert (await produce(services, place, batch(1, 77, 12))).base_offset == 0
-    assert (await produce(services, place, batch(1, 77, 13))).base_offset == 1
+    assert (await produce(services, place, batch(1, 77, 12))).error_code == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (await produce(services, place, batch(1, 77, 0))).base_offset == 0
 
 
 @contract

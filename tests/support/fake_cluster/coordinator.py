@@ -134,7 +134,7 @@ class Coordinator:
         fake = self.fake
         response = describe_share_group_offsets_pb2.DescribeShareGroupOffsetsResponse()
         for asked in request.groups:
-            error = fake.take_error("describe_offsets") or (0 if asked.group_id in fake.groups else GROUP_ID_NOT_FOUND)
+            error = fake.take_error("describe_offsets")
             group = response.groups.add(group_id=asked.group_id, error_code=error)
             if asked.HasField("topics"):
                 wanted = {topic.topic_name: list(topic.partitions) for topic in asked.topics.values}

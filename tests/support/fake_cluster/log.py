@@ -57,7 +57,7 @@ class Log:
         """Store a batch of a Produce, or find it stored already: error code, and base offset or -1."""
         if batch.producer_id < 0:
             return 0, self.append(batch.record_batch, batch.record_count)
-        known = self._producers.setdefault(batch.producer_id, _Producer(batch.producer_epoch, batch.base_sequence))
+        known = self._producers.setdefault(batch.producer_id, _Producer(batch.producer_epoch))
         if batch.producer_epoch < known.epoch:
             return INVALID_PRODUCER_EPOCH, -1
         if batch.producer_epoch > known.epoch and batch.base_sequence == 0:

@@ -126,15 +126,12 @@ class FakeState(Faults):
         return [member for member in self.members if self.group_of[member] == group]
 
     def assignment(self, group: str, member: str) -> dict[bytes, list[int]]:
-        """The member's part of each initialised topic: partitions go round members, or members round partitions."""
+        """Every partition of each initialised topic that the member subscribes to: it is shared with the others."""
         found = {}
         for name in self.subscriptions[member]:
             topic_id, count = self.topics.get(name, (b"", 0))
             if (group, topic_id) in self.initialised:
-                others = [one for one in self.members_of(group) if name in self.subscriptions[one]]
-                turn = others.index(member)
-                mine = [n for n in range(count) if n % len(others) == turn or n == turn % count]
-                found[topic_id] = mine
+                found[topic_id] = list(range(count))
         return found
 
     # Records.
