@@ -152,7 +152,7 @@ class Coordinator:
 
     def _describe(self, topic: Any, partition: TopicIdPartition, group: str) -> None:
         log = self.fake.logs[partition]
-        found = topic.partitions.add(partition_index=partition.partition, start_offset=-1, leader_epoch=-1, lag=-1)
+        found = topic.partitions.add(partition_index=partition.partition, start_offset=-1, leader_epoch=0, lag=-1)
         if group in log.states:
             found.start_offset, found.lag = log.start(group), log.lag(group)
             found.leader_epoch = self.fake.leaders[partition][1]
