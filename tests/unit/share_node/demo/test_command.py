@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from share_node.demo import command
+from share_node.demo.run import Demo
 from tests.unit.share_node.demo.test_report import outcome
 
 
@@ -18,7 +19,7 @@ def test_a_demo_fails_when_a_record_is_unaccounted_for(
 ) -> None:
     (tmp_path / "a.txt").write_text("line\n")
     monkeypatch.setattr(command, "_run", lambda *_: outcome(accepted_directly))
-    monkeypatch.setattr(command.Demo, "clear_away", lambda demo: "nothing stays")
+    monkeypatch.setattr(Demo, "clear_away", lambda demo: "nothing stays")
     words = ["--bootstrap-server", "h:1", "--input", str(tmp_path / "a.txt")]
     result = CliRunner().invoke(command.demo, words)
     assert result.exit_code == status
