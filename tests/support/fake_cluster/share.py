@@ -218,9 +218,10 @@ class ShareRequests:
             return True
         left, erroneous = request.max_records, 0
         for partition in session.partitions:
-            if self.trouble(partition):
+            planned = self.fake.take_error("fetch")
+            if planned or self.trouble(partition):
                 result = _partition(response, partition)
-                result.error_code = self.trouble(partition, result, response)
+                result.error_code = planned or self.trouble(partition, result, response)
                 erroneous += 1
                 continue
             batches, ranges = self.fake.logs[partition].acquire(request, left)

@@ -73,8 +73,8 @@ async def test_offsets_that_are_unknown_are_absent_and_a_partition_with_an_error
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     def change(answer: Any) -> None:
-        (topic,) = answer.groups[0].topics
-        del topic.partitions[:]
+        del answer.groups[0].topics[:]
+        topic = answer.groups[0].topics.add(topic_name="t")
         topic.partitions.add(partition_index=0, start_offset=5, leader_epoch=2, lag=3)
         topic.partitions.add(partition_index=1, start_offset=-1, leader_epoch=-1, lag=-1)
         topic.partitions.add(partition_index=2, start_offset=6, leader_epoch=-1, lag=-1)
