@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from kip932 import errors
+from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_AVAILABLE
 from tests.integration.scenarios.sessions import (
     ACCEPT,
@@ -242,7 +243,7 @@ async def test_a_stale_timer_never_undoes_an_acknowledgement(wire: Wire, edge: S
         await wire.produce(m1.topic_id, size)
         assert await m1.acquire() == [(last - size + 1, last, 1)]
     held = edge.hold(m1.group)
-    doing = []
+    doing: list[asyncio.Task[ShareAcknowledgeResponse]] = []
     for first, last, kind in ((0, 0, RELEASE), (1, 1, ACCEPT), (5, 19, ACCEPT)):
         doing.append(asyncio.create_task(m1.acknowledge((first, last, [kind]), epoch=m1.epoch + len(doing))))
         await held.came.wait()
@@ -270,5 +271,5 @@ async def test_number_of_state_writes(wire: Wire, edge: StateEdge) -> None:
     # The group's last session is gone, and its share-partition with it: what it had to write comes before the next one.
     m2 = await another(m1, topic)
     await wire.produce(m1.topic_id, 1)
-    assert await m2.open_with_records() is None
+    await m2.open_with_records()
     assert edge.writes(m1.group) == before + 1
