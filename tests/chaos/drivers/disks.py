@@ -5,9 +5,12 @@ The file's name carries the number of the run: what a killed run left mounted is
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +21,7 @@ from tests.chaos.drivers.runs import if_nobodys
 _PREFIX: Final = "sgchaos"
 _FILLER: Final = "filler"
 _LOOPS: Final = Path("/sys/block")
+_BLOCKS: Final = (1 << 20, 1 << 12)
 
 
 class Disk:
@@ -42,10 +46,14 @@ class Disk:
         self.device = f"{os.major(device := folder.stat().st_dev)}:{os.minor(device)}"
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Leave no room, though the store writes meanwhile: large blocks are taken, then small ones, to the last."""
         with (self._folder / _FILLER).open("wb") as filler:
-            room = os.statvfs(self._folder)
-            os.posix_fallocate(filler.fileno(), 0, room.f_bavail * room.f_frsize)
+            size = 0
+            for block in _BLOCKS:
+                with _until_full():
+                    while True:
+                        os.posix_fallocate(filler.fileno(), size, block)
+                        size += block
 
     def free(self) -> None:
         """Take away what filled it."""
@@ -54,6 +62,16 @@ class Disk:
     def remove(self) -> None:
         """Unmount it, when nothing uses it any more."""
         command(["umount", str(self._folder)])
+
+
+@contextmanager
+def _until_full() -> Iterator[None]:
+    """Ends when the disk has no room; every other error is raised."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
 
 
 def remove_leftovers(mine: int) -> None:
