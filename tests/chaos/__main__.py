@@ -41,20 +41,26 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
+def _note(definition: Definition) -> str:
+    """Where it is not part of a usual run."""
+    if not definition.by_default:
+        return " (only when asked for by name)"
+    return f" (only when asked for by name on {', '.join(definition.not_on)})" if definition.not_on else ""
+
+
 def _list() -> None:
     for definition in catalogue():
-        note = "" if definition.by_default else " (only when asked for by name)"
-        _say(f"{definition.name:<34}{definition.sentence} [{', '.join(definition.shows)}]{note}")
+        _say(f"{definition.name:<34}{definition.sentence} [{', '.join(definition.shows)}]{_note(definition)}")
     by_default = {experiment.name for experiment in stores.default()}
     for experiment in stores.catalogue():
         note = "" if experiment.name in by_default else " (only when asked for by name)"
         _say(f"{experiment.name:<34}{experiment.sentence} [{', '.join(experiment.shows)}]{note}")
 
 
-def _selected(names: list[str]) -> tuple[tuple[Definition, ...], list[stores.StoreExperiment]]:
+def _selected(names: list[str], driver: str) -> tuple[tuple[Definition, ...], list[stores.StoreExperiment]]:
     """What to do to clusters and to stores. Raises ValueError for a name that means neither."""
     if not names:
-        return select([]), stores.default()
+        return select([], driver), stores.default()
     for name in names:
         if not meant(name) and not stores.named(name):
             raise ValueError(f"there is no experiment {name}; --list names them all")
@@ -73,7 +79,7 @@ def main(words: Sequence[str]) -> int:
     try:
         if asked.judge is not None:
             return _close(judge_again(asked.judge, catalogue()), asked.judge)
-        definitions, experiments = _selected(asked.only)
+        definitions, experiments = _selected(asked.only, asked.driver)
     except ValueError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2

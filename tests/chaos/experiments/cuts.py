@@ -132,13 +132,17 @@ EXPERIMENTS: Final = (
         cut_clients,
     ),
     Definition(
-        "delays", "Latency on what goes to each service and to the store", ("schedule: delayed requests",), delay
+        "delays",
+        "Latency on what goes to each service and to the store",
+        ("schedule: delayed requests",),
+        delay,
+        not_on=("containers",),
     ),
     Definition(
         "packets-lost",
         "Packets of each service and of the store vanish by chance, then of everybody",
         ("schedule: lost packets",),
         lose_packets,
-        by_default=False,
+        not_on=("containers",),
     ),
 )

@@ -88,20 +88,21 @@ EXPERIMENTS: Final = (
         "The store reaches its maxmemory and is given room again",
         ("schedule: a full store",),
         store_full,
+        not_on=("containers",),
     ),
     Definition(
         "store-disk-full",
         "The disk of the store's master has no room left, and then has",
         ("schedule: a full disk",),
         disk_full,
-        by_default=False,
+        not_on=("proxy",),
     ),
     Definition(
         "store-disk-slow",
         "The disk of the store's master takes ten writes a second",
         ("schedule: a slow disk",),
         disk_slow,
-        by_default=False,
+        not_on=("proxy",),
     ),
     Definition(
         "leader-memory-short",
