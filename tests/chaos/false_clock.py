@@ -1,9 +1,10 @@
 """A process whose clocks are wrong: `python …/false_clock.py FILE PYTHON -m MODULE WORDS…` runs the module that way.
 
-Every Python clock of the process is shifted, deadline clocks and the event loop's timers too, by what FILE says at the
+Every clock of the module `time` is shifted, deadline clocks and the event loop's timers too, by what FILE says at the
 moment of reading; another process writes it (`ClockFile`). The wall clock may jump; all clocks may run fast or slow,
-and those for deadlines stay continuous then, as the machine's do. gRPC's own C code keeps the true clock, and so does
-every other process. It imports only the standard library, and takes uvloop away, whose timers read the clock in C.
+and those for deadlines stay continuous then, as the machine's do. gRPC's own C code keeps the true clock, and so do
+`datetime.now`, which the log asks, and every other process. It imports only the standard library, and takes uvloop
+away, whose timers read the clock in C.
 """
 
 from __future__ import annotations
