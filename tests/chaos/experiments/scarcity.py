@@ -88,21 +88,19 @@ EXPERIMENTS: Final = (
         "The store reaches its maxmemory and is given room again",
         ("schedule: a full store",),
         store_full,
-        not_on=("containers",),
+        not_on=("proxy", "containers"),
     ),
     Definition(
         "store-disk-full",
         "The disk of the store's master has no room left, and then has",
         ("schedule: a full disk",),
         disk_full,
-        not_on=("proxy",),
     ),
     Definition(
         "store-disk-slow",
         "The disk of the store's master takes ten writes a second",
         ("schedule: a slow disk",),
         disk_slow,
-        not_on=("proxy",),
     ),
     Definition(
         "leader-memory-short",
