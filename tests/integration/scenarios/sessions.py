@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from kip932.api.v1.delete_records_pb2 import DeleteRecordsRequest
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
 from tests.integration.scenarios.wire import Wire, attempts
@@ -165,6 +166,14 @@ async def another(session: Session, topic: str) -> Session:
     """A second member of the group; its session is not open yet."""
     member = await session.wire.join(session.group, [topic])
     return Session(session.wire, session.group, member, session.topic_id)
+
+
+async def cut(wire: Wire, topic_id: bytes, before: int) -> None:
+    """DeleteRecords before an offset of partition 0."""
+    request = DeleteRecordsRequest(timeout_ms=10_000)
+    request.topics.add(topic_id=topic_id).partitions.add(partition_index=0, offset=before)
+    (found,) = (await wire.call("DeleteRecords", request)).topics[0].partitions
+    assert (found.error_code, found.low_watermark) == (0, before)
 
 
 def part(answer: Any) -> Any:
