@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kip932 import errors
-from kip932.ids import TopicIdPartition
-from sharegroups import AcknowledgeType, Messages, ShareConsumer
+from sharegroups import AcknowledgeType, Messages, ShareConsumer, TopicIdPartition
 from tests.integration.scenarios.clients import EXPLICIT, CountingTransport, World, deliveries, first
 from tests.support.node import Cluster
 
