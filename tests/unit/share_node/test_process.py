@@ -95,7 +95,8 @@ def test_a_role_that_cannot_go_on_has_status_1_and_tells_the_reason(
 
     monkeypatch.setattr("share_node.serve.serve", served)
     monkeypatch.setattr("share_node.serve.run", asyncio_run)
-    words = ["store.url=redis://h", "log.format=console"]
+    monkeypatch.setattr("share_node.serve.configure_logs", lambda *_: None)  # it would last, and the stream does not
+    words = ["store.url=redis://h"]
     assert serve_role("group_coordinator", words) == 1
     assert "Error: the listener takes no calls any more" in capsys.readouterr().err
     reason[0] = ""

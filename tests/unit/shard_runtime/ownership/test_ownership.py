@@ -90,4 +90,5 @@ async def test_a_tail_that_was_made_whole_is_told_before_the_release(monkeypatch
     monkeypatch.setattr(world.script, "renew", noted)
     await world.ownership.stop()
     assert len(world.script.renewals) > before
-    assert world.script.events[:3] == ["releasing 0", "whole 0", "release 0"]
+    events = world.script.events
+    assert "whole 0" in events[events.index("releasing 0") : events.index("release 0")], events
