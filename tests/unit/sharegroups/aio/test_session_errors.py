@@ -151,6 +151,30 @@ async def test_acknowledgements_for_a_node_that_is_gone_fail_with_a_network_erro
         assert not any(part.acknowledgement_batches for part in carried)
 
 
+@pytest.mark.rule("CL-33")
+@on_fake_cluster()
+async def test_an_acknowledgement_that_is_under_way_when_its_node_goes_fails_with_a_network_error(
+    fake: FakeCluster,
+) -> None:
+    produce(fake)
+    transport = SilentTransport(fake.network)
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g", **EXPLICIT}
+    async with ShareConsumer(settings, transport=transport) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        c.acknowledge(message)
+        transport.silent.add(fake.bootstrap)
+        committing = asyncio.create_task(c.commit_sync(2))
+        await asyncio.sleep(0.5)
+        assert not committing.done()
+        fake.drop_streams(0)
+        await transport.speak(fake.bootstrap)
+        (error,) = (await committing).values()
+        assert isinstance(error, NetworkError)
+        assert "before it answered" in error.message
+        assert fake.acknowledges == [], "nor did it go again"
+
+
 @pytest.mark.rule("CL-34")
 @pytest.mark.parametrize("code", [74, 3, 100], ids=["FENCED_LEADER_EPOCH", "UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID"])
 @on_fake_cluster()
