@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from sharegroups import AlterConfig, ConfigResource, NewTopic, TopicPartition
 from sharegroups.aio import Admin, Producer, ShareConsumer
@@ -16,6 +18,10 @@ from tests.simulation.world import World
 TOPIC = "topic"
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 BOUND_S = 30
+#: A story's bound in virtual seconds: what still waits then waits for ever, for the node's own timers never end.
+STORY_S: Final = 300
+#: How long a story may take to clean up, once it is ended.
+_CLEAN_UP_S: Final = 60
 
 
 class Cluster:
@@ -75,6 +81,43 @@ def deliveries(messages: Messages | list[Message]) -> list[tuple[int, int]]:
     return [(message.offset(), message.delivery_count()) for message in messages]
 
 
+async def bounded(story: Coroutine[Any, Any, None]) -> None:
+    """Play a story within `STORY_S`. One that has failed and whose clean-up never ends raises what it failed with;
+    one that waits for ever raises AssertionError with the place where it waits."""
+    played = asyncio.create_task(story)
+    await asyncio.wait({played}, timeout=STORY_S)
+    if played.done():
+        played.result()
+        return
+    late = AssertionError(f"the story did not end within {STORY_S} virtual seconds: it waits at {_waits_at(story)}")
+    played.cancel()
+    await asyncio.wait({played}, timeout=_CLEAN_UP_S)
+    if played.done() and (failure := await _failure(played)) is not None:
+        raise failure from late
+    raise late
+
+
+def _waits_at(waiting: Any) -> str:
+    """The lines at which a coroutine and those that it awaits stand, outermost first."""
+    lines = []
+    while (frame := getattr(waiting, "cr_frame", None)) is not None:
+        lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+        waiting = waiting.cr_await
+    return " > ".join(lines)
+
+
+async def _failure(cancelled: asyncio.Task[None]) -> BaseException | None:
+    """What a story had failed with before it was cancelled."""
+    try:
+        await cancelled
+    except BaseException as error:
+        ended: BaseException | None = error
+        while isinstance(ended, asyncio.CancelledError):
+            ended = ended.__context__
+        return ended
+    return None
+
+
 def on_one_node(**flags: str) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
     """Make a test of a coroutine function that takes a Cluster; `flags` are the node's settings, `_` for a dot."""
     settings = {"group.share.record.lock.duration.ms": "15000"}
@@ -96,7 +139,7 @@ def on_one_node(**flags: str) -> Callable[[Callable[..., Awaitable[None]]], Call
                 await world.close()
                 assert world.complaints == []
 
-            determinism.run(1, story)
+            determinism.run(1, lambda: bounded(story()))
 
         del played.__wrapped__  # else pytest takes the cluster for a fixture
         return played
