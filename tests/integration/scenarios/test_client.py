@@ -3,86 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
-from kip932.api.v1.share_stream_pb2 import ShareStreamRequest
 from kip932.ids import STATE_ACKNOWLEDGED
-from kip932.rpc.grpc_transport import GrpcTransport
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
-from sharegroups import AcknowledgeType, IllegalStateError, Messages, Producer, ShareConsumer
-from sharegroups.loop_thread import LoopThread
+from sharegroups import AcknowledgeType, IllegalStateError
+from tests.integration.scenarios.clients import BOUND_S, EXPLICIT, CountingTransport, World, deliveries, first
 from tests.integration.scenarios.stored import share_records
-from tests.integration.scenarios.wire import Batches, State, Wire
-from tests.support.node import Cluster, unique
-
-EXPLICIT = "explicit"
-BOUND_S = 30
-
-
-class World:
-    """A topic of one partition, a group, and their clients."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.topic, self.group = unique("topic"), unique("group")
-        self.topic_id = self.ask("create_topic", self.topic)
-
-    def ask(self, name: str, *arguments: Any) -> Any:
-        """One call of the wire's."""
-
-        async def asked() -> Any:
-            async with Wire(self.cluster.bootstrap, self.cluster.internal) as wire:
-                return await getattr(wire, name)(*arguments)
-
-        thread = LoopThread("asking")
-        try:
-            return thread.call(asked())
-        finally:
-            thread.stop()
-
-    def state(self) -> State:
-        found: State = self.ask("state", self.group, self.topic_id)
-        return found
-
-    def until_state(self, start: int, batches: Batches) -> None:
-        self.ask("until_state", self.group, self.topic_id, start, batches)
-
-    def produce(self, *values: str) -> None:
-        with Producer(bootstrap_servers=self.cluster.bootstrap) as producer:
-            for value in values:
-                producer.produce(self.topic, value)
-
-    @contextmanager
-    def consumer(self, mode: str = "implicit", subscribed: bool = True) -> Iterator[ShareConsumer]:
-        with ShareConsumer(
-            bootstrap_servers=self.cluster.bootstrap, group_id=self.group, share_acknowledgement_mode=mode
-        ) as consumer:
-            if subscribed:
-                consumer.subscribe([self.topic])
-            yield consumer
+from tests.support.node import Cluster
 
 
 @pytest.fixture
 def world(cluster: Cluster) -> World:
     return World(cluster)
-
-
-def first(consumer: ShareConsumer) -> Messages:
-    """What the first poll that is not empty returns: assignment and initialisation take a moment."""
-    deadline = time.monotonic() + BOUND_S
-    while time.monotonic() < deadline:
-        if messages := consumer.poll(1):
-            return messages
-    raise AssertionError("nothing was delivered")
-
-
-def deliveries(messages: Messages) -> list[tuple[int, int]]:
-    """(offset, delivery count) of each."""
-    return [(message.offset(), message.delivery_count()) for message in messages]
 
 
 @pytest.mark.scenario("S-001")
@@ -171,81 +105,36 @@ def test_a_record_released_at_the_close_goes_to_another_member(world: World) -> 
         assert deliveries(first(other)) == [(0, 2)]
 
 
-class CountingTransport(GrpcTransport):
-    """Counts the acknowledgements that leave the process."""
-
-    acknowledgements: int
-
-    async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
-        self._count(request)
-        return await super().call(address, method, request, timeout_s)
-
-    async def open_stream(self, address: str, method: Any) -> Any:
-        stream = await super().open_stream(address, method)
-        write = stream.write
-
-        async def counted(message: Any) -> None:
-            self._count(message)
-            await write(message)
-
-        return _Stream(stream, counted)
-
-    def _count(self, message: Any) -> None:
-        if isinstance(message, ShareStreamRequest):
-            message = getattr(message, message.WhichOneof("request") or "fetch")
-        topics = getattr(message, "topics", ())
-        if "Share" in type(message).__name__ and hasattr(message, "share_session_epoch"):
-            CountingTransport.acknowledgements += sum(
-                len(part.acknowledgement_batches) for topic in topics for part in topic.partitions
-            )
-
-
-class _Stream:
-    """A stream whose writes are counted."""
-
-    def __init__(self, stream: Any, write: Any) -> None:
-        self.read, self.close, self.write = stream.read, stream.close, write
-
-
-@pytest.fixture
-def counting(monkeypatch: pytest.MonkeyPatch) -> type[CountingTransport]:
-    monkeypatch.setattr("sharegroups.aio.consumer_runtime.transport_for", lambda config: CountingTransport())
-    CountingTransport.acknowledgements = 0
-    return CountingTransport
-
-
 @pytest.mark.scenario("S-009")
-def test_a_record_acknowledged_and_committed_is_refused_locally(
-    world: World, counting: type[CountingTransport]
-) -> None:
+def test_a_record_acknowledged_and_committed_is_refused_locally(world: World) -> None:
     world.produce("a")
-    with world.consumer(EXPLICIT) as consumer:
+    counting = CountingTransport()
+    with world.consumer(EXPLICIT, transport=counting) as consumer:
         (message,) = first(consumer)
         consumer.acknowledge(message)
         assert len(consumer.poll(0.5)) == 0
-        assert counting.acknowledgements == 1
+        assert counting.sent.total() == 1
         with pytest.raises(IllegalStateError):
             consumer.acknowledge(message)
         assert consumer.commit_sync() == {}
-        assert counting.acknowledgements == 1
+        assert counting.sent.total() == 1
     assert world.state()[:2] == (1, [])
 
 
 @pytest.mark.scenario("S-009")
 @pytest.mark.parametrize("after_an_empty_poll", [False, True])
-def test_implicit_mode_refuses_acknowledge(
-    world: World, counting: type[CountingTransport], after_an_empty_poll: bool
-) -> None:
+def test_implicit_mode_refuses_acknowledge(world: World, after_an_empty_poll: bool) -> None:
     world.produce("a")
-    with world.consumer() as consumer:
+    counting = CountingTransport()
+    with world.consumer(transport=counting) as consumer:
         (message,) = first(consumer)
         if after_an_empty_poll:
             assert len(consumer.poll(0.5)) == 0
-        sent = counting.acknowledgements
+        sent = counting.sent.total()
         assert sent == (1 if after_an_empty_poll else 0)
         with pytest.raises(IllegalStateError):
             consumer.acknowledge(message)
-        assert counting.acknowledgements == sent
+        assert counting.sent.total() == sent
 
 
 @pytest.mark.scenario("S-012")

@@ -7,6 +7,7 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from sharegroups.core.membership import Heartbeat, Lookup, Membership, MemberState
+from tests.unit.sharegroups.core.members import beat, state
 
 T = b"t" * 16
 U = b"u" * 16
@@ -17,16 +18,6 @@ def member(rack: str = "") -> Membership:
     m = Membership(rack, 300_000, 100, 1000, lambda: 0.5)
     m.subscribe(["t"])
     return m
-
-
-def beat(m: Membership, now_ms: int) -> Heartbeat:
-    request = m.heartbeat(now_ms)
-    assert request is not None
-    return request
-
-
-def state(m: Membership) -> MemberState:
-    return m.state
 
 
 def stable(rack: str = "") -> Membership:

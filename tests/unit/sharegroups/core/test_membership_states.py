@@ -9,22 +9,13 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from sharegroups.core.membership import Heartbeat, Lookup, Membership, MemberState
+from tests.unit.sharegroups.core.members import beat, state
 
 T, U = b"t" * 16, b"u" * 16
 P0, Q0 = TopicIdPartition(T, 0), TopicIdPartition(U, 0)
 INTERVAL_MS = 5000
 #: The next heartbeat of every active state is due by then.
 DUE_MS = 5001
-
-
-def beat(m: Membership, now_ms: int) -> Heartbeat:
-    request = m.heartbeat(now_ms)
-    assert request is not None
-    return request
-
-
-def state(m: Membership) -> MemberState:
-    return m.state
 
 
 def joining(random: Callable[[], float] = lambda: 0.5) -> Membership:
