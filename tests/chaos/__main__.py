@@ -43,9 +43,7 @@ def _say(line: str) -> None:
 
 def _note(definition: Definition) -> str:
     """Where it is not part of a usual run."""
-    if not definition.by_default:
-        return " (only when asked for by name)"
-    return f" (only when asked for by name on {', '.join(definition.not_on)})" if definition.not_on else ""
+    return "" if definition.by_default else " (only when asked for by name)"
 
 
 def _list() -> None:
@@ -57,10 +55,10 @@ def _list() -> None:
         _say(f"{experiment.name:<34}{experiment.sentence} [{', '.join(experiment.shows)}]{note}")
 
 
-def _selected(names: list[str], driver: str) -> tuple[tuple[Definition, ...], list[stores.StoreExperiment]]:
+def _selected(names: list[str]) -> tuple[tuple[Definition, ...], list[stores.StoreExperiment]]:
     """What to do to clusters and to stores. Raises ValueError for a name that means neither."""
     if not names:
-        return select([], driver), stores.default()
+        return select([]), stores.default()
     for name in names:
         if not meant(name) and not stores.named(name):
             raise ValueError(f"there is no experiment {name}; --list names them all")
@@ -79,7 +77,7 @@ def main(words: Sequence[str]) -> int:
     try:
         if asked.judge is not None:
             return _close(judge_again(asked.judge, catalogue()), asked.judge)
-        definitions, experiments = _selected(asked.only, asked.driver)
+        definitions, experiments = _selected(asked.only)
     except ValueError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2

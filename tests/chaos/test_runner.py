@@ -347,12 +347,6 @@ def test_the_report_compares_recoveries_with_the_bound(play: Callable[..., list[
     assert any(line.split()[1:] == ["partition_leader", "1", "6000", "6000", "0/1"] for line in text.splitlines())
 
 
-def test_what_was_never_played_on_a_driver_runs_there_only_when_it_is_asked_for() -> None:
-    assert "packets-lost" in {each.name for each in select([], "namespaces")}
-    assert "packets-lost" not in {each.name for each in select([], "containers")}
-    assert [each.name for each in select(["packets-lost"], "containers")] == ["packets-lost"]
-
-
 def test_experiments_are_selected_by_name_or_by_what_it_begins_with() -> None:
     by_default = {definition.name for definition in select([])}
     assert "services-killed" in by_default

@@ -28,13 +28,13 @@ def catalogue() -> tuple[Definition, ...]:
     return tuple(definition for module in modules for definition in module.EXPERIMENTS)
 
 
-def select(names: list[str], driver: str = "") -> tuple[Definition, ...]:
+def select(names: list[str]) -> tuple[Definition, ...]:
     """The experiments whose names are given, or begin with a given one and a dash; without names the default ones.
 
     Raises ValueError for a name that means none.
     """
     if not names:
-        return tuple(each for each in catalogue() if each.by_default and driver not in each.not_on)
+        return tuple(each for each in catalogue() if each.by_default)
     for name in names:
         if not meant(name):
             known = ", ".join(definition.name for definition in catalogue())

@@ -84,13 +84,11 @@ EXPERIMENTS: Final = (
         ("schedule: clock jumps",),
         jump,
         LoadOptions(consumers=2, rate=60, lock_ms=LOCK_MS),
-        not_on=("proxy",),
     ),
     Definition(
         "clocks-drift",
         "Owners whose clocks run 10 % slow, and others 10 % fast, while leases end",
         ("schedule: clock jumps",),
         drift,
-        not_on=("proxy",),
     ),
 )

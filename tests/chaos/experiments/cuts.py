@@ -136,13 +136,11 @@ EXPERIMENTS: Final = (
         "Latency on what goes to each service and to the store",
         ("schedule: delayed requests",),
         delay,
-        not_on=("containers",),
     ),
     Definition(
         "packets-lost",
         "Packets of each service and of the store vanish by chance, then of everybody",
         ("schedule: lost packets",),
         lose_packets,
-        not_on=("containers",),
     ),
 )

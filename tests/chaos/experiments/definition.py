@@ -19,7 +19,7 @@ class Definition:
     """`shows`: scenarios and fault schedules of docs/spec/scenarios.md. `checks` are added to the invariants'.
 
     `measures_recovery`: services are killed one at a time while everything else is well, so that the times until they
-    are served again mean something. `not_on`: drivers it was never played on, or costs too much on; there it runs only
+    are served again mean something. `by_default`: part of a usual run; any other runs only
     when it is asked for by name.
     """
 
@@ -30,7 +30,6 @@ class Definition:
     load: LoadOptions = USUAL_LOAD
     checks: tuple[Checker, ...] = ()
     by_default: bool = True
-    not_on: tuple[str, ...] = ()
     measures_recovery: bool = False
 
 

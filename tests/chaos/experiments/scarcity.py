@@ -88,7 +88,6 @@ EXPERIMENTS: Final = (
         "The store reaches its maxmemory and is given room again",
         ("schedule: a full store",),
         store_full,
-        not_on=("proxy", "containers"),
     ),
     Definition(
         "store-disk-full",
