@@ -126,15 +126,15 @@ class Admin:
     def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Set start offsets of an empty group (GC-101 to GC-106). Not served yet: UnsupportedVersionError."""
+        """Set start offsets of an empty group (GC-101 to GC-106)."""
         return self._call(self._inner.alter_share_group_offsets(group_id, offsets))
 
     def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete the state of topics of an empty group (GC-97). Not served yet: UnsupportedVersionError."""
+        """Delete the state of topics of an empty group (GC-97)."""
         return self._call(self._inner.delete_share_group_offsets(group_id, topics))
 
     def delete_share_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete empty groups (GC-90). Not served yet: UnsupportedVersionError."""
+        """Delete empty groups (GC-90)."""
         return self._call(self._inner.delete_share_groups(group_ids))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from group_coordinator.core import records as r
-from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
+from group_coordinator.core.lifecycle import UNKNOWN_NAME, Initializing, Lifecycle, TopicState
 from group_coordinator.core.rewriting import kind_of
 from group_coordinator.core.views import Assignment
 from kip932.records.v1 import group_log_pb2 as pb
@@ -21,7 +21,6 @@ RECORD_VERSION: Final = 0
 #: Bit of `cause` that marks a cold copy (CM-18).
 CAUSE_COLD: Final = 64
 _NO_EPOCH: Final = -1
-UNKNOWN_NAME: Final = "<UNKNOWN>"
 
 
 class GroupLogCodec:
@@ -150,6 +149,7 @@ def _write_state(message: pb.GroupRecord, value: r.StateMetadata) -> None:
             state.initialized_topics.add(**names, partitions=topic.initialized)
     for topic_id, name in sorted(value.lifecycle.deleting.items()):
         state.deleting_topics.add(topic_id=topic_id, topic_name=name or UNKNOWN_NAME)
+    state.deleting_group = value.lifecycle.dropping
 
 
 def _read_state(key: pb.GroupRecord.Key, value: pb.ShareGroupStatePartitionMetadata) -> r.Value:
@@ -169,7 +169,15 @@ def _read_state(key: pb.GroupRecord.Key, value: pb.ShareGroupStatePartitionMetad
         initialized = known.initialized if known is not None else ()
         topics[info.topic_id] = TopicState(info.topic_id, info.topic_name, info.first_count, entries, initialized)
     deleting = {info.topic_id: info.topic_name for info in value.deleting_topics}
-    return r.StateMetadata(key.group_id, Lifecycle(topics, deleting))
+    return r.StateMetadata(key.group_id, Lifecycle(topics, deleting, value.deleting_group))
+
+
+def _write_deleted(message: pb.GroupRecord, value: r.DeletedGroup) -> None:
+    message.deleted_group_epoch.CopyFrom(pb.DeletedGroupEpoch(epoch=value.epoch, deleted_at_ms=value.deleted_at_ms))
+
+
+def _read_deleted(key: pb.GroupRecord.Key, value: pb.DeletedGroupEpoch) -> r.Value:
+    return r.DeletedGroup(key.group_id, value.epoch, value.deleted_at_ms)
 
 
 def _topics(assignment: Assignment) -> list[pb.AssignedTopic]:
@@ -187,6 +195,7 @@ _WRITE: Final[dict[type[Any], Callable[[pb.GroupRecord, Any], None]]] = {
     r.TargetMember: _write_target,
     r.CurrentAssignment: _write_current,
     r.StateMetadata: _write_state,
+    r.DeletedGroup: _write_deleted,
 }
 _READ: Final[dict[str, tuple[str, Callable[[pb.GroupRecord.Key, Any], r.Record]]]] = {
     str(r.MEMBER): ("member_metadata", _read_member),
@@ -195,4 +204,5 @@ _READ: Final[dict[str, tuple[str, Callable[[pb.GroupRecord.Key, Any], r.Record]]
     str(r.TARGET): ("target_assignment_member", _read_target),
     str(r.CURRENT): ("current_member_assignment", _read_current),
     str(r.STATE): ("state_partition_metadata", _read_state),
+    str(r.DELETED): ("deleted_group_epoch", _read_deleted),
 }

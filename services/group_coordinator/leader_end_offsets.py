@@ -52,8 +52,9 @@ class EndOffsets:
         self._leader_of = leader_of
         self._pause = pause
 
-    async def latest(self, starts: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, EndOffset]:
-        """Each partition's log end (read uncommitted) with its holes from the given start on; or the error."""
+    async def latest(self, starts: Mapping[TopicIdPartition, int | None]) -> dict[TopicIdPartition, EndOffset]:
+        """Each partition's log end (read uncommitted) with its holes from the given start on; or the error. Without a
+        start (None) no holes are counted."""
         found: dict[TopicIdPartition, EndOffset] = {}
         left = list(starts)
         for attempt in range(1 + RETRIES_MAX):
@@ -66,7 +67,7 @@ class EndOffsets:
         return found
 
     async def _ask_leaders(
-        self, partitions: Collection[TopicIdPartition], starts: Mapping[TopicIdPartition, int]
+        self, partitions: Collection[TopicIdPartition], starts: Mapping[TopicIdPartition, int | None]
     ) -> dict[TopicIdPartition, EndOffset]:
         found: dict[TopicIdPartition, EndOffset] = {}
         by_leader: dict[str, list[TopicIdPartition]] = {}
@@ -85,7 +86,9 @@ class EndOffsets:
             found.update(answers)
         return found
 
-    async def _ask(self, address: str, starts: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, EndOffset]:
+    async def _ask(
+        self, address: str, starts: Mapping[TopicIdPartition, int | None]
+    ) -> dict[TopicIdPartition, EndOffset]:
         try:
             response = await self._transport.call(address, _LIST_OFFSETS, _request(starts), CALL_TIMEOUT_S)
         except TransportError as error:
@@ -105,7 +108,7 @@ class EndOffsets:
         return {partition: found.get(partition, missing) for partition in starts}
 
 
-def _request(starts: Mapping[TopicIdPartition, int]) -> pb.ListOffsetsRequest:
+def _request(starts: Mapping[TopicIdPartition, int | None]) -> pb.ListOffsetsRequest:
     topics: dict[bytes, pb.ListOffsetsRequest.Topic] = {}
     for (topic_id, index), start in starts.items():
         topic = topics.setdefault(topic_id, pb.ListOffsetsRequest.Topic(topic_id=topic_id))

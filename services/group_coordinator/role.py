@@ -12,6 +12,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from group_coordinator.admin_outcomes import AdminOutcomes
 from group_coordinator.codec import GroupLogCodec
 from group_coordinator.config import GroupCoordinatorConfig, load_assignor
 from group_coordinator.core.shard import GroupShard
@@ -21,6 +22,8 @@ from group_coordinator.leader_end_offsets import EndOffsets
 from group_coordinator.metrics import GroupCoordinatorMetrics
 from group_coordinator.ports import Access, Caller
 from group_coordinator.service import GroupCoordinator, Surroundings
+from group_coordinator.service_alterations import OffsetAlterations
+from group_coordinator.service_deletions import Deletions
 from group_coordinator.service_offsets import ShareGroupOffsets
 from group_coordinator.state_calls import StateCalls
 from group_coordinator.sweeper import Sweeper
@@ -66,11 +69,20 @@ class Node:
 class GroupCoordinatorService:
     """All handlers of `GroupCoordinatorService` as one object, for `shard_runtime.rpc.binding.bind`."""
 
-    def __init__(self, groups: GroupCoordinator, offsets: ShareGroupOffsets) -> None:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        offsets: ShareGroupOffsets,
+        alterations: OffsetAlterations,
+        deletions: Deletions,
+    ) -> None:
         self.share_group_heartbeat = groups.share_group_heartbeat
         self.share_group_describe = groups.share_group_describe
         self.list_groups = groups.list_groups
         self.describe_share_group_offsets = offsets.describe_share_group_offsets
+        self.alter_share_group_offsets = alterations.alter_share_group_offsets
+        self.delete_groups = deletions.delete_groups
+        self.delete_share_group_offsets = deletions.delete_share_group_offsets
 
 
 class GroupCoordinatorRole:
@@ -86,12 +98,18 @@ class GroupCoordinatorRole:
         self._settings = config.settings()
         self.shards = GroupShards(config.shards)
         self.metrics = GroupCoordinatorMetrics(node.registry, self.shards)
-        self._calls = StateCalls(node.persister, self.shards, self.metrics)
         self._sweeper = Sweeper(self.shards, node.complete_since_ms, config.sweep_interval_ms)
+        outcomes = AdminOutcomes()
+        self._calls = StateCalls(node.persister, self.shards, self.metrics, outcomes, self._sweeper.soon)
         self.shards.build(self._host, self._calls.run, self._calls.drop)
         around = Surroundings(self.shards, node.topics, node.access, node.owner_of, node.enabled, node.client_id_of)
-        offsets = ShareGroupOffsets(around, node.persister, EndOffsets(node.transport, node.leader_of))
-        self.service = GroupCoordinatorService(GroupCoordinator(around, self.metrics.rebalanced), offsets)
+        ends = EndOffsets(node.transport, node.leader_of)
+        self.service = GroupCoordinatorService(
+            GroupCoordinator(around, self.metrics.rebalanced),
+            ShareGroupOffsets(around, node.persister, ends),
+            OffsetAlterations(around, outcomes, ends),
+            Deletions(around, outcomes, node.complete_since_ms),
+        )
 
     @property
     def hosts(self) -> Sequence[ShardHost[Any, Any]]:

@@ -88,6 +88,12 @@ class Surroundings:
         if not self.access.allowed(caller, operation, GROUP, group_id):
             raise errors.GroupAuthorizationFailedError(f"Not authorized to access group {group_id}.")
 
+    @staticmethod
+    def require_group_id(group_id: str) -> None:
+        """Raise for an empty group id (GC-90, GC-96, GC-101, GC-125)."""
+        if not group_id:
+            raise errors.InvalidGroupIdError("The group id must not be empty.")
+
     def sees_topic(self, caller: Caller, name: str) -> bool:
         """Whether the caller may DESCRIBE the topic."""
         return self.access.allowed(caller, DESCRIBE, TOPIC, name)
@@ -227,8 +233,7 @@ class GroupCoordinator:
         try:
             around.require_enabled()
             around.require_group(context, DESCRIBE, group_id)
-            if not group_id:
-                raise errors.InvalidGroupIdError("The group id must not be empty.")
+            around.require_group_id(group_id)
             group = await around.ask(group_id, c.Describe(group_id))
             assert isinstance(group, c.DescribedGroup)
             if not all(around.sees_topic(context, name) for name in group.topic_names.values()):

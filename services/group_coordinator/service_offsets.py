@@ -88,8 +88,7 @@ class ShareGroupOffsets:
         try:
             self._around.require_enabled()
             self._around.require_group(context, DESCRIBE, group.group_id)
-            if not group.group_id:
-                raise errors.InvalidGroupIdError("The group id must not be empty.")
+            self._around.require_group_id(group.group_id)
             async with self._slots:
                 return await self._describe(group, context, room)
         except Exception as error:

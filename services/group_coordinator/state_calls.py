@@ -1,21 +1,30 @@
 """Carries out group shards' orders about share-partition state, and returns the outcomes to them as commands.
 
 An order comes only after its records are durable (GC-24i). Its outcome may be late, or lost: by the attempt number the
-shard recognises an old outcome (GC-76a), and it retries from its lists what never comes back (GC-72). So this module
-remembers nothing, and cancelling a call is always safe.
+shard recognises an old outcome (GC-76a), and it retries from its lists what never comes back (GC-72, OP-6). So this
+module remembers nothing but who waits, and cancelling a call is always safe.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
 
+from group_coordinator.admin_outcomes import AdminOutcomes
 from group_coordinator.core import commands as c
 from group_coordinator.ports import Shards
-from kip932.errors import FencedStateEpochError, KafkaError
+from kip932.errors import (
+    CoordinatorNotAvailableError,
+    FencedStateEpochError,
+    KafkaError,
+    NotCoordinatorError,
+    UnknownServerError,
+)
 from kip932.ids import TopicIdPartition
 from kip932.state_values import StateSummary
 from share_persister.values import Persister, PersisterError, StateInit
@@ -24,6 +33,9 @@ log = structlog.get_logger(__name__)
 
 CONCURRENT_CALLS: Final = 64
 WAITING_CALLS_MAX: Final = 10_000
+Outcome = PersisterError | None
+#: The most that an order of an administrator's call may take, its wait for a slot included (GC-108).
+ADMIN_ORDER_S: Final = 40.0
 
 
 class CallMeter(Protocol):
@@ -42,22 +54,36 @@ class StateCalls:
     """Runs at most `CONCURRENT_CALLS` orders at a time; when `WAITING_CALLS_MAX` wait, further ones are left to their
     retry."""
 
-    def __init__(self, persister: Persister, shards: Shards, meter: CallMeter) -> None:
+    def __init__(
+        self,
+        persister: Persister,
+        shards: Shards,
+        meter: CallMeter,
+        outcomes: AdminOutcomes | None = None,
+        sweep_soon: Callable[[], None] = lambda: None,
+    ) -> None:
         self._persister = persister
         self._shards = shards
         self._meter = meter
+        self._outcomes = outcomes or AdminOutcomes()
+        self._sweep_soon = sweep_soon
         self._slots = asyncio.Semaphore(CONCURRENT_CALLS)
         self._tasks: dict[asyncio.Task[None], int] = {}
 
     def run(self, shard: int, effects: Sequence[object]) -> None:
         """Start the orders of one durable decision. Never blocks, never raises."""
         for effect in effects:
+            if isinstance(effect, c.SweepSoon):
+                self._sweep_soon()
+                continue
             if len(self._tasks) >= WAITING_CALLS_MAX:
                 log.warning("too many state calls wait; the order is left to its retry", order=type(effect).__name__)
+                busy = CoordinatorNotAvailableError("too many calls about share state wait here already; try again")
+                self._outcomes.failed(_call_id(effect), busy)
                 continue
             task = asyncio.get_running_loop().create_task(self._guarded(shard, effect))
             self._tasks[task] = shard
-            task.add_done_callback(self._tasks.pop)
+            task.add_done_callback(partial(self._over, effect))
 
     def drop(self, shard: int) -> None:
         """The shard is lost: cancel its calls; the new owner repeats what is still in the lists (GC-69d, CM-12)."""
@@ -72,31 +98,50 @@ class StateCalls:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _over(self, effect: object, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if task.cancelled():
+            moved = NotCoordinatorError("the group moves to another node; repeat the call there")
+            self._outcomes.failed(_call_id(effect), moved)
+
     async def _guarded(self, shard: int, effect: object) -> None:
         try:
-            async with self._slots:
+            async with asyncio.timeout(ADMIN_ORDER_S if _attempt(effect) else None), self._slots:
                 await self._perform(shard, effect)
         except KafkaError as error:
             log.info("outcome not recorded; it is retried", order=type(effect).__name__, why=str(error))
-        except Exception:
+            failure = error
+        except TimeoutError:
+            log.warning("state call took too long; it is retried", order=type(effect).__name__)
+            failure = CoordinatorNotAvailableError(
+                f"the share coordinators did not answer within {ADMIN_ORDER_S:.0f} s; repeat the call"
+            )
+        except Exception as error:
             log.exception("state call failed; it is retried", order=type(effect).__name__)
+            failure = UnknownServerError(f"the call about share state failed: {type(error).__name__}")
+        else:
+            return
+        self._outcomes.failed(_call_id(effect), failure)
+        if isinstance(effect, c.InitializeState | c.DeleteState) and (attempt := _attempt(effect)):
+            with contextlib.suppress(KafkaError):
+                await self._shards.submit(shard, c.CallEnded(effect.group_id, attempt))
 
     def _perform(self, shard: int, effect: object) -> Coroutine[Any, Any, None]:
         match effect:
             case c.InitializeState():
                 return self._initialize(shard, effect)
             case c.DeleteState():
-                return self._delete(effect)
+                return self._delete(shard, effect)
             case c.CheckSummaries():
                 return self._check(shard, effect)
         raise TypeError(f"no such order: {type(effect).__name__}")
 
     async def _initialize(self, shard: int, order: c.InitializeState) -> None:
         wanted = {partition: StateInit(order.state_epoch, offset) for partition, offset in order.partitions}
-        outcomes = await self._persister.initialize(order.group_id, wanted)
+        outcomes = _of_each(wanted, await self._persister.initialize(order.group_id, wanted))
         succeeded, failed, fenced = [], [], []
         for partition in wanted:
-            match outcomes.get(partition, _MISSING):
+            match outcomes[partition]:
                 case None:
                     succeeded.append(partition)
                 case PersisterError(error=FencedStateEpochError()):
@@ -111,7 +156,9 @@ class StateCalls:
         if refused:
             first = next((error for error in outcomes.values() if error is not None), None)
             log.warning("share-partitions not initialised", group=order.group_id, partitions=refused, first=str(first))
-        if succeeded or failed or stored_epoch >= 0:
+        if stored_epoch < 0 and order.call_id:
+            failed += fenced  # to an administrator a refusal is an answer (GC-103)
+        if succeeded or failed or stored_epoch >= 0 or order.call_id:
             result = c.InitializationFinished(
                 order.group_id,
                 order.attempt,
@@ -120,20 +167,29 @@ class StateCalls:
                 tuple(fenced) if stored_epoch >= 0 else (),
                 stored_epoch,
                 order.fenced_rounds,
+                order.call_id,
             )
-            await self._shards.submit(shard, result)
+            again = await self._shards.submit(shard, result)
+            self._outcomes.answered(order.call_id, outcomes, last=not again)
 
     async def _largest_epoch(self, group_id: str, partitions: Collection[TopicIdPartition]) -> int:
         """The largest stored state epoch; −1 when no summary could be read (GC-76)."""
         summaries = await self._persister.summary(group_id, partitions)
         return max((found.state_epoch for found in summaries.values() if isinstance(found, StateSummary)), default=-1)
 
-    async def _delete(self, order: c.DeleteState) -> None:
+    async def _delete(self, shard: int, order: c.DeleteState) -> None:
         partitions = dict.fromkeys(order.partitions, order.state_epoch)
-        outcomes = await self._persister.delete(order.group_id, partitions)
-        # Best effort: the share coordinator also drops the state of a deleted topic by itself (OP-5).
-        if failed := [error for error in outcomes.values() if error is not None]:
-            log.info("state of a deleted topic not deleted", group=order.group_id, first=str(failed[0]))
+        if order.attempt and not order.call_id:
+            log.info("an interrupted deletion goes on", group=order.group_id, partitions=len(partitions))
+        outcomes = _of_each(partitions, await self._persister.delete(order.group_id, partitions))
+        failed = {partition: error for partition, error in outcomes.items() if error is not None}
+        if failed:
+            log.info("state not deleted", group=order.group_id, first=str(next(iter(failed.values()))))
+        # Without an attempt it is best effort: the share coordinator drops a deleted topic's state by itself (OP-5).
+        if order.attempt:
+            topics = frozenset(partition.topic_id for partition in failed)
+            await self._shards.submit(shard, c.DeletionFinished(order.group_id, order.attempt, topics))
+            self._outcomes.answered(order.call_id, outcomes)
 
     async def _check(self, shard: int, order: c.CheckSummaries) -> None:
         summaries = await self._persister.summary(order.group_id, order.partitions)
@@ -155,4 +211,25 @@ class StateCalls:
             )
 
 
-_MISSING: Final = object()
+def _call_id(effect: object) -> int:
+    return effect.call_id if isinstance(effect, c.InitializeState | c.DeleteState) else 0
+
+
+def _attempt(effect: object) -> int:
+    """The attempt of an order that belongs to a change by an administrator; else 0."""
+    match effect:
+        case c.DeleteState():
+            return effect.attempt
+        case c.InitializeState(call_id=call_id) if call_id:
+            return effect.attempt
+    return 0
+
+
+def _of_each(
+    wanted: Collection[TopicIdPartition], found: Mapping[TopicIdPartition, Outcome]
+) -> dict[TopicIdPartition, Outcome]:
+    """Each partition's outcome; what was not answered is unknown, never a success."""
+    return {partition: found.get(partition, _UNANSWERED) for partition in wanted}
+
+
+_UNANSWERED: Final = PersisterError(UnknownServerError("the share coordinator did not answer"), outcome_unknown=True)

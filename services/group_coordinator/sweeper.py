@@ -1,4 +1,5 @@
-"""Every 30 s and on topic changes: drop deleted topics from the groups' lists, check for lost state (GC-80, GC-82).
+"""Every 30 s and on topic changes: drop deleted topics from the groups' lists, check for lost state, and go on with
+interrupted deletions (GC-80, GC-82, OP-6).
 
 An old image must never delete state. So each sweep carries the time since when the image is complete, and a shard
 refuses the sweep unless that is later than its own load.
@@ -13,13 +14,15 @@ from typing import Final
 
 import structlog
 
-from group_coordinator.core.commands import RepairCheck, Sweep, SweepReply
+from group_coordinator.core.commands import RepairCheck, ResumeDeletions, ResumeReply, Sweep, SweepReply
 from group_coordinator.ports import Shards
 from kip932.errors import KafkaError
 
 log = structlog.get_logger(__name__)
 
 _ROUNDS_MAX: Final = 100
+#: How soon to sweep again while a deletion waits only for the image to be known as new enough.
+_SOON_S: Final = 1.0
 
 
 class Sweeper:
@@ -30,6 +33,7 @@ class Sweeper:
         self._complete_since_ms = complete_since_ms
         self._interval_ms = interval_ms
         self._changed = asyncio.Event()
+        self._waiting = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -38,6 +42,11 @@ class Sweeper:
 
     def topics_changed(self) -> None:
         """The image has changed: sweep soon. Changes that arrive during a sweep cause one more."""
+        self._changed.set()
+
+    def soon(self) -> None:
+        """A shard was loaded with interrupted deletions: sweep soon, and each second until the image is new enough
+        (OP-6)."""
         self._changed.set()
 
     async def stop(self) -> None:
@@ -50,9 +59,11 @@ class Sweeper:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval_ms / 1000):
+                interval_s = self._interval_ms / 1000
+                async with asyncio.timeout(min(interval_s, _SOON_S) if self._waiting else interval_s):
                     await self._changed.wait()
             self._changed.clear()
+            self._waiting = False
             await self.sweep()
 
     async def sweep(self) -> None:
@@ -71,3 +82,9 @@ class Sweeper:
             if not (isinstance(reply, SweepReply) and reply.more):
                 break
         await self._shards.submit(index, RepairCheck())
+        for _ in range(_ROUNDS_MAX):
+            resumed = await self._shards.submit(index, ResumeDeletions(self._complete_since_ms()))
+            assert isinstance(resumed, ResumeReply)
+            self._waiting |= resumed.waiting
+            if not resumed.more:
+                break

@@ -14,7 +14,8 @@ from group_coordinator.core import commands as c
 from group_coordinator.core.records import Record, Tombstone
 from group_coordinator.core.shard import GroupShard
 from kip932.errors import KafkaError
-from tests.support.group_driver import Driver, bare
+from kip932.ids import TopicIdPartition
+from tests.support.group_driver import Driver, bare, topic_id
 
 MEMBERS = st.sampled_from(["A", "B", "C"])
 TOPICS = st.sampled_from(["t", "u"])
@@ -37,7 +38,10 @@ def _finish(share: float) -> Step:
                 keys = [key for key, _ in order.partitions]
                 cut = int(len(keys) * share)
                 done, refused, fenced = keys[:cut], keys[cut : cut + 1], keys[cut + 1 : cut + 2]
-                driver.run(c.InitializationFinished("g", order.attempt, tuple(done), tuple(refused), tuple(fenced), 5))
+                outcome = c.InitializationFinished(
+                    "g", order.attempt, tuple(done), tuple(refused), tuple(fenced), 5, call_id=order.call_id
+                )
+                driver.run(outcome)
 
     return step
 
@@ -49,7 +53,30 @@ def _repair(driver: Driver) -> None:
             driver.run(c.Repair("g", group.epoch, tuple(key for key, _ in order.partitions)))
 
 
+def _finish_deletions(failing: bool) -> Step:
+    def step(driver: Driver) -> None:
+        for order in driver.take_effects():
+            if isinstance(order, c.DeleteState) and order.attempt:
+                failed = frozenset(key.topic_id for key in order.partitions[:1]) if failing else frozenset[bytes]()
+                driver.run(c.DeletionFinished("g", order.attempt, failed))
+
+    return step
+
+
+def _alter(name: str, index: int) -> Step:
+    def step(driver: Driver) -> None:
+        driver.run(c.AlterOffsets("g", {TopicIdPartition(topic_id(name), index): 5}, 1))
+
+    return step
+
+
 STEPS = st.one_of(
+    st.just(lambda driver: driver.run(c.DeleteGroup("g", driver.now_ms, 1)) and None),
+    st.builds(lambda name: lambda driver: driver.run(c.DeleteOffsets("g", (name,), 1)) and None, TOPICS),
+    st.builds(_alter, TOPICS, st.integers(0, 2)),
+    st.builds(_finish_deletions, st.booleans()),
+    st.just(lambda driver: driver.run(c.ResumeDeletions(driver.now_ms)) and None),
+    st.just(lambda driver: driver.reload()),
     st.builds(_beat, MEMBERS, st.just(0), st.lists(TOPICS, min_size=1)),
     st.builds(_beat, MEMBERS, st.just(1), st.none() | st.lists(TOPICS)),
     st.builds(_beat, MEMBERS, st.just(-1), st.none()),
@@ -86,7 +113,9 @@ def _replayed(driver: Driver, log: list[Record]) -> GroupShard:
 @given(STORIES)
 def test_replay_of_all_records_is_the_live_state(story: list[Step]) -> None:
     driver = _played(story)
-    assert _replayed(driver, driver.log).groups == bare(dict(driver.shard.groups))
+    replayed = _replayed(driver, driver.log)
+    assert replayed.groups == bare(dict(driver.shard.groups))
+    assert _deleted(replayed) == _deleted(driver.shard)
 
 
 @pytest.mark.rule("GC-61", "GC-64", "CM-18")
@@ -105,7 +134,9 @@ def test_replay_needs_nothing_below_the_oldest_live_key_once_cold_copies_are_mad
         driver.log.extend(copies)
     kept = _newest(driver.shard, driver.log)
     trimmed = driver.log[min(kept.values(), default=len(driver.log)) :]
-    assert _replayed(driver, trimmed).groups == bare(dict(driver.shard.groups))
+    replayed = _replayed(driver, trimmed)
+    assert replayed.groups == bare(dict(driver.shard.groups))
+    assert _deleted(replayed) == _deleted(driver.shard)
 
 
 @pytest.mark.rule("GC-61")
@@ -123,18 +154,25 @@ def test_replay_of_only_the_newest_records_is_the_live_state(story: list[Step]) 
 @given(STORIES)
 def test_undo_in_reverse_order_restores_every_value_and_every_session(story: list[Step]) -> None:
     driver = _played(story)
-    before, clocks = dict(driver.shard.groups), _clocks(driver)
+    before, clocks, deleted = dict(driver.shard.groups), _clocks(driver), _deleted(driver.shard)
     group = driver.shard.groups.get("g")
     commands: list[c.Command] = [c.Heartbeat("g", "C", 0, None, ("t", "u"))]
     commands += [c.Heartbeat("g", member_id, -1) for member_id in (group.members if group else ())]
     tokens = []
+    commands += [c.AlterOffsets("g", {TopicIdPartition(topic_id("t"), 0): 5}, 1), c.DeleteGroup("g", driver.now_ms, 1)]
     for command in commands:
-        for record in driver.shard.decide(command, driver.now_ms, driver.wall_ms).records:
-            tokens.append(driver.shard.replay(record))
+        with suppress(KafkaError):
+            for record in driver.shard.decide(command, driver.now_ms, driver.wall_ms).records:
+                tokens.append(driver.shard.replay(record))
     for token in reversed(tokens):
         driver.shard.undo(token)
     assert driver.shard.groups == before
+    assert _deleted(driver.shard) == deleted
     assert clocks.items() <= _clocks(driver).items()
+
+
+def _deleted(shard: GroupShard) -> object:
+    return shard._administration.deleted.get("g")
 
 
 def _clocks(driver: Driver) -> dict[tuple[str, str], bool]:

@@ -78,9 +78,16 @@ class ShareStates:
         self, group_id: str, partitions: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PersisterError | None]:
         await self._called("delete", group_id)
-        for key in partitions:
-            self.states.pop((group_id, key), None)
-        return dict.fromkeys(partitions)
+        return {key: self._delete(group_id, key, epoch) for key, epoch in partitions.items()}
+
+    def _delete(self, group_id: str, key: TopicIdPartition, epoch: int) -> PersisterError | None:
+        if key in self.refuse:
+            return self.refuse[key]
+        stored = self.states.get((group_id, key))
+        if stored is not None and 0 <= epoch < stored.state_epoch:
+            return PersisterError(errors.FencedStateEpochError(), outcome_unknown=False)
+        self.states.pop((group_id, key), None)
+        return None
 
     async def summary(
         self, group_id: str, partitions: Collection[TopicIdPartition]

@@ -168,4 +168,4 @@ def _bare(lifecycle: Lifecycle) -> Lifecycle:
         )
         for key, topic in lifecycle.topics.items()
     }
-    return Lifecycle(topics, lifecycle.deleting)
+    return replace(lifecycle, topics=topics)

@@ -22,7 +22,7 @@ from tests.upgrade.replayed import state_of
 
 HOW = "python -m tests.upgrade.record VERSION keeps what the present code writes; see docs/howto/upgrade.md"
 #: Kinds that no code has written as yet, and why; whoever writes one first also keeps it.
-NOT_WRITTEN = {"GroupRecord.deleted_group_epoch"}  # GC-93: groups cannot be deleted in 0.1.0
+NOT_WRITTEN = {"GroupRecord.deleted_group_epoch"}  # GC-93: the kept versions cannot delete groups
 #: Fields of a released protocol that this version never set.
 NOT_SET = {
     "0.1.0": {

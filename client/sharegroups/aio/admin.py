@@ -31,6 +31,7 @@ from sharegroups.admin_values import (
     TopicDescription,
 )
 from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.config_calls import at_their_nodes
 from sharegroups.aio.coordinator_calls import at_any, until_answered, while_no_room
 from sharegroups.aio.group_admin import GroupAdmin
 from sharegroups.arguments import partition, text, whole
@@ -248,14 +249,15 @@ class Admin(GroupAdmin):
         for resource in arguments.items("describe_configs", resources, "ConfigResource", ConfigResource, instead):
             _check_resource("describe_configs", resource)
             request.resources.add(resource_type=resource.type, resource_name=resource.name)
-        response = await at_any(self._cluster, wire.DESCRIBE_CONFIGS, request, self._timeout_s)
+        answers, missing = await at_their_nodes(self._cluster, wire.DESCRIBE_CONFIGS, request, self._timeout_s)
         return {
             ConfigResource(result.resource_type, result.resource_name): error_for(
                 result.error_code, result.error_message
             )
             or {config.name: _config(config) for config in result.configs}
-            for result in response.results
-        }
+            for answer in answers
+            for result in answer.results
+        } | missing
 
     async def incremental_alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[AlterConfig]], validate_only: bool = False
@@ -273,13 +275,14 @@ class Admin(GroupAdmin):
                 value = None if change.value is None else text(call, f"the value of {name}", change.value)
                 operation = whole(call, "AlterConfig.operation", change.operation)
                 entry.configs.add(name=name, config_operation=operation, value=value)
-        response = await at_any(self._cluster, wire.ALTER_CONFIGS, request, self._timeout_s)
+        answers, missing = await at_their_nodes(self._cluster, wire.ALTER_CONFIGS, request, self._timeout_s)
         return {
             ConfigResource(result.resource_type, result.resource_name): error_for(
                 result.error_code, result.error_message
             )
-            for result in response.responses
-        }
+            for answer in answers
+            for result in answer.responses
+        } | missing
 
 
 def _check_resource(call: str, given: object) -> None:

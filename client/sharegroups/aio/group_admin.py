@@ -137,7 +137,7 @@ class GroupAdmin:
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Set start offsets of an empty group (GC-101 to GC-106). Not served yet: UnsupportedVersionError.
+        """Set start offsets of an empty group (GC-101 to GC-106).
 
         Raises KafkaError for the group as a whole.
         """
@@ -165,7 +165,7 @@ class GroupAdmin:
         return await at_coordinator(self._cluster, group_id, self._timeout_s, call)
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete the state of topics of an empty group (GC-97). Not served yet: UnsupportedVersionError.
+        """Delete the state of topics of an empty group (GC-97).
 
         Raises KafkaError for the group as a whole.
         """
@@ -184,7 +184,7 @@ class GroupAdmin:
         return await at_coordinator(self._cluster, group_id, self._timeout_s, call)
 
     async def delete_share_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete empty groups (GC-90). Not served yet: UnsupportedVersionError."""
+        """Delete empty groups (GC-90)."""
 
         async def one(group_id: str) -> None:
             async def call(address: str) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from group_coordinator.core.member import Member
 from group_coordinator.core.views import Assignment
+from kip932.errors import KafkaError
 from kip932.ids import TopicIdPartition
 
 
@@ -43,7 +44,8 @@ class InitializationFinished(NamedTuple):
     """The outcome of an `InitializeState` (GC-75, GC-76, GC-76a, OP-17).
 
     A partition in no list has an unknown outcome: it stays in initialising and is retried by GC-72. `fenced`: the share
-    coordinator has a larger state epoch for them; the largest is `stored_epoch`.
+    coordinator has a larger state epoch for them; the largest is `stored_epoch`. Reply: whether that ordered another
+    round. `call_id`: of the `InitializeState`.
     """
 
     group_id: str
@@ -53,6 +55,7 @@ class InitializationFinished(NamedTuple):
     fenced: tuple[TopicIdPartition, ...] = ()
     stored_epoch: int = -1
     fenced_rounds: int = 0
+    call_id: int = 0
 
 
 class Describe(NamedTuple):
@@ -95,6 +98,60 @@ class Repair(NamedTuple):
     lost: tuple[TopicIdPartition, ...]
 
 
+class RequireEmpty(NamedTuple):
+    """Refuse now what `AlterOffsets` would refuse: a group with members, or one that is being changed (GC-101)."""
+
+    group_id: str
+
+
+class AlterOffsets(NamedTuple):
+    """Set start offsets of an empty group, or of a new one (GC-101…GC-105). `call_id` names the caller that waits."""
+
+    group_id: str
+    offsets: Mapping[TopicIdPartition, int]
+    call_id: int
+
+
+class DeleteGroup(NamedTuple):
+    """Delete an empty group with all its state (GC-91…GC-93). `complete_since_ms`: see `Sweep`."""
+
+    group_id: str
+    complete_since_ms: int
+    call_id: int
+
+
+class DeleteOffsets(NamedTuple):
+    """Delete the state of topics of an empty group (GC-96…GC-99)."""
+
+    group_id: str
+    topic_names: tuple[str, ...]
+    call_id: int
+
+
+class DeletionFinished(NamedTuple):
+    """The outcome of a `DeleteState`: the topics with a partition that was not deleted (GC-92, GC-98)."""
+
+    group_id: str
+    attempt: int
+    failed: frozenset[bytes] = frozenset()
+
+
+class CallEnded(NamedTuple):
+    """An administrator's call ended without an outcome to note: it was cut off, or it failed as a whole (GC-108)."""
+
+    group_id: str
+    attempt: int
+
+
+class ResumeDeletions(NamedTuple):
+    """Go on with interrupted deletions, and forget deleted groups after their time (OP-6, GC-93). `complete_since_ms`:
+    see `Sweep`. `loading`: the shard was just loaded; what waits for the image then asks for a sweep."""
+
+    complete_since_ms: int
+    limit: int = 100
+    loading: bool = False
+
+
 Command = (
     Heartbeat
     | SessionExpired
@@ -105,6 +162,13 @@ Command = (
     | Sweep
     | RepairCheck
     | Repair
+    | RequireEmpty
+    | AlterOffsets
+    | DeleteGroup
+    | DeleteOffsets
+    | DeletionFinished
+    | CallEnded
+    | ResumeDeletions
 )
 
 
@@ -136,22 +200,62 @@ class SweepReply(NamedTuple):
     lagging: bool
 
 
+class AlterationBegun(NamedTuple):
+    """`under_way`: an `InitializeState` was ordered, and the caller is told its end. `refused`: by partition."""
+
+    under_way: bool
+    refused: Mapping[TopicIdPartition, KafkaError]
+
+
+class DeletionBegun(NamedTuple):
+    """`under_way`: a `DeleteState` was ordered, and the caller is told its end; else all is done.
+
+    For offsets, by topic name: the ids of what is being deleted, and the errors of the rest (GC-97).
+    """
+
+    under_way: bool
+    accepted: Mapping[str, bytes] = {}
+    refused: Mapping[str, KafkaError] = {}
+
+
+class ResumeReply(NamedTuple):
+    """`more`: the limit was reached, resume again; `waiting`: a deletion waits until the image is known to be new
+    enough."""
+
+    more: bool
+    waiting: bool
+
+
 class InitializeState(NamedTuple):
-    """Effect: InitializeShareGroupState, with (partition, start offset) pairs; answer: InitializationFinished."""
+    """Effect: InitializeShareGroupState, with (partition, start offset) pairs; answer: InitializationFinished.
+
+    `call_id` not 0: an administrator's call, whose answer always comes, and whose caller waits (GC-103).
+    """
 
     group_id: str
     attempt: int
     state_epoch: int
     partitions: tuple[tuple[TopicIdPartition, int], ...]
     fenced_rounds: int = 0
+    call_id: int = 0
 
 
 class DeleteState(NamedTuple):
-    """Effect: DeleteShareGroupState of partitions whose topic was deleted; it needs no answer (OP-5)."""
+    """Effect: DeleteShareGroupState.
+
+    `attempt` 0: of partitions whose topic was deleted; it needs no answer (OP-5). Else answer: DeletionFinished;
+    `call_id` not 0: a caller waits for it.
+    """
 
     group_id: str
     state_epoch: int
     partitions: tuple[TopicIdPartition, ...]
+    attempt: int = 0
+    call_id: int = 0
+
+
+class SweepSoon(NamedTuple):
+    """Effect: sweep as soon as the image is known to be new enough; deletions wait for that (OP-6)."""
 
 
 class CheckSummaries(NamedTuple):
@@ -162,4 +266,4 @@ class CheckSummaries(NamedTuple):
     partitions: tuple[TopicIdPartition, ...]
 
 
-Effect = InitializeState | DeleteState | CheckSummaries
+Effect = InitializeState | DeleteState | CheckSummaries | SweepSoon

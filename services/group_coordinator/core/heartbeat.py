@@ -7,7 +7,7 @@ draft at once, so that every later step sees the group as it will be (GC-24a…i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from group_coordinator.core import records
 from group_coordinator.core.assignor import Assignor, AssignorError, GroupSpec, MemberSpec, check_targets
@@ -56,10 +56,10 @@ class Draft:
         group = self.group
         self.write(records.GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, len(group.members)))
 
-    def order_initialization(self, states: Lifecycle, attempt: int, fenced_rounds: int = 0) -> None:
+    def order_initialization(self, states: Lifecycle, attempt: int, fenced_rounds: int = 0, call_id: int = 0) -> None:
         """Order the initialisations of `attempt`: one call per state epoch (GC-73)."""
         self.effects.extend(
-            InitializeState(self.group.group_id, attempt, epoch, partitions, fenced_rounds)
+            InitializeState(self.group.group_id, attempt, epoch, partitions, fenced_rounds, call_id)
             for epoch, partitions in states.requests(attempt).items()
         )
 
@@ -89,11 +89,9 @@ def admitted(group: Group | None, command: Heartbeat, settings: CoordinatorSetti
     return member
 
 
-def beat(
-    group: Group | None, member: Member | None, command: Heartbeat, context: Context
-) -> tuple[Draft, HeartbeatReply]:
-    """Decide a join, or a heartbeat of an admitted member (GC-24a…i)."""
-    draft = Draft(group if group is not None else Group(command.group_id))
+def beat(group: Group, member: Member | None, command: Heartbeat, context: Context) -> tuple[Draft, HeartbeatReply]:
+    """Decide a join, or a heartbeat of an admitted member (GC-24a…i); a join may be to a group that is new."""
+    draft = Draft(group)
     old_assigned = member.assigned if member is not None else None
     bump = _update_member(draft, member, command)
     readiness = context.memo.of(draft.group, context.view)
@@ -106,6 +104,8 @@ def beat(
     current = _reconcile(draft, command.member_id, readiness, bump)
     if wanted := readiness.to_initialize(draft.group.states, context.now_ms, context.settings.initialize_retry_ms):
         _order_initialization(draft, wanted, context)
+    elif draft.group.states.dropping:  # a deletion of the group was left off, and it is used again (GC-107)
+        draft.write(records.StateMetadata(draft.group.group_id, replace(draft.group.states, dropping=False)))
     full = command.member_epoch == EPOCH_JOIN or command.subscribed is not None or current.assigned != old_assigned
     interval_ms = _interval_ms(draft.group, current, readiness, context)
     reply = HeartbeatReply(

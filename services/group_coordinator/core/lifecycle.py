@@ -1,9 +1,9 @@
 """Which share-partitions of a group are initialising, initialised, or being deleted: the STATE record's value.
 
-    absent ──start──▶ initialising ──finished──▶ initialised ──sent_back / alter──▶ initialising
+    absent ──start──▶ initialising ──finished──▶ initialised ──sent_back / altered──▶ initialising
        ▲                 │ ▲ │                        │
        │                 └─┘ │ failed, restart        │          deleting is kept per topic
-       └─────────────────────┴────── without ─────────┘
+       └─────────────────────┴─ without / returned ───┘
 
 A frozen value: a change returns a new one, or the same one when nothing changed. A partition is in at most one list. It
 makes no calls: it only says which calls are needed (GC-63, GC-70…GC-82).
@@ -22,6 +22,8 @@ from kip932.ids import TopicIdPartition
 LONG_AGO: Final = -(1 << 62)
 START_BY_RESET: Final = -1
 START_OF_LOG: Final = 0
+#: The name of a deleting topic that the image does not know (GC-63).
+UNKNOWN_NAME: Final = "<UNKNOWN>"
 
 
 class Initializing(NamedTuple):
@@ -55,10 +57,14 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """The three complete lists of a group (GC-63); `deleting` maps a topic's id to its former name."""
+    """The three complete lists of a group (GC-63); `deleting` maps a topic's id to its former name.
+
+    `dropping`: the topics are being deleted because the group is (GC-107); a join or an alteration takes it back.
+    """
 
     topics: Mapping[bytes, TopicState] = field(default_factory=dict)
     deleting: Mapping[bytes, str] = field(default_factory=dict)
+    dropping: bool = False
 
     @property
     def initialized(self) -> Assignment:
@@ -141,10 +147,56 @@ class Lifecycle:
         """Remove these topics from all lists (GC-79)."""
         if not any(topic_id in self.topics or topic_id in self.deleting for topic_id in topic_ids):
             return self
-        return Lifecycle(
-            {topic_id: topic for topic_id, topic in self.topics.items() if topic_id not in topic_ids},
-            {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topic_ids},
+        return replace(
+            self,
+            topics={topic_id: topic for topic_id, topic in self.topics.items() if topic_id not in topic_ids},
+            deleting={topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topic_ids},
         )
+
+    def altered(self, starts: Mapping[Topic, Mapping[int, int]], epoch: int, now_ms: int, attempt: int) -> Lifecycle:
+        """Move partitions to initialising with these start offsets, and their topics out of deleting (GC-102)."""
+        topics = dict(self.topics)
+        deleting = dict(self.deleting)
+        for topic, offsets in starts.items():
+            state = topics.get(topic.topic_id) or TopicState(topic.topic_id, topic.name, topic.partitions)
+            entries = {index: Initializing(start, epoch, now_ms, attempt) for index, start in offsets.items()}
+            topics[topic.topic_id] = replace(
+                state,
+                initializing=dict(sorted({**state.initializing, **entries}.items())),
+                initialized=tuple(index for index in state.initialized if index not in offsets),
+            )
+            deleting.pop(topic.topic_id, None)
+        return Lifecycle(topics, deleting)
+
+    def returned(self, partitions: Collection[TopicIdPartition], attempt: int, before: Lifecycle) -> Lifecycle:
+        """Put entries of this attempt back to where `before` has them: their alteration was refused (GC-103)."""
+        result = self
+        for topic_id, indexes in _by_topic(partitions).items():
+            state = result.topics.get(topic_id)
+            if state is None or not (mine := _of_attempt(state, indexes, attempt)):
+                continue
+            old = before.topics.get(topic_id) or TopicState(topic_id, state.name, state.first_count)
+            entries = {index: entry for index, entry in state.initializing.items() if index not in mine}
+            entries.update((index, old.initializing[index]) for index in mine if index in old.initializing)
+            initialized = tuple(sorted({*state.initialized, *mine.intersection(old.initialized)}))
+            result = result._with(replace(state, initializing=dict(sorted(entries.items())), initialized=initialized))
+            if topic_id not in result.topics and topic_id in before.deleting:
+                result = replace(result, deleting={**result.deleting, topic_id: before.deleting[topic_id]})
+        return result
+
+    def moved_to_deleting(self, names: Mapping[bytes, str]) -> Lifecycle:
+        """Move these topics' initialised partitions to deleting; their initialising ones stay (GC-97, GC-99)."""
+        topics = dict(self.topics)
+        for topic_id in names:
+            state = topics.pop(topic_id, None)
+            if state is not None and state.initializing:
+                topics[topic_id] = replace(state, initialized=())
+        return replace(self, topics=topics, deleting={**self.deleting, **names})
+
+    def deleted(self, topic_ids: Collection[bytes]) -> Lifecycle:
+        """Take topics out of deleting: their state is gone (GC-98)."""
+        left = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topic_ids}
+        return self if len(left) == len(self.deleting) else replace(self, deleting=left)
 
     def requests(self, attempt: int) -> Mapping[int, tuple[tuple[TopicIdPartition, int], ...]]:
         """State epoch → (partition, start offset) of every entry that `attempt` requests (GC-73)."""
@@ -176,7 +228,7 @@ class Lifecycle:
         topics = {**self.topics, state.topic_id: state}
         if not state.initializing and not state.initialized:
             del topics[state.topic_id]
-        return Lifecycle(topics, self.deleting)
+        return replace(self, topics=topics)
 
 
 def _by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, frozenset[int]]:

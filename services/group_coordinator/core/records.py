@@ -1,4 +1,5 @@
-"""The records of the group log as frozen values: Kafka's types 10–15 and their tombstones (GC-59a, GC-60…GC-63).
+"""The records of the group log as frozen values: Kafka's types 10–15, type 90 of our own, and their tombstones (GC-59a,
+GC-60…GC-63, GC-93).
 
 Assignments and lists in a record are never changed after it was built. In-memory fields are not persisted; a record
 that was read from the log has their defaults.
@@ -18,6 +19,7 @@ TARGET_META: Final = 12
 TARGET: Final = 13
 CURRENT: Final = 14
 STATE: Final = 15
+DELETED: Final = 90
 
 # Member states (GC-60); share members are always STABLE.
 STABLE: Final = 0
@@ -96,8 +98,17 @@ class StateMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedGroup:
+    """Type 90: the epoch at which a group was deleted, and when (wall clock). It is no part of a group (GC-93)."""
+
+    group_id: str
+    epoch: int
+    deleted_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Deletes a key: `kind` is the record type; `member_id` is empty for types 11, 12 and 15; `reason`: see X6."""
+    """Deletes a key: `kind` is the record type; `member_id` is empty for types 11, 12, 15 and 90; `reason`: see X6."""
 
     kind: int
     group_id: str
@@ -105,7 +116,9 @@ class Tombstone:
     reason: str = ""
 
 
-Value = MemberMetadata | GroupMetadata | TargetMetadata | TargetMember | CurrentAssignment | StateMetadata
+Value = (
+    MemberMetadata | GroupMetadata | TargetMetadata | TargetMember | CurrentAssignment | StateMetadata | DeletedGroup
+)
 
 
 @dataclass(frozen=True, slots=True)

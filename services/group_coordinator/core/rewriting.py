@@ -22,6 +22,7 @@ _KINDS: Final[dict[type[Any], int]] = {
     records.TargetMember: records.TARGET,
     records.CurrentAssignment: records.CURRENT,
     records.StateMetadata: records.STATE,
+    records.DeletedGroup: records.DELETED,
 }
 
 

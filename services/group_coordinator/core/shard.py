@@ -1,9 +1,10 @@
 """One shard of the group coordinator: every group whose id hashes to it, as a `hosting.shard.Shard` (GC-1, GC-2).
 
 It decides and replays; it never waits, sends, or reads a clock. The persistent state is `Group` values; only replay
-changes them. Besides, there is soft state, which starts anew at each load: session clocks, memos, attempt numbers, and
-when each group's summaries were checked. A decision may change soft state, because a heartbeat without changes writes
-no record. Losing soft state, or keeping it after the store refused the append, does no harm (GC-33).
+changes them. Besides, there is soft state, which starts anew at each load: session clocks, memos, attempt numbers,
+administrators' calls under way, and when each group's summaries were checked. A decision may change soft state, because
+a heartbeat without changes writes no record. Losing soft state, or keeping it after the store refused the append, does
+no harm (GC-33).
 """
 
 from __future__ import annotations
@@ -14,29 +15,33 @@ from typing import Any, Final, NamedTuple, cast
 
 from group_coordinator.core import commands as c
 from group_coordinator.core import records, upkeep
+from group_coordinator.core.administration import ADMINISTERED, Administration
 from group_coordinator.core.assignor import Assignor
 from group_coordinator.core.group import GROUP_STABLE, Group, replayed
 from group_coordinator.core.heartbeat import Context, Draft, admitted, beat, removal
-from group_coordinator.core.records import ColdCopy, Record, Tombstone
+from group_coordinator.core.records import ColdCopy, DeletedGroup, Record, Tombstone
 from group_coordinator.core.rewriting import Key, anchor_key, live_record
 from group_coordinator.core.sessions import Sessions
 from group_coordinator.core.topic_readiness import ReadinessMemo
 from group_coordinator.core.views import CoordinatorSettings, GroupConfigs, TopicsView
 from kip932.errors import CoordinatorLoadInProgressError, GroupIdNotFoundError
-from kip932.ids import EPOCH_LEAVE
+from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
 from shard_runtime.hosting.shard import Anchor, Decision
 
 _DUE_MAX: Final = 64
 _NOT_LOADED: Final = 1 << 62
+_NEVER: Final = -1
 _NOTHING: Final[Decision[Record, object]] = Decision((), None)
 
 
 class UndoToken(NamedTuple):
-    """What one replayed record replaced: the group's value, and the session clock that it stopped, if any."""
+    """What one replayed record replaced: the group's value, what is kept of a deleted one, and the session clock that
+    it stopped, if any."""
 
     group_id: str
     group: Group | None
-    stopped: tuple[str, int] | None
+    deleted: DeletedGroup | None = None
+    stopped: tuple[str, int] | None = None
 
 
 class GroupShard:
@@ -58,6 +63,7 @@ class GroupShard:
         self._settings = settings
         self._assignor = assignor
         self._groups: dict[str, Group] = {}
+        self._administration = Administration(self._groups, settings)
         self._sessions = Sessions()
         self._memo = ReadinessMemo()
         self._last_attempt = 0
@@ -78,36 +84,38 @@ class GroupShard:
 
     def replay(self, record: Record) -> UndoToken:
         """Apply one record (GC-64…GC-69a). Raises InconsistentLogError for a record that no coordinator writes here."""
-        group_id = _value(record).group_id
-        before = self._groups.get(group_id)
+        value = _value(record)
+        group_id = value.group_id
+        before, deleted = self._groups.get(group_id), self._administration.deleted.get(group_id)
+        if isinstance(value, DeletedGroup) or (isinstance(value, Tombstone) and value.kind == records.DELETED):
+            self._administration.deleted.put(group_id, value if isinstance(value, DeletedGroup) else None)
+            return UndoToken(group_id, before, deleted)
         after = replayed(before, record)
         if after is None:
-            self._groups.pop(group_id, None)
             self._memo.forget(group_id)
             self._checked_ms.pop(group_id, None)
-        else:
-            self._groups[group_id] = after
+        self._set(group_id, after)
         stopped = None
         if isinstance(record, Tombstone) and record.kind == records.MEMBER:
             deadline_ms = self._sessions.cancel((group_id, record.member_id))
             stopped = None if deadline_ms is None else (record.member_id, deadline_ms)
-        return UndoToken(group_id, before, stopped)
+        return UndoToken(group_id, before, deleted, stopped)
 
     def undo(self, token: object) -> None:
         """Restore what one record replaced."""
         assert isinstance(token, UndoToken)
-        if token.group is None:
-            self._groups.pop(token.group_id, None)
-        else:
-            self._groups[token.group_id] = token.group
+        self._set(token.group_id, token.group)
+        self._administration.deleted.put(token.group_id, token.deleted)
+        self._administration.calls.forget(token.group_id)
         if token.stopped is not None:
             self._sessions.restart((token.group_id, token.stopped[0]), token.stopped[1])
 
     def loaded(self, now_ms: int) -> Sequence[c.Command]:
-        """Start every member's session clock in full (GC-69c), then check for lost state (GC-82)."""
+        """Start every member's session clock in full (GC-69c), then check for lost state (GC-82), and go on with
+        interrupted deletions (OP-6)."""
         self._loaded_ms = now_ms
         self._restart_sessions(now_ms)
-        return (c.RepairCheck(),)
+        return (c.RepairCheck(), c.ResumeDeletions(_NEVER, loading=True))
 
     def next_deadline(self) -> int | None:
         """When the next session clock runs out; a shard needs no other timer (P-13)."""
@@ -133,7 +141,11 @@ class GroupShard:
         for key in keys:
             kind, group_id, member_id = cast(Key, key)
             group = self._groups.get(group_id)
-            found = None if group is None else live_record(group, kind, member_id)
+            found: records.Value | None = (
+                self._administration.deleted.get(group_id) if kind == records.DELETED else None
+            )
+            if group is not None and kind != records.DELETED:
+                found = live_record(group, kind, member_id)
             if found is not None:
                 copies.setdefault(group_id, []).append(ColdCopy(found))
         return list(copies.values())
@@ -142,13 +154,15 @@ class GroupShard:
 
     def _heartbeat(self, command: c.Heartbeat, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         group = self._groups.get(command.group_id)
+        if command.member_epoch == EPOCH_JOIN:
+            self._administration.calls.require_joinable(command.group_id, now_ms)
         member = admitted(group, command, self._settings)
         context = self._context(command.group_id, now_ms, wall_ms)
         if command.member_epoch == EPOCH_LEAVE and group is not None:
             draft = removal(group, command.member_id, records.REASON_LEFT, context)
             return Decision(draft.records, c.HeartbeatReply(command.member_id, EPOCH_LEAVE, 0, None))
         self._require_topics(context.view, now_ms)
-        draft, reply = beat(group, member, command, context)
+        draft, reply = beat(group or self._administration.born(command.group_id, wall_ms), member, command, context)
         self._sessions.restart((command.group_id, command.member_id), now_ms + context.configs.session_timeout_ms)
         return Decision(draft.records, reply, draft.effects)
 
@@ -167,17 +181,16 @@ class GroupShard:
     def _initialization_finished(
         self, command: c.InitializationFinished, now_ms: int, wall_ms: int
     ) -> Decision[Record, object]:
-        group = self._groups.get(command.group_id)
-        if group is None:
-            return _NOTHING
-        return _decision(upkeep.finished(group, command, self._context(command.group_id, now_ms, wall_ms)))
+        context = self._context(command.group_id, now_ms, wall_ms)
+        return self._administration.initialized(command, context)
 
     def _repair(self, command: c.Repair, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         group = self._groups.get(command.group_id)
         if group is None:
             return _NOTHING
         draft = upkeep.repaired(group, command, self._context(command.group_id, now_ms, wall_ms))
-        return Decision(draft.records, sum(len(order.partitions) for order in draft.effects), draft.effects)
+        partitions = sum(len(effect.partitions) for effect in draft.effects if isinstance(effect, c.InitializeState))
+        return Decision(draft.records, partitions, draft.effects)
 
     def _repair_check(self, command: c.RepairCheck, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del wall_ms
@@ -237,12 +250,24 @@ class GroupShard:
         group = self._groups.get(command.group_id)
         return Decision((), {} if group is None else group.states.initialized)
 
+    def _administer(self, command: c.Command, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        since_ms = getattr(command, "complete_since_ms", _NEVER)
+        context = self._context(getattr(command, "group_id", ""), now_ms, wall_ms)
+        return self._administration.decide(command, context, fresh=since_ms >= self._loaded_ms)
+
     # ---- helpers
 
     def counts(self) -> tuple[int, int]:
         """How many groups are (Empty, Stable), for GC-151; counted at each call (GC-156)."""
         stable = sum(group.state == GROUP_STABLE for group in self._groups.values())
         return len(self._groups) - stable, stable
+
+    def _set(self, group_id: str, group: Group | None) -> None:
+        if group is None:
+            self._groups.pop(group_id, None)
+        else:
+            self._groups[group_id] = group
+        self._administration.noted(group_id, group)
 
     def _context(self, group_id: str, now_ms: int, wall_ms: int) -> Context:
         return Context(
@@ -293,4 +318,5 @@ _DECIDE: Final[dict[type[Any], Callable[[GroupShard, Any, int, int], Decision[Re
     c.Describe: GroupShard._describe,
     c.ListAll: GroupShard._list,
     c.OffsetsQuery: GroupShard._offsets,
+    **dict.fromkeys(ADMINISTERED, GroupShard._administer),
 }

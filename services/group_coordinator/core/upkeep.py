@@ -25,22 +25,28 @@ from kip932.ids import TopicIdPartition
 FENCED_ROUNDS_MAX: Final = 3
 
 
-def finished(group: Group, outcome: InitializationFinished, context: Context) -> Draft:
+def finished(group: Group, outcome: InitializationFinished, context: Context, before: Lifecycle | None = None) -> Draft:
     """Note an initialisation's outcome: successes become initialised, failures are due at once, fenced partitions are
     requested again with a higher state epoch (OP-17).
 
-    Only entries of the outcome's own attempt change (GC-76a), so a late or repeated outcome writes nothing.
+    `before`: the lists before the alteration that this is the outcome of; what failed returns to where it was there
+    (GC-103, OP-12). Only entries of the outcome's own attempt change (GC-76a), so a late or repeated outcome writes
+    nothing.
     """
     draft = Draft(group)
     again = outcome.fenced if outcome.fenced_rounds < FENCED_ROUNDS_MAX else ()
     failed = outcome.failed if again else outcome.failed + outcome.fenced
-    states = group.states.finished(outcome.succeeded, outcome.attempt).failed(failed, outcome.attempt)
+    states = group.states.finished(outcome.succeeded, outcome.attempt)
+    if before is None:
+        states = states.failed(failed, outcome.attempt)
+    else:
+        states = states.returned(failed, outcome.attempt, before)
     attempt = context.next_attempt(context.now_ms) if again else 0
     epoch = max(group.epoch, outcome.stored_epoch) + 1
     retried = states.restart(again, outcome.attempt, epoch, context.now_ms, attempt) if again else states
     if retried is not states:
         draft.write(records.GroupMetadata(group.group_id, epoch, group.metadata_hash, len(group.members)))
-        draft.order_initialization(retried, attempt, outcome.fenced_rounds + 1)
+        draft.order_initialization(retried, attempt, outcome.fenced_rounds + 1, outcome.call_id)
     _write_states(draft, retried)
     return draft
 

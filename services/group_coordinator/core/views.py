@@ -63,6 +63,10 @@ class CoordinatorSettings:
     fast_first_assignment: bool = True
     fast_first_interval_ms: int = 250
     repair_interval_ms: int = 600_000
+    #: For how long a change by an administrator holds others of its group back, should its end never be heard (GC-108).
+    admin_call_ms: int = 60_000
+    #: For how long the epoch of a deleted group is kept (GC-93).
+    deleted_group_ms: int = 7 * 24 * 3_600_000
 
 
 def canonical(assignment: Mapping[bytes, tuple[int, ...]]) -> Assignment:

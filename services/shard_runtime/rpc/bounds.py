@@ -12,6 +12,7 @@ from typing import Any
 from kip932.errors import InvalidRequestError
 from kip932.ids import (
     ACKNOWLEDGED_RANGES_MAX,
+    CHANGED_TOPICS_MAX,
     GROUP_ID_MAX,
     PRODUCED_BATCHES_MAX,
     REQUEST_CONFIGS_MAX,
@@ -59,12 +60,16 @@ def check_partitions(*lists: tuple[Sequence[Any], str]) -> None:
         )
 
 
+def check_topics(count: int) -> None:
+    """Bound the topics of a request that names no partitions. Raises InvalidRequestError as `check_partitions`."""
+    if count > CHANGED_TOPICS_MAX:
+        raise InvalidRequestError(f"the request names {count} topics; at most {CHANGED_TOPICS_MAX} go into one request")
+
+
 def check_groups(count: int, group_ids: Iterable[str]) -> None:
     """Bound the number of groups in a request, and their ids. Raises InvalidRequestError as `check_partitions`."""
     if count > REQUEST_GROUPS_MAX:
-        raise InvalidRequestError(
-            f"{count} groups were asked for; at most {REQUEST_GROUPS_MAX} are described by one request"
-        )
+        raise InvalidRequestError(f"{count} groups were asked for; at most {REQUEST_GROUPS_MAX} go into one request")
     longest = max(map(len, group_ids), default=0)
     if longest > GROUP_ID_MAX:
         raise InvalidRequestError(f"a group id has {longest} characters; at most {GROUP_ID_MAX} are allowed")

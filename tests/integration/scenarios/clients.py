@@ -77,11 +77,12 @@ def deliveries(messages: Messages) -> list[tuple[int, int]]:
 
 
 class CountingTransport(GrpcTransport):
-    """Counts the records whose acknowledgements leave the process, by type."""
+    """Counts the records whose acknowledgements leave the process, by type; keeps the requests that renew."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sent: Counter[AcknowledgeType] = Counter()
+        self.renewing: list[Any] = []
 
     async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
         self._count(request)
@@ -100,6 +101,8 @@ class CountingTransport(GrpcTransport):
     def _count(self, message: Any) -> None:
         if isinstance(message, ShareStreamRequest):
             message = getattr(message, message.WhichOneof("request") or "fetch")
+        if getattr(message, "is_renew_ack", False):
+            self.renewing.append(message)
         topics = getattr(message, "topics", ())
         if "Share" in type(message).__name__ and hasattr(message, "share_session_epoch"):
             for batch in (one for topic in topics for part in topic.partitions for one in part.acknowledgement_batches):

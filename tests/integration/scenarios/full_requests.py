@@ -183,6 +183,34 @@ async def _describe_share_group_offsets(world: World) -> Any:
     return request
 
 
+async def _emptied(world: World) -> None:
+    """A group with state of both partitions, and no member."""
+    member = await world.wire.join(world.group, [world.topic])
+    assert (await world.wire.heartbeat(world.group, member, -1)).error_code == 0
+
+
+@full
+async def _delete_groups(world: World) -> Any:
+    await _emptied(world)
+    return _new("DeleteGroups", groups_names=[world.group])
+
+
+@full
+async def _delete_share_group_offsets(world: World) -> Any:
+    await _emptied(world)
+    request = _new("DeleteShareGroupOffsets", group_id=world.group)
+    request.topics.values.add(topic_name=world.topic)
+    return request
+
+
+@full
+async def _alter_share_group_offsets(world: World) -> Any:
+    await _emptied(world)
+    request = _new("AlterShareGroupOffsets", group_id=world.group)
+    request.topics.values.add(topic_name=world.topic).partitions.add(partition_index=1, start_offset=2)
+    return request
+
+
 @full
 async def _list_groups(world: World) -> Any:
     await world.wire.join(world.group, [world.topic])

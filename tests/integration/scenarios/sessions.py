@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from kip932.api.v1.delete_records_pb2 import DeleteRecordsRequest
@@ -46,10 +47,11 @@ class Session:
         wait_ms: int = 5_000,
         min_bytes: int = 1,
         forget: tuple[int, ...] = (),
+        change: Callable[[ShareFetchRequest], None] = lambda _: None,
         **fields: int | bool,
     ) -> ShareFetchResponse:
         """One ShareFetch, with the next epoch or the one given; acknowledgements by partition; partitions to forget;
-        `fields` of the request that differ from the usual ones."""
+        `change` for what concerns other topics; `fields` of the request that differ from the usual ones."""
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member,
@@ -71,6 +73,7 @@ class Session:
             topic = request.topics.add(topic_id=self.topic_id)
             for partition in self.partitions if opening else acks or {}:
                 _fill(topic.partitions.add(partition_index=partition), (acks or {}).get(partition, []))
+        change(request)
         answer: ShareFetchResponse = await self.wire.call("ShareFetch", request, self.address)
         if answer.error_code == 0 and epoch != -1:
             self.epoch = request.share_session_epoch + 1

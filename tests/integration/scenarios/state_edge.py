@@ -14,8 +14,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from kip932 import errors
 from kip932.api.v1 import cluster_service_pb2
 from kip932.internal.v1 import share_coordinator_service_pb2
+from kip932.internal.v1.read_share_group_state_pb2 import ReadShareGroupStateRequest
 from kip932.internal.v1.state_stream_pb2 import StateStreamResponse
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import Method, service_methods
@@ -28,6 +30,9 @@ from tests.support.ports import free_port
 _CLUSTER = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
 _STATE = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 READ, WRITE = "ReadShareGroupState", "WriteShareGroupState"
+#: What the edge says with an error.
+REFUSED = "refused at the edge of the test"
+INITIALIZE, DELETE = "InitializeShareGroupState", "DeleteShareGroupState"
 
 #: How long the leader tries to write state, ms: longer than the shortest lock, so that this can run out meanwhile.
 WRITING_MS = 3_000
@@ -58,7 +63,8 @@ class StateEdge:
         self._target = target
         self._transport = GrpcTransport()
         self._held: dict[tuple[str, str], Held] = {}
-        self._codes: dict[tuple[str, str], int] = {}
+        #: The error, and the only partition that it is for; None: all.
+        self._codes: dict[tuple[str, str], tuple[int, int | None]] = {}
         self._came: Counter[tuple[str, str]] = Counter()
         self._refused: Counter[tuple[str, str]] = Counter()
         for service in (_CLUSTER, _STATE):
@@ -66,9 +72,10 @@ class StateEdge:
                 if not method.streaming:
                     setattr(self, snake_case(name), partial(self._unary, method))
 
-    def refuse(self, group: str, code: int, rpc: str = WRITE) -> None:
-        """Answer this error for every share-partition from now on, and pass nothing on."""
-        self._codes[rpc, group] = code
+    def refuse(self, group: str, code: int, rpc: str = WRITE, partition: int | None = None) -> None:
+        """Answer this error from now on, for every share-partition or for those of one number, and pass on only what is
+        for others."""
+        self._codes[rpc, group] = code, partition
 
     def repair(self, group: str, rpc: str = WRITE) -> None:
         """Refuse no more."""
@@ -79,13 +86,17 @@ class StateEdge:
         held = self._held[rpc, group] = Held()
         return held
 
+    def release(self, group: str, rpc: str = WRITE) -> None:
+        """Let what is held go on, and hold nothing more."""
+        self._held.pop((rpc, group)).let_go()
+
     def writes(self, group: str) -> int:
         """How many WriteShareGroupState requests have come, those that were refused too."""
         return self._came[WRITE, group]
 
-    def refused(self, group: str) -> int:
-        """How many WriteShareGroupState requests were refused."""
-        return self._refused[WRITE, group]
+    def refused(self, group: str, rpc: str = WRITE) -> int:
+        """How many requests were refused, or a part of them."""
+        return self._refused[rpc, group]
 
     async def close(self) -> None:
         await self._transport.close()
@@ -111,33 +122,49 @@ class StateEdge:
         self._came[fault] += 1
         if fault in self._held:
             await self._held[fault].wait()
-        if fault in self._codes:
-            self._refused[fault] += 1
-            return _refusal(method, request, self._codes[fault])
-        return await self._transport.call(self._target, method, request, CALL_S)
+        if fault not in self._codes:
+            return await self._transport.call(self._target, method, request, CALL_S)
+        answer, left = _refusal(method, request, *self._codes[fault])
+        self._refused[fault] += bool(answer.results)
+        if left.topics:
+            passed = await self._transport.call(self._target, method, left, CALL_S)
+            answer.results.extend(passed.results)
+        return answer
 
 
-def _refusal(method: Method[Any, Any], request: Any, code: int) -> Any:
-    answer = method.response_type()
+def _refusal(method: Method[Any, Any], request: Any, code: int, only: int | None) -> tuple[Any, Any]:
+    # What is refused at once, and what goes on.
+    answer, left = method.response_type(), type(request)()
+    left.CopyFrom(request)
+    del left.topics[:]
     for topic in request.topics:
-        results = answer.results.add(topic_id=topic.topic_id)
-        for partition in topic.partitions:
-            results.partitions.add(
-                partition=partition.partition, error_code=code, error_message="refused at the edge of the test"
-            )
-    return answer
+        refused = [one for one in topic.partitions if only in (None, one.partition)]
+        others = [one for one in topic.partitions if only not in (None, one.partition)]
+        if refused:
+            results = answer.results.add(topic_id=topic.topic_id).partitions
+            for one in refused:
+                result = results.add(partition=one.partition, error_code=code, error_message=REFUSED)
+                if isinstance(request, ReadShareGroupStateRequest) and code == errors.FencedLeaderEpochError.code:
+                    # As after a read by a later object of the same leader: the asker still leads (SC-29a).
+                    result.leader_epoch = one.leader_epoch
+        if others:
+            left.topics.add(topic_id=topic.topic_id).partitions.extend(others)
+    return answer, left
 
 
 @asynccontextmanager
-async def cluster_with_an_edge() -> AsyncIterator[tuple[Cluster, StateEdge]]:
-    """A node that coordinates groups and leads partitions, and a share coordinator beyond the edge."""
+async def cluster_with_an_edge(
+    roles: str = "group_coordinator,partition_leader",
+) -> AsyncIterator[tuple[Cluster, StateEdge]]:
+    """A node that coordinates groups and leads partitions, or has other roles, and a share coordinator beyond the
+    edge."""
     port = free_port()
     edge = StateEdge(f"127.0.0.1:{port}")
     server = RpcServer("127.0.0.1")
     for service in (_CLUSTER, _STATE):
         server.add(service, edge)
     profile = {**QUICK, "persister.operation.timeout.ms": str(WRITING_MS)}
-    with Cluster({**profile, "node.roles": "group_coordinator,partition_leader"}) as cluster:
+    with Cluster({**profile, "node.roles": roles}) as cluster:
         own = {
             **profile,
             "node.name": "state",

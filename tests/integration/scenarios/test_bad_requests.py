@@ -134,10 +134,7 @@ async def test_unknown_topics(wire: Wire) -> None:
 
 
 #: What the protocol declares and no service has; the lines "not served" of tests/conformance name this test.
-NOT_SERVED = (
-    "DeleteGroups", "AlterShareGroupOffsets", "DeleteShareGroupOffsets", "CreateAcls", "DescribeAcls", "DeleteAcls",
-    "WriteTxnMarkers", "ExplainRecord",
-)  # fmt: skip
+NOT_SERVED = ("CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers", "ExplainRecord")
 
 
 @pytest.mark.asyncio

@@ -1,4 +1,4 @@
-"""S-115, S-116: the client renews locks."""
+"""S-115 … S-117: the client renews locks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kip932 import errors
+from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
 from sharegroups import AcknowledgeType, Messages, ShareConsumer, TopicIdPartition
-from tests.integration.scenarios.clients import EXPLICIT, CountingTransport, World, deliveries, first
+from tests.integration.scenarios.clients import BOUND_S, EXPLICIT, CountingTransport, World, deliveries, first
 from tests.support.node import Cluster
 
 WHOLE: dict[str, Any] = {"share_acquire_mode": "batch_optimized"}
@@ -87,3 +88,36 @@ def test_renewal_switched_off_for_the_group(world: World) -> None:
             assert deliveries(again) == [(offset, 2) for offset in range(10)]
             _accept(other, again)
             assert list(other.commit_sync().values()) == [None]
+
+
+@pytest.mark.scenario("S-117")
+def test_a_request_with_renewals_fetches_nothing_and_new_records_come_beside_them(world: World) -> None:
+    world.ask("set_group", world.group, {"share.record.lock.duration.ms": "12000"})
+    transport = CountingTransport()
+    with world.consumer(EXPLICIT, transport=transport, **WHOLE) as consumer:
+        heard = Heard(consumer)
+        _split(consumer, first(consumer))
+        world.ask("produce", world.topic_id, 5)
+        seen: list[tuple[int, int]] = []
+        for _ in range(BOUND_S):
+            messages = consumer.poll(1)
+            seen += deliveries(messages)
+            _accept(consumer, messages)
+            if len(seen) == 10:
+                break
+        assert sorted(seen) == [(offset, 1) for offset in [*ODD, *range(10, 15)]], "each once, none delivered anew"
+        assert set(consumer.commit_sync().values()) == {None}
+        for _ in range(BOUND_S):  # some of them left with a fetch, and their results come with its answer
+            if heard.offsets.total() >= 20:
+                break
+            assert len(consumer.poll(1)) == 0
+        (request,) = transport.renewing
+        (batches,) = [part.acknowledgement_batches for topic in request.topics for part in topic.partitions]
+        assert sum(batch.last_offset - batch.first_offset + 1 for batch in batches) == 10
+        if isinstance(request, ShareFetchRequest):
+            assert (request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records) == (0, 0, 0, 0)
+        assert heard.failures == []
+        assert heard.offsets == dict.fromkeys(EVEN, 1) | dict.fromkeys(ODD, 2) | dict.fromkeys(range(10, 15), 1)
+        assert heard.offsets.total() == 20
+        assert transport.sent == {AcknowledgeType.ACCEPT: 15, AcknowledgeType.RENEW: 5}
+    assert world.state()[:2] == (15, [])

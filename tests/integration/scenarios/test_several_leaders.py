@@ -24,7 +24,7 @@ def growing() -> Iterator[Cluster]:
         yield cluster
 
 
-async def _until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) -> dict[int, Leader]:
+async def until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) -> dict[int, Leader]:
     """Wait until `count` nodes lead the topic's partitions, each where it is placed, so that nothing moves any more."""
     async for _ in attempts():
         leaders = await wire.leaders(topic, PARTITIONS)
@@ -43,7 +43,7 @@ async def _until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) ->
 async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Cluster) -> None:
     async with Wire(growing.bootstrap, growing.internal) as wire:
         topic_id = await wire.create_topic("moved", PARTITIONS)
-        old = await _until_leaders(wire, "moved", topic_id, 1)
+        old = await until_leaders(wire, "moved", topic_id, 1)
         member = await wire.join("g", ["moved"])
         sessions = {
             partition: Session(
@@ -55,7 +55,7 @@ async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Clust
             await wire.produce(topic_id, 21, partition)
             await session.open_with_records()
         address = growing.add_leader("second")
-        new = await _until_leaders(wire, "moved", topic_id, 2)
+        new = await until_leaders(wire, "moved", topic_id, 2)
         moved = next(partition for partition, leader in new.items() if leader.address == address)
         stayed = next(partition for partition, leader in new.items() if leader.address != address)
 
@@ -102,7 +102,7 @@ async def test_one_share_session_per_leader(growing: Cluster) -> None:
             if len({target(shard, {1, 2, 3}) for shard in shards}) == 3:
                 break
         topic = f"spread{number}"
-        leaders = await _until_leaders(wire, topic, topic_id, 3)
+        leaders = await until_leaders(wire, topic, topic_id, 3)
         one_each = {leader.node_id: partition for partition, leader in leaders.items()}
         member = await wire.join("g3", [topic])
         sessions = [

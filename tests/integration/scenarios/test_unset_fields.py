@@ -23,10 +23,7 @@ from tests.support.node import Cluster
 pytestmark = pytest.mark.asyncio
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
-NOT_SERVED: Final = {
-    "DeleteGroups", "AlterShareGroupOffsets", "DeleteShareGroupOffsets", "CreateAcls", "DescribeAcls", "DeleteAcls",
-    "WriteTxnMarkers", "ExplainRecord",
-}  # fmt: skip
+NOT_SERVED: Final = {"CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers", "ExplainRecord"}
 ROWS: Final = [
     field
     for line in PAGE.read_text().splitlines()
@@ -97,6 +94,8 @@ CODES: Final[dict[str, object]] = {
        and field.startswith("Share")},
     "ShareStream.fetch": REFUSED,
     "DescribeShareGroupOffsets.groups.group_id": {24},
+    **{f"{rpc}.group_id": {24} for rpc in ("DeleteShareGroupOffsets", "AlterShareGroupOffsets")},
+    **{f"{rpc}.topics.values.topic_name": {3} for rpc in ("DeleteShareGroupOffsets", "AlterShareGroupOffsets")},
     "CreateTopics.topics.name": {17},
     "CreatePartitions.topics.name": {3},
     "CreateTopics.topics.num_partitions": {37},
@@ -160,7 +159,8 @@ def means(*fields: str) -> Callable[[Meaning], Meaning]:
 
 
 @means(*[field for field in ROWS if re.fullmatch(
-    r"\w+\.(topics|topic_data|groups|group_ids|resources|coordinator_keys|group_id|request)(\.partitions|\.partition_data)?",
+    r"\w+\.(topics|topic_data|groups|group_ids|resources|coordinator_keys|group_id|request|groups_names)"
+    r"(\.partitions|\.partition_data)?",
     field) and not field.startswith(("ShareFetch", "ShareAck", "ShareGroupHeart", "Metadata"))])  # fmt: skip
 async def _nothing_is_answered(world: World, answer: Any) -> None:
     part = answer.response if isinstance(answer, produce_pb2.ProduceStreamResponse) else answer
@@ -192,6 +192,11 @@ async def _zero_is_echoed(world: World, answer: Any) -> None:
 async def _the_batch_is_read(world: World, answer: Any) -> None:
     (batch,) = answer.responses[0].partitions[0].records
     assert (batch.base_offset, batch.count) == (0, 3)
+
+
+@means("AlterShareGroupOffsets.topics.values.partitions.start_offset")
+async def _it_begins_at_the_beginning(world: World, answer: Any) -> None:
+    assert await world.wire.lag(world.group, world.topic, 1) == (0, 3)
 
 
 @means("ListOffsets.topics.partitions.current_leader_epoch", "ListOffsets.topics.partitions.holes_from")

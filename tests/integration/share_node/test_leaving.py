@@ -149,6 +149,53 @@ def test_a_consumer_that_waits_leaves_its_partitions(cluster: Cluster, tmp_path:
     assert rest_of(cluster, tmp_path, topic, 10) == Counter(range(10, 20))
 
 
+@pytest.mark.rule("CT-36", "CT-37", "CT-80", "CT-95")
+@pytest.mark.parametrize(("number", "mode"), [(signal.SIGTERM, "auto"), (signal.SIGINT, "sync")])
+def test_a_verifying_consumer_acknowledges_all_that_it_took(
+    cluster: Cluster, tmp_path: Path, number: signal.Signals, mode: str
+) -> None:
+    topic = topic_of(cluster)
+    words = ["verify-consumer", "--topic", topic, "--group-id", topic, "--acknowledgement-mode", mode]
+    tool = Tool(cluster, tmp_path, *words)
+    written = tool.lines(random.Random(topic).randrange(2, 6))
+    status, more = tool.terminate(number)
+    assert (status, tool.errors) == (128 + number, "")
+    told = [json.loads(line) for line in written + more]
+    assert [event["name"] for event in told][:: len(told) - 1] == ["startup_complete", "shutdown_complete"]
+    assert "shutdown_requested" in {event["name"] for event in told}
+    taken, acknowledged = (
+        sum(event["count"] for event in told if event["name"] == name)
+        for name in ("records_consumed", "offsets_acknowledged")
+    )
+    assert taken == acknowledged > 0
+    rest = rest_of(cluster, tmp_path, topic, RECORDS - taken) if taken < RECORDS else Counter()
+    assert sum(rest.values()) == RECORDS - taken
+
+
+@pytest.mark.rule("CT-33", "CT-80", "CT-97")
+def test_a_measurement_tells_what_it_has_by_then(cluster: Cluster, tmp_path: Path) -> None:
+    topic = topic_of(cluster)
+    words = ("--topic", topic, "--num-records", "1000000", "--reporting-interval", "200")
+    two = ("--group", topic, "--threads", "2", "--show-detailed-stats", "--timeout", "60000")
+    consumer = Tool(cluster, tmp_path, "perf", "consume", *words, *two)
+    (header,) = consumer.lines(1)
+    assert header.startswith(b"start.time, ")
+    while sum(int(row.split(b", ")[5]) for row in consumer.lines(2)) < RECORDS:
+        pass
+    status, more = consumer.terminate()
+    assert status == TERMINATED
+    assert int(more[-1].split(b", ")[5]) == RECORDS
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        offsets = admin.list_share_group_offsets({topic: None})[topic]
+    assert isinstance(offsets, dict)
+    assert [offset.lag for offset in offsets.values() if offset is not None] == [0, 0], "all are accepted"
+    producer = Tool(cluster, tmp_path, "perf", "produce", *words, "--throughput", "500")
+    producer.lines(2)
+    status, more = producer.terminate(signal.SIGINT)
+    assert (status, producer.errors) == (128 + signal.SIGINT, "")
+    assert b"99.9th" in more[-1]
+
+
 @pytest.mark.rule("CT-80")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_at_any_moment_of_its_start(cluster: Cluster, tmp_path: Path, number: signal.Signals) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from group_coordinator.codec import CAUSE_COLD, GroupLogCodec
 from group_coordinator.core import records as r
-from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
+from group_coordinator.core.lifecycle import UNKNOWN_NAME, Initializing, Lifecycle, TopicState
 from kip932.records.v1 import group_log_pb2 as pb
 from tests.support.group_driver import persisted
 
@@ -31,6 +31,9 @@ RECORDS: list[tuple[str, r.Record]] = [
     ("15", r.StateMetadata("g", Lifecycle())),
     ("14", r.Tombstone(r.CURRENT, "g", "m", "expired")),
     ("11", r.Tombstone(r.GROUP, "g")),
+    ("15", r.StateMetadata("g", Lifecycle(deleting={V: UNKNOWN_NAME}, dropping=True))),
+    ("90", r.DeletedGroup("g", 7, 1_700_000_000_000)),
+    ("90", r.Tombstone(r.DELETED, "g")),
 ]
 
 
@@ -56,7 +59,7 @@ def test_a_cold_copy_is_marked_and_reads_as_the_record_itself() -> None:
 @pytest.mark.rule("CM-16")
 def test_what_this_build_does_not_know_is_skipped_and_broken_bytes_are_not() -> None:
     codec = GroupLogCodec()
-    assert codec.decode("90", b"") is None
+    assert codec.decode("91", b"") is None
     assert codec.decode("11", pb.GroupRecord(record_version=1).SerializeToString()) is None
     with pytest.raises(ValueError, match="no GroupRecord"):
         codec.decode("11", b"\xff\xff")

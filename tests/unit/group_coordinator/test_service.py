@@ -196,7 +196,7 @@ def test_a_describe_of_too_many_groups_is_refused_whole() -> None:
     async def body(world: GroupCluster) -> None:
         names = [f"g{number}" for number in range(REQUEST_GROUPS_MAX)]
         assert {group.error_code for group in await _describe(world, *names)} == {69}
-        with pytest.raises(TransportError, match="at most 1000 are described by one request") as refused:
+        with pytest.raises(TransportError, match="at most 1000 go into one request") as refused:
             await _describe(world, *names, "one more")
         assert refused.value.status is TransportStatus.INVALID_ARGUMENT
 

@@ -47,7 +47,7 @@ def acquire_subset(window: Window, batch: InFlightBatch, now: AcquisitionPass, c
     low, high = max(batch.first, now.first_read), min(batch.last, now.last_acquirable)
     if low > high or not batch.available:
         return []
-    if batch.max_count >= min(now.throttle_at, now.limit - 1 if now.limit > 2 else now.throttle_at):
+    if batch.max_count >= now.throttle_at:  # no limit above 2 has its last delivery below that
         return _acquire_isolated(window, batch, now, cap, (low, high))
     if cap is None:
         result = [

@@ -25,22 +25,18 @@ class Stored:
         self._batches = sorted(batches)
         self._firsts = [batch.first_offset for batch in self._batches]
 
-    def pieces(self, first: int, last: int) -> list[tuple[Span, tuple[int, int] | None]]:
-        """`first`…`last` cut where the stored (count, state) changes; None where nothing is stored."""
-        result: list[tuple[Span, tuple[int, int] | None]] = []
+    def pieces(self, first: int, last: int) -> list[tuple[Span, tuple[int, int]]]:
+        """What is stored of `first`…`last`: the spans, and the (count, state) of each."""
+        result: list[tuple[Span, tuple[int, int]]] = []
         at = bisect_right(self._firsts, first) - 1
         if at < 0 or self._batches[at].last_offset < first:
             at += 1
         while first <= last:
             batch = self._batches[at] if at < len(self._batches) else None
             if batch is None or batch.first_offset > last:
-                result.append(((first, last), None))
                 break
-            if batch.first_offset > first:
-                result.append(((first, batch.first_offset - 1), None))
-                first = batch.first_offset
             end = min(last, batch.last_offset)
-            result.append(((first, end), (batch.delivery_count, batch.delivery_state)))
+            result.append(((max(first, batch.first_offset), end), (batch.delivery_count, batch.delivery_state)))
             first = end + 1
             at += 1
         return result
@@ -69,7 +65,7 @@ def _settle_run(
     for span, found in stored.pieces(first, last) if first <= last else ():
         if found == written:
             commit(window, [span])
-        elif found is not None and found > written:
+        elif found > written:
             _take_stored(window, operation, batch, span, found)
 
 

@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets, ShareGroupDescribe and FindCoordinator. Alter and delete of offsets are not served yet."""
+"""DescribeShareGroupOffsets, ShareGroupDescribe and FindCoordinator."""
 
 from __future__ import annotations
 

@@ -263,6 +263,17 @@ def test_one_sweep_is_bounded_and_says_that_there_is_more() -> None:
     assert driver.run(c.Sweep(driver.now_ms, limit=2)) == c.SweepReply(1, more=False, lagging=False)
 
 
+@pytest.mark.rule("GC-80")
+def test_a_sweep_changes_a_hundred_groups_unless_it_is_told_another_number() -> None:
+    driver = Driver()
+    driver.create("t", 1)
+    for number in range(101):
+        driver.beat("A", 0, ["t"], group_id=f"g{number}")
+    driver.delete("t")
+    assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(100, more=True, lagging=False)
+    assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(1, more=False, lagging=False)
+
+
 @pytest.mark.rule("GC-82")
 def test_lost_state_goes_back_to_initialising_from_offset_0() -> None:
     driver, epoch = _ready()

@@ -34,7 +34,7 @@ def _group(*found: r.Record) -> Group:
     return _shard(*found).groups["g"]
 
 
-@pytest.mark.rule("GC-61", "GC-64")
+@pytest.mark.rule("GC-61", "GC-64", "GC-41")
 @pytest.mark.parametrize(
     "record", [MEMBER, CURRENT, TARGET, r.GroupMetadata("g", 9, 1, 0), r.TargetMetadata("g", 9, 1)]
 )

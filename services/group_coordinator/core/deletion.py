@@ -1,0 +1,193 @@
+"""Decides deletions: of groups, of a group's offsets for whole topics, and the resume of interrupted ones (GC-90…GC-99,
+OP-5, OP-6).
+
+A deletion has two writes, and between them the call that deletes state: first the topics go to `deleting`, at the end
+the group goes, or the topics leave `deleting`. What a crash leaves in `deleting` says how to go on. Pure functions of
+one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from group_coordinator.core import records
+from group_coordinator.core.admin_calls import AdminKind
+from group_coordinator.core.commands import DeleteState, DeletionBegun
+from group_coordinator.core.group import Group
+from group_coordinator.core.heartbeat import Draft
+from group_coordinator.core.lifecycle import UNKNOWN_NAME, Lifecycle
+from group_coordinator.core.records import DeletedGroup, Record, Tombstone
+from group_coordinator.core.views import TopicsView
+from kip932.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaError,
+    NonEmptyGroupError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import TopicIdPartition
+
+#: A group's tombstones that name no member, in the order in which they must be replayed (GC-65…GC-67).
+_BEFORE_MEMBERS: Final = (records.TARGET_META,)
+_AFTER_MEMBERS: Final = (records.STATE, records.GROUP)
+
+
+def require_empty(group: Group) -> None:
+    """Raise NON_EMPTY_GROUP for a group with members (GC-45, GC-91, GC-96, GC-101)."""
+    if group.members:
+        raise NonEmptyGroupError(
+            f"group {group.group_id} has {len(group.members)} members; expected none: stop its consumers, or wait "
+            "until their sessions have expired, and try again"
+        )
+
+
+def group_deletion(group: Group, view: TopicsView, fresh: bool) -> tuple[Lifecycle, tuple[TopicIdPartition, ...]]:
+    """Step 1 of deleting a group: its lists with every topic in deleting, and the partitions to delete (GC-91).
+
+    `fresh`: the image has what was in the metadata log when the shard was loaded; else a topic that it lacks may exist.
+    """
+    states = group.states
+    found: dict[bytes, set[int]] = {
+        topic_id: {*topic.initialized, *topic.initializing} for topic_id, topic in states.topics.items()
+    }
+    for topic_id in states.deleting:
+        topic = view.by_id(topic_id)
+        if topic is not None:
+            found.setdefault(topic_id, set()).update(range(topic.partitions))
+        elif not fresh:
+            raise CoordinatorLoadInProgressError(
+                f"the state of a topic of group {group.group_id} is being deleted, and the cluster's metadata were not "
+                "read again since this node took the group over; try again"
+            )
+    names = {topic_id: topic.name if (topic := view.by_id(topic_id)) else UNKNOWN_NAME for topic_id in found}
+    return Lifecycle(deleting=names, dropping=True), _partitions(found)
+
+
+def offsets_deletion(
+    group: Group, view: TopicsView, names: Sequence[str]
+) -> tuple[Lifecycle, tuple[TopicIdPartition, ...], DeletionBegun]:
+    """Step 1 of deleting a group's offsets: its lists, the partitions to delete, what to answer by topic (GC-97)."""
+    states = group.states
+    found: dict[bytes, set[int]] = {}
+    accepted: dict[str, bytes] = {}
+    refused: dict[str, KafkaError] = {}
+    for name in names:
+        topic = view.by_name(name)
+        if topic is None:
+            refused[name] = UnknownTopicOrPartitionError(
+                f"topic {name} does not exist; expected a topic of the cluster"
+            )
+            continue
+        state = states.topics.get(topic.topic_id)
+        initialized = set(state.initialized) if state is not None else set()
+        if topic.topic_id in states.deleting:
+            # What is initialising belongs to a call of its own, whose outcome may come at any time (GC-99).
+            initialized |= set(range(topic.partitions)).difference(state.initializing if state is not None else ())
+        elif not initialized:
+            refused[name] = UnknownTopicOrPartitionError(
+                f"group {group.group_id} has no offsets of topic {name}, so there is nothing to delete"
+            )
+            continue
+        found[topic.topic_id] = initialized
+        accepted[name] = topic.topic_id
+    moved = states.moved_to_deleting({topic_id: name for name, topic_id in accepted.items()}) if accepted else states
+    return moved, _partitions(found), DeletionBegun(bool(accepted), accepted, refused)
+
+
+def interrupted(group: Group, view: TopicsView) -> tuple[AdminKind, tuple[TopicIdPartition, ...]] | None:
+    """What is left to do of an interrupted deletion; None when there is nothing that may be done now (OP-6).
+
+    The caller has checked that the view is new enough (GC-80). Topics known as deleted have left the lists by then;
+    one that the image merely lacks holds the group back, as in `upkeep.swept`.
+    """
+    states = group.states
+    if group.members or any(topic.initializing for topic in states.topics.values()):
+        return None
+    if not (states.deleting or states.dropping) or any(view.by_id(topic_id) is None for topic_id in states.deleting):
+        return None
+    found = {
+        topic_id: set(range(topic.partitions)).difference(state.initialized if state is not None else ())
+        for topic_id in states.deleting
+        if (topic := view.by_id(topic_id)) is not None
+        for state in (states.topics.get(topic_id),)
+    }
+    # Of a group that is being deleted no list but `deleting` has anything; else it was taken into use again.
+    kind = AdminKind.DELETE_GROUP if states.dropping and not states.topics else AdminKind.DELETE_OFFSETS
+    return kind, _partitions(found)
+
+
+def erased(group: Group, before: DeletedGroup | None, wall_ms: int) -> list[Record]:
+    """Step 3 of deleting a group: its tombstones in order, and the record that keeps its epoch (GC-93, GC-63a).
+
+    `before`: what is still kept of the id. Its epoch may be the higher one: a build that does not know the record made
+    the group again, from epoch 1.
+    """
+    group_id = group.group_id
+    members = sorted({*group.members, *group.targets})
+    found: list[Record] = []
+    for member_id in members:
+        for kind in (records.CURRENT, records.TARGET):
+            found.append(Tombstone(kind, group_id, member_id, records.REASON_ADMIN))
+    found.extend(Tombstone(kind, group_id, reason=records.REASON_ADMIN) for kind in _BEFORE_MEMBERS)
+    found.extend(Tombstone(records.MEMBER, group_id, member_id, records.REASON_ADMIN) for member_id in members)
+    found.extend(Tombstone(kind, group_id, reason=records.REASON_ADMIN) for kind in _AFTER_MEMBERS)
+    epoch = group.epoch if before is None else max(group.epoch, before.epoch)
+    return [*found, DeletedGroup(group_id, epoch, wall_ms)]
+
+
+def ordered(
+    group: Group, states: Lifecycle, partitions: tuple[TopicIdPartition, ...], attempt: int, call_id: int
+) -> Draft:
+    """The draft of a deletion's step 1: the lists, and the order to delete state (GC-92, GC-98)."""
+    draft = Draft(group)
+    if states is not group.states:
+        draft.write(records.StateMetadata(group.group_id, states))
+    draft.effects.append(DeleteState(group.group_id, group.epoch, partitions, attempt, call_id))
+    return draft
+
+
+def offsets_deleted(group: Group, topic_ids: Collection[bytes]) -> Draft:
+    """Step 2's end for topics whose state is gone: they leave deleting (GC-98). One that a member has taken into use
+    again has left it already."""
+    draft = Draft(group)
+    states = group.states.deleted(topic_ids)
+    if states is not group.states:
+        draft.write(records.StateMetadata(group.group_id, states))
+    return draft
+
+
+class DeletedGroups:
+    """The epochs of groups deleted not long ago; replay alone changes them (GC-93)."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[str, DeletedGroup] = {}
+
+    def get(self, group_id: str) -> DeletedGroup | None:
+        """What is kept of a group id."""
+        return self._found.get(group_id)
+
+    def put(self, group_id: str, deleted: DeletedGroup | None) -> None:
+        """Set or forget what is kept of a group id."""
+        if deleted is not None:
+            self._found[group_id] = deleted
+        else:
+            self._found.pop(group_id, None)
+
+    def born(self, group_id: str, keep_ms: int, wall_ms: int) -> Group:
+        """A new group of that id: one deleted within `keep_ms` gives it its epoch."""
+        deleted = self._found.get(group_id)
+        if deleted is None or wall_ms - deleted.deleted_at_ms >= keep_ms:
+            return Group(group_id)
+        return Group(group_id, epoch=deleted.epoch)
+
+    def expired(self, keep_ms: int, wall_ms: int) -> Iterator[Tombstone]:
+        """Tombstones of what was kept long enough."""
+        for group_id, deleted in self._found.items():
+            if wall_ms - deleted.deleted_at_ms >= keep_ms:
+                yield Tombstone(records.DELETED, group_id)
+
+
+def _partitions(found: Mapping[bytes, Iterable[int]]) -> tuple[TopicIdPartition, ...]:
+    return tuple(TopicIdPartition(topic_id, index) for topic_id in sorted(found) for index in sorted(found[topic_id]))

@@ -1,0 +1,147 @@
+"""AlterShareGroupOffsets as a command and back (GC-100…GC-106).
+
+It makes the checks that need no group, asks the leaders for log ends, and answers by partition. What is decided see
+`core.alteration`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from group_coordinator.admin_outcomes import AdminOutcomes
+from group_coordinator.core import commands as c
+from group_coordinator.core.alteration import refusal
+from group_coordinator.core.views import Topic
+from group_coordinator.leader_end_offsets import EndOffset, EndOffsets, LogEnd
+from group_coordinator.ports import READ, TOPIC, Caller
+from group_coordinator.service import Surroundings, error_code
+from kip932 import errors
+from kip932.api.v1 import alter_share_group_offsets_pb2 as pb
+from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
+from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
+
+#: How many partitions are looked at without letting other tasks run.
+SLICE: Final = 500
+
+Response = pb.AlterShareGroupOffsetsResponse
+
+
+class _Asked(NamedTuple):
+    """One requested partition: the request's topic entry it came with, and why it is refused, if it is."""
+
+    entry: int
+    name: str
+    topic: Topic | None
+    partition: int
+    start_offset: int
+    error: errors.KafkaError | None
+
+    @property
+    def key(self) -> TopicIdPartition:
+        return TopicIdPartition(NULL_TOPIC_ID if self.topic is None else self.topic.topic_id, self.partition)
+
+
+class OffsetAlterations:
+    """The handler."""
+
+    def __init__(self, around: Surroundings, outcomes: AdminOutcomes, ends: EndOffsets) -> None:
+        self._around = around
+        self._outcomes = outcomes
+        self._ends = ends
+
+    async def alter_share_group_offsets(
+        self, request: pb.AlterShareGroupOffsetsRequest, context: Caller
+    ) -> pb.AlterShareGroupOffsetsResponse:
+        """Set start offsets of an empty group; an unknown group is made (GC-101). Raises InvalidRequestError for too
+        many partitions (CM-62)."""
+        check_groups(1, [request.group_id])
+        check_partitions((request.topics.values, "partitions"))
+        around = self._around
+        try:
+            around.require_enabled()
+            around.require_group(context, READ, request.group_id)
+            around.require_group_id(request.group_id)
+            asked = await self._asked(request, context)
+            failed = await self._alter(request.group_id, asked) if asked else {}
+        except Exception as error:
+            answer, text = around.failure(error)
+            return Response(
+                error_code=error_code(answer),
+                error_message=text,
+                coordinator=around.coordinator_hint(answer, request.group_id),
+            )
+        return Response(responses=await _results(request, asked, failed))
+
+    async def _asked(self, request: pb.AlterShareGroupOffsetsRequest, context: Caller) -> list[_Asked]:
+        """The partitions, with what the permission and the image say of each (GC-100, GC-102, GC-105)."""
+        view, turns = self._around.topics(), Turns(SLICE)
+        found = []
+        for entry, topic in enumerate(request.topics.values):
+            name = topic.topic_name
+            allowed = self._around.access.allowed(context, READ, TOPIC, name)
+            known = view.by_name(name) if allowed else None
+            for one in topic.partitions:
+                await turns.step()
+                error: errors.KafkaError | None = errors.TopicAuthorizationFailedError(
+                    f"not authorized to read topic {name}"
+                )
+                if allowed:
+                    error = refusal(known, name, one.partition_index, one.start_offset)
+                found.append(_Asked(entry, name, known, one.partition_index, one.start_offset, error))
+        return found
+
+    async def _alter(self, group_id: str, asked: Iterable[_Asked]) -> Mapping[TopicIdPartition, errors.KafkaError]:
+        """The errors of valid partitions. Of several offsets for one partition the last counts, as in Kafka."""
+        await self._around.ask(group_id, c.RequireEmpty(group_id))
+        wanted = {one.key: one for one in asked if one.error is None}
+        ends = await self._ends.latest(dict.fromkeys(wanted)) if wanted else {}
+        refused = {key: error for key, one in wanted.items() if (error := _beyond(one, ends.get(key)))}
+        offsets = {key: one.start_offset for key, one in wanted.items() if key not in refused}
+        if not offsets:
+            return refused
+        with self._outcomes.waiting() as place:
+            begun = await self._around.ask(group_id, c.AlterOffsets(group_id, offsets, place.call_id))
+            assert isinstance(begun, c.AlterationBegun)
+            failed = await place.end() if begun.under_way else {}
+        return {**refused, **begun.refused, **failed}
+
+
+def _beyond(one: _Asked, end: EndOffset | None) -> errors.KafkaError | None:
+    """Why the log does not allow the offset (GC-106)."""
+    where = f"{one.name}-{one.partition}"
+    if isinstance(end, LogEnd):
+        if one.start_offset <= end.offset:
+            return None
+        return errors.OffsetOutOfRangeError(
+            f"start offset {one.start_offset} of {where} is beyond the log's end, which is {end.offset}; expected an "
+            "offset from the log's start to its end"
+        )
+    if isinstance(end, errors.UnknownTopicOrPartitionError):
+        return end
+    why = "" if end is None else f": {end.message}"
+    return errors.LeaderNotAvailableError(f"the end of {where} is not known, since no leader told it{why}; try again")
+
+
+async def _results(
+    request: pb.AlterShareGroupOffsetsRequest,
+    asked: Iterable[_Asked],
+    failed: Mapping[TopicIdPartition, errors.KafkaError],
+) -> list[Response.TopicResult]:
+    topics = [
+        Response.TopicResult(topic_name=topic.topic_name, topic_id=NULL_TOPIC_ID) for topic in request.topics.values
+    ]
+    turns = Turns(SLICE)
+    for one in asked:
+        await turns.step()
+        topic = topics[one.entry]
+        if one.topic is not None:
+            topic.topic_id = one.topic.topic_id
+        error = one.error or failed.get(one.key)
+        if error is None:
+            topic.partitions.add(partition_index=one.partition)
+        else:
+            topic.partitions.add(
+                partition_index=one.partition, error_code=error_code(error), error_message=error.message
+            )
+    return topics

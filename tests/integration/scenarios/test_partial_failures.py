@@ -1,0 +1,96 @@
+"""S-039: one fetch of three partitions, of which one is led elsewhere and the state of another one cannot be read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from kip932 import errors
+from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
+from tests.integration.scenarios.sessions import Session, acquired
+from tests.integration.scenarios.state_edge import READ, REFUSED, StateEdge, cluster_with_an_edge
+from tests.integration.scenarios.test_several_leaders import PARTITIONS, until_leaders
+from tests.integration.scenarios.wire import Wire, attempts
+from tests.support.node import unique
+
+NOT_LEADER = errors.NotLeaderOrFollowerError.code
+
+
+class _Told(NamedTuple):
+    """What an answer says of a partition."""
+
+    error: int
+    ranges: list[tuple[int, int, int]]
+    message: str
+
+
+def _told(answer: ShareFetchResponse) -> dict[int, _Told]:
+    assert answer.error_code == 0, answer.error_message
+    return {
+        part.partition_index: _Told(
+            int(part.error_code),
+            [(one.first_offset, one.last_offset, one.delivery_count) for one in part.acquired_records],
+            part.error_message,
+        )
+        for topic in answer.responses
+        for part in topic.partitions
+    }
+
+
+@pytest.mark.scenario("S-039")
+@pytest.mark.asyncio
+async def test_each_partition_of_a_fetch_has_its_own_answer() -> None:
+    async with cluster_with_an_edge() as (cluster, edge), Wire(cluster.bootstrap, cluster.internal) as wire:
+        topic, group = unique("t"), unique("g")
+        topic_id = await wire.create_topic(topic, PARTITIONS)
+        here = next(iter((await until_leaders(wire, topic, topic_id, 1)).values())).address
+        cluster.add_leader("second")
+        leaders = await until_leaders(wire, topic, topic_id, 2)
+        away = next(partition for partition, leader in leaders.items() if leader.address != here)
+        well, ill = [partition for partition, leader in leaders.items() if leader.address == here][:2]
+        for partition in (away, well, ill):
+            await wire.produce(topic_id, 10, partition, leaders[partition].address)
+        member = await wire.join(group, [topic])
+        edge.refuse(group, errors.FencedLeaderEpochError.code, READ, ill)
+        session = Session(wire, group, member, topic_id, partitions=(away, well, ill), address=here)
+        told: dict[int, _Told] = {}
+        async for turn in attempts():  # a share-partition whose state is still being read is left out, or empty
+            answer = _told(await session.fetch(epoch=0 if turn == 0 else None, wait_ms=300))
+            for partition, found in answer.items():
+                if found.error or found.ranges:
+                    told.setdefault(partition, found)
+            if len(told) == len(session.partitions):
+                break
+        assert (told[away].error, told[away].ranges) == (NOT_LEADER, [])
+        assert told[well] == (0, [(0, 9, 1)], "")
+        assert (told[ill].error, told[ill].ranges) == (NOT_LEADER, [])
+        assert REFUSED in told[ill].message
+        await _is_read_again(edge, session, ill)
+
+
+async def _is_read_again(edge: StateEdge, session: Session, ill: int) -> None:
+    """It was dropped from memory: fetches read its state again, and when that succeeds its records come."""
+    reads = edge.refused(session.group, READ)
+    async for _ in attempts():
+        found = _told(await session.fetch(wait_ms=300)).get(ill)
+        assert found is None or not found.ranges
+        if edge.refused(session.group, READ) > reads:
+            break
+    assert edge.refused(session.group, READ) > reads
+    edge.repair(session.group, READ)
+    async for _ in attempts():
+        found = _told(await session.fetch(wait_ms=300)).get(ill)
+        if found is not None and found.ranges:
+            break
+    assert found == (0, [(0, 9, 1)], "")
+
+
+@pytest.mark.scenario("S-039")
+@pytest.mark.asyncio
+async def test_what_is_not_initialised_yet_is_empty_and_no_error(wire: Wire) -> None:
+    topic_id = await wire.create_topic(unique("t"))
+    await wire.produce(topic_id, 10)
+    session = Session(wire, unique("g"), "member", topic_id)
+    for epoch in (0, None):
+        assert acquired(await session.fetch(epoch=epoch, wait_ms=300)) == []

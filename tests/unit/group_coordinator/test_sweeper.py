@@ -1,0 +1,115 @@
+"""When shards are swept, and what one shard's trouble is to the others. Time jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from group_coordinator.core.commands import Command, RepairCheck, ResumeDeletions, ResumeReply, Sweep, SweepReply
+from group_coordinator.core.shard import GroupShard
+from group_coordinator.sweeper import Sweeper
+from kip932.errors import NotCoordinatorError
+from tests.support.virtual_time import virtual
+
+INTERVAL_MS = 30_000
+#: What a shard is asked after its sweep.
+ENDS = ["RepairCheck", "ResumeDeletions"]
+SHARD: Any = None
+
+
+class Shards:
+    """Two shards that answer as told; `asked` notes what and when."""
+
+    count = 2
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, int, Command]] = []
+        self.more: dict[int, int] = {}
+        self.resumed: dict[int, list[ResumeReply]] = {}
+        self.raises: dict[int, Exception] = {}
+
+    async def submit(self, shard: int, command: Command) -> object:
+        self.asked.append((asyncio.get_running_loop().time(), shard, command))
+        if shard in self.raises:
+            raise self.raises[shard]
+        if isinstance(command, RepairCheck):
+            return 0
+        if isinstance(command, ResumeDeletions):
+            replies = self.resumed.get(shard, [])
+            return replies.pop(0) if replies else ResumeReply(more=False, waiting=False)
+        self.more[shard] = left = self.more.get(shard, 0) - 1
+        return SweepReply(1, more=left >= 0, lagging=False)
+
+    def serving(self) -> Sequence[tuple[int, GroupShard]]:
+        return [(0, SHARD), (1, SHARD)]
+
+    def kinds(self, shard: int) -> list[str]:
+        return [type(command).__name__ for _, number, command in self.asked if number == shard]
+
+
+@virtual
+async def test_a_shard_is_swept_until_nothing_is_left_and_then_looks_for_lost_state() -> None:
+    shards = Shards()
+    shards.more[1] = 2
+    await Sweeper(shards, lambda: 77, INTERVAL_MS).sweep()
+    assert shards.kinds(0) == ["Sweep", *ENDS]
+    assert shards.kinds(1) == ["Sweep", "Sweep", "Sweep", *ENDS]
+    assert {command.complete_since_ms for *_, command in shards.asked if isinstance(command, Sweep)} == {77}
+
+
+@virtual
+async def test_a_shard_that_always_has_more_is_left_after_a_hundred_rounds() -> None:
+    shards = Shards()
+    shards.more[0] = 1_000
+    await Sweeper(shards, lambda: 0, INTERVAL_MS).sweep()
+    assert shards.kinds(0) == ["Sweep"] * 100 + ENDS
+    assert shards.kinds(1) == ["Sweep", *ENDS]
+
+
+@virtual
+async def test_a_shard_that_fails_keeps_no_other_from_its_sweep() -> None:
+    for error, told in ((NotCoordinatorError("moved"), []), (RuntimeError("broken"), ["sweep failed; it is repeated"])):
+        shards = Shards()
+        shards.raises[0] = error
+        with capture_logs() as lines:
+            await Sweeper(shards, lambda: 0, INTERVAL_MS).sweep()
+        assert shards.kinds(0) == ["Sweep"]
+        assert shards.kinds(1) == ["Sweep", *ENDS]
+        assert [line["event"] for line in lines if line["log_level"] == "error"] == told
+
+
+@virtual
+async def test_sweeps_follow_the_interval_and_a_change_of_topics_brings_one_at_once() -> None:
+    shards = Shards()
+    sweeper = Sweeper(shards, lambda: 0, INTERVAL_MS)
+    began = asyncio.get_running_loop().time()
+    sweeper.start()
+    await asyncio.sleep(70)
+    sweeper.topics_changed()
+    sweeper.topics_changed()
+    await asyncio.sleep(25)
+    await sweeper.stop()
+    await asyncio.sleep(100)
+    times = [round(at - began) for at, shard, command in shards.asked if shard == 0 and isinstance(command, Sweep)]
+    assert times == [30, 60, 70]
+
+
+@virtual
+async def test_deletions_go_on_while_there_are_more_and_each_second_while_they_wait_for_the_image() -> None:
+    shards = Shards()
+    shards.resumed[0] = [ResumeReply(more=True, waiting=False), ResumeReply(more=False, waiting=True)]
+    shards.resumed[1] = [ResumeReply(more=False, waiting=False), ResumeReply(more=False, waiting=True)]
+    sweeper = Sweeper(shards, lambda: 77, INTERVAL_MS)
+    began = asyncio.get_running_loop().time()
+    sweeper.start()
+    await asyncio.sleep(1)
+    sweeper.soon()
+    await asyncio.sleep(44)
+    await sweeper.stop()
+    times = [round(at - began) for at, shard, command in shards.asked if shard == 1 and isinstance(command, Sweep)]
+    assert times == [1, 2, 3, 33], "at once, twice because a shard waits, and at the interval"
+    assert shards.kinds(0)[:4] == ["Sweep", "RepairCheck", "ResumeDeletions", "ResumeDeletions"]
+    assert {command.complete_since_ms for *_, command in shards.asked if isinstance(command, ResumeDeletions)} == {77}
