@@ -20,6 +20,7 @@ from share_node.serve import START_ERRORS, WITH_PARENT, StopSignal, run
 from share_node.serve import main as run_serve
 from share_node.state_check import check, skip
 from share_node.state_dump import state
+from share_node.state_reading import dump
 from share_node.store_option import password_option, url_with_password
 from share_node.up import Ready, UpOptions
 from share_node.up import up as run_up
@@ -129,6 +130,7 @@ def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
 
 
 state.add_command(check)
+state.add_command(dump)
 state.add_command(skip)
 
 

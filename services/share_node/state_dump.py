@@ -1,4 +1,4 @@
-"""`sharegroups state dump`: prints the entries of the store's streams for people; it only reads (CM-16).
+"""What `sharegroups state` shows of an entry, and its options: which store, which shard (CM-16).
 
 Entries with types or fields that this build does not know are shown as such, never skipped silently.
 """
@@ -6,10 +6,8 @@ Entries with types or fields that this build does not know are shown as such, ne
 from __future__ import annotations
 
 import base64
-import json
 import re
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,24 +17,18 @@ from google.protobuf.message import DecodeError, Message
 
 from kip932.ids import topic_id_text
 from kip932.records.v1 import group_log_pb2, owner_log_pb2, share_state_log_pb2, topic_log_pb2
-from shard_runtime.clock import SystemClock
-from shard_runtime.record_log.damage_notes import DamageNotes
-from shard_runtime.record_log.protocol import CLAIM_TYPE, NOOP_TYPE, STREAM_START, Entry, LogError, ShardId, ShardKind
-from shard_runtime.record_log.redis.connection import StoreSettings
-from shard_runtime.record_log.redis.log import StoreRecordLog
-from shard_runtime.record_log.redis.topology import open_store
-from shard_runtime.record_log.store_url import masked
-from share_node.serve import run
-from share_node.store_option import password_option, url_with_password
+from shard_runtime.record_log.protocol import CLAIM_TYPE, NOOP_TYPE, Entry, ShardId, ShardKind
+from share_node.store_option import password_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_PAGE: Final = 500
 _MESSAGES: Final[dict[str, type[Message]]] = {
     ShardKind.GROUP.value: group_log_pb2.GroupRecord,
     ShardKind.SHARE_STATE.value: share_state_log_pb2.ShareStateRecord,
     ShardKind.TOPIC.value: topic_log_pb2.TopicLogRecord,
 }
+#: What has shards: group log, share-partition state, topic log.
+KINDS: Final = sorted(_MESSAGES)
 _NUMBER: Final = (re.compile(r"\d+"), "a number")
 _SHARD_NAMES: Final = {
     ShardKind.GROUP.value: _NUMBER,
@@ -92,20 +84,6 @@ def _with_topic_ids(value: object) -> object:
     }
 
 
-async def entries(url: str, shard: ShardId) -> AsyncIterator[dict[str, object]]:
-    """Every entry of a shard's streams, oldest first. Raises LogError, ValueError."""
-    log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
-    try:
-        for stream in shard.streams:
-            after = STREAM_START
-            while page := await log.index(stream, after, None, _PAGE):
-                for entry in page:
-                    yield describe(stream, entry, shard.kind)
-                after = page[-1].id
-    finally:
-        await log.close()
-
-
 @click.group()
 def state() -> None:
     """Look at what is stored, and settle what is damaged."""
@@ -116,17 +94,10 @@ def which_store(command: Command) -> Command:
     data = click.option(
         "--data",
         type=click.Path(path_type=Path),
-        help="Or the data directory of a running `sharegroups up`.",
+        help="Or the data directory of `sharegroups up`, which need not run.",
     )
     with_store: Command = click.option("--store", metavar="URL", help="The store.")(password_option(data(command)))
     return with_store
-
-
-def url_of(store: str | None, password_env: str, data: Path | None) -> str:
-    """The URL of the store that these options choose. Raises UsageError, ClickException."""
-    if (store is None) == (data is None):
-        raise click.UsageError("give either --store URL or --data DIR")
-    return embedded_url(data) if data is not None else url_with_password(store, password_env)
 
 
 def named_shard(kind: str, name: str) -> ShardId:
@@ -135,36 +106,3 @@ def named_shard(kind: str, name: str) -> ShardId:
     if not form.fullmatch(name):
         raise click.UsageError(f"--shard is {name!r}; expected {words} for the kind {kind}")
     return ShardId(ShardKind(kind), name)
-
-
-@state.command()
-@which_store
-@click.option("--kind", type=click.Choice(sorted(_MESSAGES)), required=True,
-              help="gc: group log, sgs: share-partition state, tp: topic log.")  # fmt: skip
-@click.option(
-    "--shard",
-    required=True,
-    metavar="NAME",
-    help="A number for gc and sgs; TOPIC_ID:PARTITION for tp.",
-)
-def dump(store: str | None, password_env: str, data: Path | None, kind: str, shard: str) -> None:
-    """Print the entries of one shard, one JSON document a line, oldest first."""
-    url, which = url_of(store, password_env, data), named_shard(kind, shard)
-    failed: list[str] = []
-    found = 0
-
-    async def body() -> None:
-        nonlocal found
-        try:
-            async for entry in entries(url, which):
-                click.echo(json.dumps(entry))
-                found += 1
-        except (LogError, ValueError) as error:
-            failed.append(str(error))
-
-    run(body)
-    if not found and not failed:
-        click.echo(f"Nothing lies in {' or '.join(which.streams)}.", err=True)
-    if failed:
-        click.echo(f"Error: {masked(failed[0])}", err=True)
-        sys.exit(1)

@@ -38,12 +38,24 @@ TOPICS: Final[Columns] = {
     "LEADER": "The id of the node that leads the partition; - while none does.",
     "LEADER-EPOCH": "How often it has had a new leader; - while it has none.",
 }
+DELETED_RECORDS: Final[Columns] = {
+    "PARTITION": "The partition's number.",
+    "LOG-START-OFFSET": "The first offset that the partition still has; the next record's when it has none.",
+}
+FEATURES: Final[Columns] = {
+    "FEATURE": "Its name in Kafka.",
+    "NODE": "The id of the node that tells it.",
+    "LEVEL": "The level that the node has; it was started with it.",
+    "MEANING": "What the levels mean, in the node's words.",
+}
 #: Every table that has a legend, under the command that prints it.
 TABLES: Final[Mapping[str, Columns]] = {
     "sharegroups groups describe, or with --offsets": GROUP_OFFSETS,
     "sharegroups groups describe --members": GROUP_MEMBERS,
     "sharegroups groups describe --state": GROUP_STATE,
     "sharegroups topics describe": TOPICS,
+    "sharegroups features": FEATURES,
+    "sharegroups topics delete-records": DELETED_RECORDS,
 }
 
 

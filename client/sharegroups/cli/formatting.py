@@ -74,9 +74,9 @@ def document(message: Message) -> str:
             "offset": message.offset(),
             "timestamp": message.timestamp()[1],
             "delivery_count": message.delivery_count(),
-            "key": _json(message.key()),
-            "value": _json(message.value()),
-            "headers": [[name, _json(value)] for name, value in message.headers()],
+            "key": json_value(message.key()),
+            "value": json_value(message.value()),
+            "headers": [[name, json_value(value)] for name, value in message.headers()],
         },
         ensure_ascii=False,
         default=str,
@@ -84,7 +84,8 @@ def document(message: Message) -> str:
     return printable_json(text)
 
 
-def _json(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """A key or value for a JSON document: text as it is, bytes that are not UTF-8 as {"base64": …}."""
     if not isinstance(value, bytes):
         return value
     try:

@@ -8,12 +8,16 @@ from typing import Any
 
 import click
 
+from sharegroups.cli.configs import configs
 from sharegroups.cli.consume import consume
+from sharegroups.cli.features import features
 from sharegroups.cli.group import ToolGroup
 from sharegroups.cli.groups import groups
 from sharegroups.cli.interrupts import leaving_at_once
+from sharegroups.cli.perf import perf
 from sharegroups.cli.produce import produce
 from sharegroups.cli.topics import topics
+from sharegroups.cli.verify_consumer import verify_consumer
 
 #: How to install the package, which is on no index yet.
 INSTALL = "in a clone of the project, pip install '.[{}]'"
@@ -71,5 +75,5 @@ def main() -> None:
     """
 
 
-for _command in (consume, groups, produce, topics):
+for _command in (configs, consume, features, groups, perf, produce, topics, verify_consumer):
     main.add_command(_command)

@@ -1,4 +1,4 @@
-"""`sharegroups topics`: create, grow, delete, list, describe (CM-72)."""
+"""`sharegroups topics`: create, alter, delete, list, describe (CM-72, CT-93); delete-records has its own module."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import click
 
 from kip932.ids import topic_id_text
 from sharegroups.admin import Admin
-from sharegroups.admin_values import NewTopic, TopicDescription
+from sharegroups.admin_values import ConfigResource, NewTopic, TopicDescription
 from sharegroups.cli import clients
 from sharegroups.cli.columns import legend
+from sharegroups.cli.config_changes import change, changes_of
+from sharegroups.cli.delete_records import delete_records
 from sharegroups.cli.output import (
     NAME,
+    UsageFailure,
     connection_options,
     failures,
     finish,
@@ -25,11 +28,15 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
+from sharegroups.cli.reaching import reached_admin
 
 
 @click.group()
 def topics() -> None:
     """Create, change and look at topics."""
+
+
+topics.add_command(delete_records)
 
 
 def _admin(bootstrap_server: str, command_config: Path | None) -> Admin:
@@ -69,15 +76,36 @@ def create(
 
 @topics.command()
 @click.argument("name", type=NAME)
-@click.option(
-    "--partitions", required=True, type=click.IntRange(min=1), help="New number of partitions; it only grows."
-)
+@click.option("--partitions", type=click.IntRange(min=1), help="New number of partitions; it only grows.")
+@click.option("--config", "added", multiple=True, metavar="NAME=VALUE", help="A config to set; repeatable.")
+@click.option("--delete-config", "deleted", multiple=True, metavar="NAME",
+              help="A config to delete, so that the default is in force again; repeatable.")  # fmt: skip
 @connection_options
 @output_option
-def alter(name: str, partitions: int, bootstrap_server: str, command_config: Path | None, output: str) -> None:
-    """Give a topic more partitions."""
-    with failures("Altering the topic"), _admin(bootstrap_server, command_config) as admin:
-        errors = admin.create_partitions({name: partitions})
+def alter(
+    *,
+    name: str,
+    partitions: int | None,
+    added: tuple[str, ...],
+    deleted: tuple[str, ...],
+    bootstrap_server: str,
+    command_config: Path | None,
+    output: str,
+) -> None:
+    """Give a topic more partitions, and change its configs; nothing is done when any of it is refused.
+
+    `sharegroups configs describe --topic NAME --all` shows the configs that there are.
+    """
+    changes, resource = changes_of(added, deleted), ConfigResource.topic(name)
+    if not changes and partitions is None:
+        raise UsageFailure("nothing to alter; give --partitions, --config or --delete-config")
+    counts = {} if partitions is None else {name: partitions}
+    given = settings(bootstrap_server, command_config)
+    with failures(f"Altering topic {name}"), reached_admin(given) as admin:
+        errors = admin.create_partitions(counts, validate_only=bool(changes)) if counts else {name: None}
+        if changes and errors[name] is None:
+            change(admin, resource, changes)
+            errors = admin.create_partitions(counts) if counts else errors
     finish(print_errors(errors, "Altered topic", output))
 
 

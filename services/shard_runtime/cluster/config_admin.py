@@ -24,7 +24,7 @@ from shard_runtime.cluster.metadata import Change, ConfigRemoved, ConfigSet, Met
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.config.effective_configs import TABLES, EffectiveConfigs
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS
-from shard_runtime.config.setting import AnySetting, ConfigType, Setting
+from shard_runtime.config.setting import AnySetting, Setting
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_configs
@@ -245,15 +245,6 @@ def _apply(
         wanted[setting.name] = config.value
     elif config.config_operation not in {OP_APPEND, OP_SUBTRACT}:
         raise InvalidRequestError(f"config operation {config.config_operation} is not known; expected 0, 1, 2 or 3")
-    elif setting.type is not ConfigType.LIST:
+    else:  # APPEND and SUBTRACT are for lists, and a list needs a restart here: none gets this far
         raise InvalidConfigError(f"{setting.name} is not a list; it can be set or deleted only")
-    else:
-        held = [word for word in wanted.get(setting.name, _default(setting)).split(",") if word]
-        words = [word.strip() for word in config.value.split(",") if word.strip()]
-        if config.config_operation == OP_APPEND:
-            held = list(dict.fromkeys([*held, *words]))
-        else:
-            gone = set(words)
-            held = [word for word in held if word not in gone]
-        wanted[setting.name] = ",".join(held)
     return wanted

@@ -93,7 +93,7 @@ class Demo:
     def clear_away(self, wait_ms: int = 60_000) -> str:
         """Delete the topic, waiting for at most `wait_ms`. Returns what is left in the cluster, as text for a person.
 
-        The group stays, since groups cannot be deleted yet. A topic that does not exist was deleted by an earlier try.
+        The group stays. A topic that does not exist was deleted by an earlier try.
         """
         with Admin({"bootstrap.servers": self._bootstrap, "default.api.timeout.ms": wait_ms}) as admin:
             try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest
 from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest
+from kip932.api.v1.describe_cluster_pb2 import DescribeClusterRequest
 from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
 from kip932.api.v1.metadata_pb2 import MetadataRequest
@@ -14,7 +16,7 @@ from tests.support.node import unique
 from .hosting import Services, contract
 from .members import topic
 
-UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_ID = 3, 36, 100
+UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, UNKNOWN_TOPIC_ID = 3, 36, 37, 100
 
 
 async def metadata(services: Services, *, name: str | None = None, topic_id: bytes | None = None) -> Any:
@@ -95,3 +97,29 @@ async def test_no_two_producers_get_the_same_id(services: Services) -> None:
     answers = [await services.call("InitProducerId", InitProducerIdRequest()) for _ in range(3)]
     assert len({answer.producer_id for answer in answers}) == 3
     assert {(answer.producer_id >= 0, answer.producer_epoch, answer.error_code) for answer in answers} == {(True, 0, 0)}
+
+
+@contract
+async def test_a_topic_only_grows(services: Services) -> None:
+    made, missing = await topic(services), unique("t")
+    for name, count, validate_only, error in (
+        (made.name, 3, True, 0),
+        (made.name, 1, False, INVALID_PARTITIONS),
+        (missing, 3, False, UNKNOWN_TOPIC_OR_PARTITION),
+        (made.name, 3, False, 0),
+    ):
+        request = CreatePartitionsRequest(timeout_ms=10_000, validate_only=validate_only)
+        request.topics.add(name=name, count=count)
+        (result,) = (await services.call("CreatePartitions", request)).results
+        assert (result.name, result.error_code) == (name, error)
+    assert len(await services.leaders(made.name, 3)) == 3
+
+
+@contract
+async def test_the_cluster_is_described_with_the_nodes_of_its_metadata(services: Services) -> None:
+    found = await services.call("DescribeCluster", DescribeClusterRequest())
+    metadata = await services.call("Metadata", MetadataRequest())
+    assert (found.error_code, found.cluster_id, found.controller_id) == (0, metadata.cluster_id, -1)
+    told = [{(node.node_id, node.host, node.port) for node in answer.brokers} for answer in (found, metadata)]
+    assert told[0] == told[1]
+    assert len(told[0]) == 2

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kip932.ids import topic_id_text
-from share_node.state_dump import state
+from share_node.commands import state
 from sharegroups import Admin, Producer, ShareConsumer
 from tests.support.node import TERMINATED, StartedProcess, up_words
 from tests.support.ports import free_port

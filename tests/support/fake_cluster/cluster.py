@@ -2,11 +2,13 @@
 
 What it claims that services do is held by `tests/contracts/services`, which real services pass too, file by file:
 
-    services.py      test_cluster.py: Metadata, FindCoordinator, InitProducerId, CreateTopics
+    services.py      test_cluster.py: Metadata, DescribeCluster, FindCoordinator, InitProducerId, CreateTopics,
+                     CreatePartitions
+    configs.py       test_configs.py: DescribeConfigs, IncrementalAlterConfigs
     coordinator.py   test_groups.py: heartbeats, assignments, groups and their offsets
-    leader.py        test_produce.py: Produce and ProduceStream
+    leader.py        test_produce.py: Produce and ProduceStream; test_deleted_records.py: DeleteRecords
     share.py         test_share_sessions.py, test_share_stream.py: sessions, parked fetches, streams
-    log.py           test_records.py, test_locks.py; test_produce.py for producers
+    log.py           test_records.py, test_locks.py; test_produce.py for producers; test_deleted_records.py
 
 An RPC that the client calls and that is not there is not faked; an answer holds only the fields that a client reads.
 What a test breaks is no claim: `faults.py` (planned errors, lost answers, streams that break), `silence.py` (nodes that
@@ -35,7 +37,7 @@ class FakeCluster(FakeState):
 
     def services(self, node: int) -> list[tuple[ServiceDescriptor, object]]:
         found = (
-            (cluster_service_pb2, "ClusterService", Cluster(self)),
+            (cluster_service_pb2, "ClusterService", Cluster(self, node)),
             (group_coordinator_service_pb2, "GroupCoordinatorService", Coordinator(self)),
             (partition_leader_service_pb2, "PartitionLeaderService", Leader(self, node)),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kip932.api.v1 import produce_pb2
+from kip932.api.v1 import delete_records_pb2, produce_pb2
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
@@ -19,6 +19,17 @@ class Leader(ShareRequests):
 
     async def produce(self, request: produce_pb2.ProduceRequest, context: Any) -> produce_pb2.ProduceResponse:
         return self._produce(request)
+
+    async def delete_records(self, request: Any, context: Any) -> delete_records_pb2.DeleteRecordsResponse:
+        response = delete_records_pb2.DeleteRecordsResponse()
+        for topic in request.topics:
+            found = response.topics.add(topic_id=topic.topic_id).partitions
+            for part in topic.partitions:
+                log = self.fake.logs[TopicIdPartition(topic.topic_id, part.partition_index)]
+                error, first = log.delete_before(part.offset)
+                code = ErrorCode.ValueType(error)
+                found.add(partition_index=part.partition_index, low_watermark=first, error_code=code)
+        return response
 
     async def produce_stream(self, stream: ServerStream) -> None:
         while (message := await stream.read()) is not None:

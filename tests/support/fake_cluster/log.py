@@ -10,6 +10,7 @@ from typing import Any, Final
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW, ACQUIRE_RECORD_LIMIT
 
+OFFSET_OUT_OF_RANGE: Final = 1
 INVALID_REQUEST: Final = 42
 OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
 INVALID_PRODUCER_EPOCH: Final = 47
@@ -37,10 +38,13 @@ class _Producer:
 
 @dataclass
 class Log:
-    """Offsets begin at 0, and groups with them. An offset without a state is available."""
+    """Groups begin with the first offset, which is 0 until records are deleted. An offset without a state is
+    available."""
 
     batches: list[FetchedBatch] = field(default_factory=list)
     end: int = 0
+    #: Records before it are deleted.
+    first: int = 0
     states: dict[str, dict[int, State]] = field(default_factory=lambda: defaultdict(dict))
     _producers: dict[int, _Producer] = field(default_factory=dict)
 
@@ -72,17 +76,25 @@ class Log:
         known.next_sequence += batch.record_count
         return 0, base
 
+    def delete_before(self, offset: int) -> tuple[int, int]:
+        """Delete the records before an offset, -1 for all: error code, and the first offset that is left or -1."""
+        if not -1 <= offset <= self.end:
+            return OFFSET_OUT_OF_RANGE, -1
+        self.first = max(self.first, self.end if offset == -1 else offset)
+        return 0, self.first
+
     # What a group sees.
 
     def start(self, group: str) -> int:
         """The first offset that the group has not finished."""
         states = self.states[group]
-        return next((offset for offset in range(self.end) if states.get(offset, _NEW)[0] not in _FINISHED), self.end)
+        offsets = range(self.first, self.end)
+        return next((offset for offset in offsets if states.get(offset, _NEW)[0] not in _FINISHED), self.end)
 
     def lag(self, group: str) -> int:
         """How many offsets the group has not finished."""
         states = self.states[group]
-        return sum(states.get(offset, _NEW)[0] not in _FINISHED for offset in range(self.end))
+        return sum(states.get(offset, _NEW)[0] not in _FINISHED for offset in range(self.first, self.end))
 
     def acquire(self, request: Any, records_max: int) -> tuple[list[FetchedBatch], list[tuple[int, int, int]]]:
         """Give records to the member of a ShareFetch: batches, and the acquired ranges with their delivery counts."""
@@ -95,7 +107,7 @@ class Log:
                 break
             for offset in range(batch.base_offset, batch.base_offset + batch.count):
                 state, _, count = states.get(offset, _NEW)
-                if state != "available" or (cut and taken >= records_max):
+                if offset < self.first or state != "available" or (cut and taken >= records_max):
                     continue
                 states[offset] = ("acquired", request.member_id, count + 1)
                 taken += 1

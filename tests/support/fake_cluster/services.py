@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kip932.api.v1 import create_topics_pb2, find_coordinator_pb2, init_producer_id_pb2, metadata_pb2
+from kip932.api.v1 import (
+    create_partitions_pb2,
+    create_topics_pb2,
+    describe_cluster_pb2,
+    find_coordinator_pb2,
+    init_producer_id_pb2,
+    metadata_pb2,
+)
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
+from tests.support.fake_cluster.configs import Configs
 from tests.support.fake_cluster.log import INVALID_REQUEST
 from tests.support.fake_cluster.state import FakeState
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 LEADER_NOT_AVAILABLE: Final = 5
 TOPIC_ALREADY_EXISTS: Final = 36
+INVALID_PARTITIONS: Final = 37
 UNKNOWN_TOPIC_ID: Final = 100
 
 
-class Cluster:
-    def __init__(self, fake: FakeState) -> None:
+class Cluster(Configs):
+    def __init__(self, fake: FakeState, node: int = 0) -> None:
+        super().__init__(fake, node)
         self.fake = fake
 
     async def metadata(self, request: metadata_pb2.MetadataRequest, context: Any) -> metadata_pb2.MetadataResponse:
@@ -40,6 +50,11 @@ class Cluster:
             else:
                 response.topics.add(error_code=UNKNOWN_TOPIC_ID, topic_id=topic_id)
         return response
+
+    async def describe_cluster(self, request: Any, context: Any) -> describe_cluster_pb2.DescribeClusterResponse:
+        return describe_cluster_pb2.DescribeClusterResponse(
+            cluster_id="fake", controller_id=-1, brokers=self.fake.endpoints()
+        )
 
     def _add(self, response: metadata_pb2.MetadataResponse, name: str) -> None:
         topic_id, count = self.fake.topics[name]
@@ -78,4 +93,14 @@ class Cluster:
                 response.topics.add(name=topic.name, error_code=TOPIC_ALREADY_EXISTS)
             else:
                 response.topics.add(name=topic.name, topic_id=self.fake.add_topic(topic.name, topic.num_partitions))
+        return response
+
+    async def create_partitions(self, request: Any, context: Any) -> create_partitions_pb2.CreatePartitionsResponse:
+        response = create_partitions_pb2.CreatePartitionsResponse()
+        for topic in request.topics:
+            _, before = self.fake.topics.get(topic.name, (b"", -1))
+            refused = UNKNOWN_TOPIC_OR_PARTITION if before < 0 else INVALID_PARTITIONS if topic.count <= before else 0
+            if not refused and not request.validate_only:
+                self.fake.grow_topic(topic.name, topic.count)
+            response.results.add(name=topic.name, error_code=ErrorCode.ValueType(refused))
         return response

@@ -47,6 +47,10 @@ class FakeState(Faults):
         self.leaders: dict[TopicIdPartition, tuple[int, int]] = {}
         self.logs: dict[TopicIdPartition, Log] = defaultdict(Log)
         self.groups: dict[str, None] = {"g": None}
+        #: Settings of a node from its next `serve` on.
+        self.flags: dict[int, dict[str, str]] = {}
+        #: By resource type and name: the configs set on it.
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
         #: Member epochs, and what the members last said and heard.
         self.members: dict[str, int] = {}
         self.group_of: dict[str, str] = {}
@@ -80,11 +84,16 @@ class FakeState(Faults):
 
     def add_topic(self, name: str, partitions: int = 1) -> bytes:
         topic_id = f"{name}-{len(self.topics)}".encode()[-16:].ljust(16, b"x")
+        self.topics[name] = (topic_id, 0)
+        self.grow_topic(name, partitions)
+        return topic_id
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        topic_id, before = self.topics[name]
         self.topics[name] = (topic_id, partitions)
         self.metadata_version += 1
-        for number in range(partitions):
+        for number in range(before, partitions):
             self.leaders[TopicIdPartition(topic_id, number)] = (self.nodes[number % len(self.nodes)], 1)
-        return topic_id
 
     def partition(self, topic: str, number: int = 0) -> TopicIdPartition:
         return TopicIdPartition(self.topics[topic][0], number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kip932.errors import InvalidRecordStateError, KafkaError, RequestTimedOutError
@@ -340,3 +342,27 @@ def test_offsets_of_control_batches_are_acknowledged_as_gaps_and_the_callback_do
 
     play(story)
     assert heard == [{0, 1, 3}]
+
+
+@pytest.mark.rule("CL-23", "PL-804")
+@pytest.mark.parametrize("mode", [EXPLICIT, {}])
+@on_fake_cluster()
+async def test_offsets_without_any_record_are_acknowledged_as_gaps_by_themselves(
+    fake: FakeCluster, mode: dict[str, str]
+) -> None:
+    fake.log("t").append(b"", 1, is_control=True)
+    async with consumer(fake, **mode) as c:
+        c.subscribe(["t"])
+        assert [len(await c.poll(1)), len(await c.poll(1))] == [0, 0]
+        sent: list[Any] = [*fake.fetches, *fake.acknowledges]
+        (batch,) = [
+            batch
+            for request in sent
+            for topic in request.topics
+            for part in topic.partitions
+            for batch in part.acknowledgement_batches
+        ]
+        assert (batch.first_offset, batch.last_offset, list(batch.acknowledge_types)) == (0, 0, [ACK_GAP])
+        assert "acquired" not in fake.states("t").values()
+        produce(fake, 1)
+        assert [message.offset() for message in await c.poll(5)] == [1]

@@ -246,3 +246,29 @@ async def test_a_refused_topic_is_raised_by_the_next_poll_and_the_one_after_it_g
         with pytest.raises(TopicAuthorizationFailedError):
             await c.poll(5)
         assert len(await c.poll(5)) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "told"),
+    [
+        (InvalidRequestError.code, "the topics are missing", "the topics are missing"),
+        (InvalidRequestError.code, "", InvalidRequestError().message),
+        (UnsupportedVersionError.code, "no share.version", UnsupportedVersionError().message),
+    ],
+)
+@on_fake_cluster()
+async def test_what_the_coordinator_says_is_told_but_where_our_own_text_tells_more(
+    fake: FakeCluster, code: int, text: str, told: str
+) -> None:
+    def refuse(answer: ShareGroupHeartbeatResponse) -> None:
+        answer.error_code = ErrorCode.ValueType(code)
+        answer.error_message = text
+
+    transport = HookedTransport(fake)
+    transport.instead[BEAT].append(refuse)
+    c = member(fake, transport)
+    with pytest.raises(KafkaError) as raised:
+        await c.poll(5)
+    assert raised.value.message == told
+    with pytest.raises(KafkaError):
+        await c.close()

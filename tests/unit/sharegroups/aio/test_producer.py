@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kip932.api.v1.record_batch_pb2 import RecordBatch
 from kip932.errors import InvalidRequestError, KafkaError, MessageTooLargeError, UnknownTopicOrPartitionError
 from sharegroups.aio import Producer
 from sharegroups.errors import BufferFullError, RequestTimedOutError
@@ -229,3 +230,13 @@ async def test_a_request_names_two_thousand_partitions_at_most(fake: FakeCluster
         counts = [len(request.topic_data[0].partition_data) for request in fake.produces]
         assert max(counts) <= 2_000
         assert sum(counts) == 2_005 + 1
+
+
+@on_fake_cluster()
+async def test_a_serializer_gets_each_value_and_key_also_those_that_are_bytes_already(fake: FakeCluster) -> None:
+    settings = {"value.serializer": lambda value: b"<%s>" % value, "key.serializer": lambda key: bytes([len(key)])}
+    async with producer(fake, **settings) as p:
+        reports = [await p.send("t", b"v", key=b"four"), await p.send("t", b"w"), await p.send("t", None, key="five5")]
+    stored = RecordBatch.FromString(fake.log("t").batches[0].batch).records[0]
+    assert (stored.value, stored.key) == (b"<v>", b"\4")
+    assert [(report.value(), report.key()) for report in reports] == [(b"<v>", b"\4"), (b"<w>", None), (None, b"\5")]

@@ -207,7 +207,6 @@ def test_an_unknown_group_and_a_wrong_command_line_exit_with_1(fake: FakeCluster
         (("consume",), "Missing option '--topic'"),
         (("topics", "create", "t", "--output", "xml"), "'xml' is not one of 'text', 'json'"),
         (("nonsense",), "No such command 'nonsense'"),
-        (("configs", "--group", "g"), "No such command 'configs'"),
         (("groups", "delete", "--group", "g"), "No such command 'delete'"),
         (("groups", "reset-offsets", "--group", "g"), "No such command 'reset-offsets'"),
         (("groups", "delete-offsets", "--group", "g"), "No such command 'delete-offsets'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroups.core.record_batch import Acquired, Extent, Slice, restrict, select
+from sharegroups.core.record_batch import Acquired, Extent, Slice, clip, restrict, select
 
 
 @pytest.mark.rule("PL-250", "CL-22")
@@ -36,3 +36,16 @@ def test_slices_are_restricted_to_what_was_renewed() -> None:
         Slice(0, 2, 4, 1),
         Slice(0, 9, 10, 1),
     ]
+
+
+@pytest.mark.rule("CL-110")
+def test_no_more_offsets_are_taken_than_a_request_can_have_asked_for() -> None:
+    ranges = [Acquired(10, 14, 1), Acquired(20, 24, 2), Acquired(30, 34, 3)]
+    assert clip(ranges, 15) is ranges
+    assert clip(ranges, 14) == [*ranges[:2], Acquired(30, 33, 3)]
+    assert clip(ranges, 7) == [ranges[0], Acquired(20, 21, 2)]
+    assert clip(ranges, 6) == [ranges[0], Acquired(20, 20, 2)]
+    assert clip(ranges, 5) == ranges[:1]
+    assert clip(ranges, 1) == [Acquired(10, 10, 1)]
+    assert clip(ranges, 0) == []
+    assert clip([], 0) == []

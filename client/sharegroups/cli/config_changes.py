@@ -1,0 +1,94 @@
+"""Changes of configs as they are typed, and what is looked at before they are sent: every name exists (CT-91)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from kip932.errors import InvalidConfigError
+from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from sharegroups.admin import Admin
+from sharegroups.admin_values import OP_DELETE, AlterConfig, ConfigEntry, ConfigResource
+from sharegroups.cli.output import UsageFailure, tell
+
+#: What a resource is called, and the option that names one.
+NOUNS: Final[Mapping[int, str]] = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}
+#: The sources of a value that was set on the resource itself.
+OWN_SOURCES: Final[Mapping[int, int]] = {RESOURCE_TOPIC: 1, RESOURCE_BROKER: 2, RESOURCE_GROUP: 8}
+DEFAULT_BROKER_SOURCE: Final = 3
+#: A comma that does not lie inside square brackets.
+_COMMA: Final = re.compile(r",(?=[^\]]*(?:\[|$))")
+
+
+def own_source(resource: ConfigResource) -> int:
+    """The number of the source that a value set on the resource itself has."""
+    if resource == ConfigResource.broker():
+        return DEFAULT_BROKER_SOURCE
+    return OWN_SOURCES[resource.type]
+
+
+def name_of(resource: ConfigResource) -> str:
+    """The resource for messages: `group 'g'`."""
+    if resource == ConfigResource.broker():
+        return "the default of all brokers"
+    return f"{NOUNS[resource.type]} {resource.name!r}"
+
+
+def listed(texts: Iterable[str]) -> list[str]:
+    """The parts of comma lists; a comma inside square brackets parts nothing."""
+    return [part.strip() for text in texts for part in _COMMA.split(text) if part.strip()]
+
+
+def changes_of(added: Iterable[str], deleted: Iterable[str]) -> list[AlterConfig]:
+    """The changes that `name=value` texts and names stand for. Raises UsageFailure."""
+    changes: list[AlterConfig] = []
+    for text in added:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name and equals):
+            raise UsageFailure(f"{text!r} is not name=value, or name=[value,value] for a value with commas")
+        if value.startswith("[") and value.endswith("]"):
+            value = value[1:-1]
+        changes.append(AlterConfig(name, value))
+    for name in deleted:
+        if "=" in name:
+            raise UsageFailure(f"{name!r} has a value; to delete a config give its name alone")
+        changes.append(AlterConfig(name, operation=OP_DELETE))
+    names = [change.name for change in changes]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageFailure(f"given more than once: {', '.join(twice)}; give each config one time")
+    return changes
+
+
+def change(admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfig], *, check_only: bool = False) -> None:
+    """Make the changes, all or none. A deletion of what is not set is told. Raises KafkaError.
+
+    The services let a deletion of a name that does not exist do nothing (GC-136), so names are looked at here.
+    """
+    known = admin.describe_configs([resource])[resource]
+    if not isinstance(known, Mapping):
+        raise known
+    _require_known(resource, [change.name for change in changes], known)
+    error = admin.incremental_alter_configs({resource: changes}, validate_only=check_only)[resource]
+    if error is not None:
+        raise error
+    if not check_only:
+        for each in changes:
+            if each.operation == OP_DELETE and known[each.name].source != own_source(resource):
+                tell(f"Note: {each.name} was not set for {name_of(resource)}; there was nothing to delete.")
+
+
+def _require_known(resource: ConfigResource, names: Iterable[str], known: Mapping[str, ConfigEntry]) -> None:
+    faults = [f"{name!r}{_near(name, known)}" for name in names if name not in known]
+    if faults:
+        option = f"--{NOUNS[resource.type]} {resource.name}" if resource.name else "--broker-defaults"
+        raise InvalidConfigError(
+            f"{name_of(resource)} has no config {', '.join(faults)}. Nothing was changed. All names: "
+            f"sharegroups configs describe {option} --all"
+        )
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, known, 1)
+    return f" (did you mean {found[0]!r}?)" if found else ""

@@ -1,0 +1,261 @@
+"""`sharegroups configs`: describe and change configs of topics, groups and nodes as kafka-configs.sh does (CT-35)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from kip932.errors import GroupIdNotFoundError, KafkaError
+from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.printable import printable
+from sharegroups.admin import Admin
+from sharegroups.admin_values import ConfigEntry, ConfigResource
+from sharegroups.cli.config_changes import NOUNS, change, changes_of, listed, name_of, own_source
+from sharegroups.cli.output import (
+    FILE,
+    NAME,
+    UsageFailure,
+    connection_options,
+    failures,
+    finish,
+    lines_of,
+    output_option,
+    print_json,
+    settings,
+    tell,
+)
+from sharegroups.cli.reaching import reached_admin
+
+F = TypeVar("F", bound=Callable[..., Any])
+_TYPES: Final = {
+    "topics": RESOURCE_TOPIC,
+    "groups": RESOURCE_GROUP,
+    "brokers": RESOURCE_BROKER,
+    "nodes": RESOURCE_BROKER,
+}
+_SOURCES: Final = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+_WHOSE: Final = "--group G, --topic T, --broker ID, or --entity-type with --entity-name"
+#: Stands in text for a value that no service tells; Kafka prints null, as for a value that is not there.
+_HIDDEN: Final = "(hidden)"
+Described = Mapping[ConfigResource, Mapping[str, ConfigEntry]]
+
+
+class _Kafkas(click.Group):
+    """Takes `--describe` and `--alter` for the sub-commands of these names, wherever they stand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's. Raises UsageFailure for both of them."""
+        actions = [word for word in dict.fromkeys(args) if word in ("--describe", "--alter")]
+        if len(actions) > 1:
+            raise UsageFailure("--describe and --alter exclude each other; give one of them", ctx)
+        if actions and args[0] not in self.commands:
+            args = [actions[0].removeprefix("--"), *(word for word in args if word != actions[0])]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Kafkas)
+def configs() -> None:
+    """Look at and change configs of topics, groups and nodes, while they are in use.
+
+    What was set on a group or topic itself wins over what is set for the cluster. Kafka's way to write it works too:
+    sharegroups configs --describe --entity-type groups --entity-name workers.
+    """
+
+
+def _entity_options(function: F) -> F:
+    options = (
+        click.option("--entity-type", type=click.Choice(list(_TYPES)), help="With --entity-name: what it names."),
+        click.option("--entity-name", type=NAME, help="The topic, the group, or the id of the node."),
+        click.option("--entity-default", is_flag=True, help="With --entity-type brokers: the default of all nodes."),
+        click.option("--topic", type=NAME, help="A topic."),
+        click.option("--group", type=NAME, help="A group; it need not exist yet."),
+        click.option("--broker", "--node", "broker", type=NAME, help="The id of a node."),
+        click.option("--broker-defaults", is_flag=True, help="The default of all nodes."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@configs.command()
+@click.option("--all", "every", is_flag=True, help="Also what was not set on it: all names with the values in force.")
+@_entity_options
+@connection_options
+@output_option
+def describe(*, every: bool, bootstrap_server: str, command_config: Path | None, output: str, **entity: Any) -> None:
+    """Show what is set on a topic, a group or a node; on all of a type without a name.
+
+    A line has the value in force, and the values of all places that it may come from, the one in force first. Groups
+    that have configs but do not exist yet are shown by name only: no service lists them.
+    """
+    kind, name = _entity(**entity)
+    given = settings(bootstrap_server, command_config)
+    with failures("Describing configs"), reached_admin(given) as admin:
+        names = _all_names(admin, kind) if name is None else [name]
+        resources = [ConfigResource(kind, each) for each in names]
+        found = admin.describe_configs(resources) if resources else {}
+        shown: dict[ConfigResource, Mapping[str, ConfigEntry]] = {}
+        for resource in resources:
+            entries = found[resource]
+            if not isinstance(entries, KafkaError):
+                shown[resource] = entries if every else _set_on_itself(resource, entries)
+        absent = [resource for resource, entries in shown.items() if not entries and _is_absent(admin, resource)]
+    if output == "json":
+        print_json([_document(resource, entries) for resource, entries in shown.items()])
+    else:
+        _print(shown, absent, every)
+    errors = {resource: entries for resource, entries in found.items() if isinstance(entries, KafkaError)}
+    for resource, error in errors.items():
+        tell(f"Error: {NOUNS[resource.type]} {resource.name}: {error.name}: {error.message}")
+    finish(not errors)
+
+
+@configs.command()
+@click.option("--add-config", multiple=True, metavar="NAME=VALUE,…",
+              help="Configs to set; [value,value] for a value with commas; repeatable.")  # fmt: skip
+@click.option("--add-config-file", type=FILE, help="File with configs to set, one name=value per line.")
+@click.option("--delete-config", multiple=True, metavar="NAME,…",
+              help="Configs to delete, so that the default is in force again; repeatable.")  # fmt: skip
+@_entity_options
+@connection_options
+@output_option
+def alter(
+    *,
+    add_config: tuple[str, ...],
+    add_config_file: Path | None,
+    delete_config: tuple[str, ...],
+    bootstrap_server: str,
+    command_config: Path | None,
+    output: str,
+    **entity: Any,
+) -> None:
+    """Set and delete configs of a topic, a group or a node: all that is given, or nothing when one is wrong.
+
+    A name that does not exist is refused, also when it is to be deleted. A group need not exist yet.
+    """
+    kind, name = _entity(**entity)
+    noun = NOUNS[kind]
+    if name is None:
+        raise UsageFailure(f"An entity name must be specified with alter of {noun}s; give --{noun} or --entity-name")
+    changes = changes_of([*lines_of(add_config_file), *listed(add_config)], listed(delete_config))
+    if not changes:
+        raise UsageFailure("nothing to change; give --add-config, --add-config-file or --delete-config")
+    resource = ConfigResource(kind, name)
+    given = settings(bootstrap_server, command_config)
+    with failures(f"Altering configs of {name_of(resource)}"), reached_admin(given) as admin:
+        change(admin, resource, changes)
+        with suppress(KafkaError):  # the change is made; this is only to be told
+            if _is_absent(admin, resource):
+                tell(f"Note: group {name!r} does not exist yet; it has these configs when it begins.")
+    if output == "json":
+        print_json({"type": noun, "name": name, "changed": [each.name for each in changes]})
+    else:
+        what = f"config for {noun} {printable(name)}" if name else "default config for brokers in the cluster"
+        click.echo(f"Completed updating {what}.")
+
+
+def _entity(
+    *,
+    entity_type: str | None,
+    entity_name: str | None,
+    entity_default: bool,
+    topic: str | None,
+    group: str | None,
+    broker: str | None,
+    broker_defaults: bool,
+) -> tuple[int, str | None]:
+    """The type and name that the options say; None for all of the type. Raises UsageFailure."""
+    short = ((RESOURCE_TOPIC, topic), (RESOURCE_GROUP, group), (RESOURCE_BROKER, broker))
+    said: list[tuple[int, str | None]] = [(kind, name) for kind, name in short if name is not None]
+    if broker_defaults:
+        said.append((RESOURCE_BROKER, ""))
+    if entity_type is not None:
+        if entity_default and (entity_name is not None or _TYPES[entity_type] != RESOURCE_BROKER):
+            raise UsageFailure("--entity-default goes with --entity-type brokers, and without --entity-name")
+        said.append((_TYPES[entity_type], "" if entity_default else entity_name))
+    elif entity_name is not None or entity_default:
+        raise UsageFailure("--entity-name and --entity-default need --entity-type")
+    if len(said) != 1:
+        raise UsageFailure(f"say once whose configs are meant; give {_WHOSE}")
+    return said[0][0], said[0][1]
+
+
+def _all_names(admin: Admin, kind: int) -> list[str]:
+    if kind == RESOURCE_TOPIC:
+        return sorted(admin.list_topics())
+    if kind == RESOURCE_GROUP:
+        return [group.group_id for group in admin.list_groups(None, ["share"])]
+    return ["", *(str(node.node_id) for node in admin.describe_cluster().nodes)]
+
+
+def _set_on_itself(resource: ConfigResource, entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigEntry]:
+    return {name: entry for name, entry in entries.items() if entry.source == own_source(resource)}
+
+
+def _is_absent(admin: Admin, resource: ConfigResource) -> bool:
+    """Whether it is a group that does not exist. Raises KafkaError."""
+    if resource.type != RESOURCE_GROUP:
+        return False
+    found = admin.describe_share_groups([resource.name])[resource.name]
+    if isinstance(found, KafkaError) and not isinstance(found, GroupIdNotFoundError):
+        raise found
+    return isinstance(found, GroupIdNotFoundError)
+
+
+def _print(shown: Described, absent: list[ConfigResource], every: bool) -> None:
+    for resource, entries in shown.items():
+        noun, name = NOUNS[resource.type], printable(resource.name)
+        if resource in absent:
+            click.echo(f"The group '{name}' doesn't exist and doesn't have dynamic config.")
+            continue
+        if resource == ConfigResource.broker():
+            click.echo("Default configs for brokers in the cluster are:")
+        else:
+            click.echo(f"{'All' if every else 'Dynamic'} configs for {noun} {name} are:")
+        for config, entry in sorted(entries.items()):
+            places = ", ".join(
+                f"{_source(source)}:{printable(at)}={_value(entry, value)}" for at, value, source in entry.synonyms
+            )
+            sensitive = str(entry.is_sensitive).lower()
+            value = _value(entry, entry.value)
+            click.echo(f"  {printable(config)}={value} sensitive={sensitive} synonyms={{{places}}}")
+
+
+def _value(entry: ConfigEntry, value: str | None) -> str:
+    return _HIDDEN if entry.is_sensitive else "null" if value is None else printable(value)
+
+
+def _source(number: int) -> str:
+    return _SOURCES.get(number, f"SOURCE_{number}")
+
+
+def _document(resource: ConfigResource, entries: Mapping[str, ConfigEntry]) -> dict[str, object]:
+    return {
+        "type": NOUNS[resource.type],
+        "name": resource.name,
+        "configs": [
+            {
+                "name": name,
+                "value": None if entry.is_sensitive else entry.value,
+                "source": _source(entry.source),
+                "read_only": entry.is_read_only,
+                "sensitive": entry.is_sensitive,
+                "synonyms": [
+                    {"source": _source(source), "name": at, "value": None if entry.is_sensitive else value}
+                    for at, value, source in entry.synonyms
+                ],
+            }
+            for name, entry in sorted(entries.items())
+        ],
+    }

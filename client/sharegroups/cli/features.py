@@ -1,0 +1,67 @@
+"""`sharegroups features`: at which level each node has the features of share groups (CT-99)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+
+from kip932.errors import KafkaError
+from sharegroups.admin_values import ConfigEntry, ConfigResource
+from sharegroups.cli.columns import legend
+from sharegroups.cli.output import (
+    connection_options,
+    failures,
+    finish,
+    output_option,
+    print_json,
+    print_table,
+    settings,
+    tell,
+)
+from sharegroups.cli.reaching import reached_admin
+
+#: The features that nodes tell, each a config of the node.
+_NAMES: Final = ("share.version",)
+
+
+@click.command(epilog=legend("sharegroups features"))
+@connection_options
+@output_option
+def features(bootstrap_server: str, command_config: Path | None, output: str) -> None:
+    """Show at which level each node has the features of share groups.
+
+    A level is a setting of a node, share.version, and changes with its restart; there is none of the cluster, nothing
+    to upgrade or downgrade, and no node tells which levels it could have. Nodes that differ are told on standard error.
+    """
+    given = settings(bootstrap_server, command_config)
+    with failures("Describing features"), reached_admin(given) as admin:
+        nodes = [ConfigResource.broker(str(node.node_id)) for node in admin.describe_cluster().nodes]
+        found = admin.describe_configs(nodes, documentation=True) if nodes else {}
+    errors = {node.name: told for node, told in found.items() if isinstance(told, KafkaError)}
+    levels = [
+        (name, int(node.name), told[name])
+        for name in _NAMES
+        for node, told in sorted(found.items(), key=lambda item: int(item[0].name))
+        if isinstance(told, Mapping) and name in told
+    ]
+    if output == "json":
+        print_json([_document(*level) for level in levels])
+    elif levels:
+        rows = [(name, node, entry.value or "-", entry.documentation or "-") for name, node, entry in levels]
+        print_table(("FEATURE", "NODE", "LEVEL", "MEANING"), rows, (15, 6, 6, 0))
+    for name in _NAMES:
+        if len({entry.value for each, _, entry in levels if each == name}) > 1:
+            tell(f"Warning: nodes have {name} at different levels; what a call does depends on its node.")
+    if not levels and not errors:
+        tell(f"No node tells a level of {', '.join(_NAMES)}.")
+    for node, error in errors.items():
+        tell(f"Error: node {node}: {error.name}: {error.message}")
+    finish(not errors)
+
+
+def _document(name: str, node: int, entry: ConfigEntry) -> dict[str, object]:
+    level = int(entry.value) if entry.value is not None and entry.value.isdecimal() else None
+    return {"feature": name, "node": node, "level": level, "meaning": entry.documentation}

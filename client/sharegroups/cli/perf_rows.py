@@ -1,0 +1,117 @@
+"""The figures of `sharegroups perf` in Kafka's layout: rows of consumers, lines of a producer, dates, latencies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+HEADER: Final = "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms"
+_MB: Final = 1024 * 1024
+#: How many latencies are kept for percentiles at most; of more records only each second, third, … is.
+_LATENCIES_MAX: Final = 500_000
+_PERCENTILES: Final = ((0.5, "50th"), (0.95, "95th"), (0.99, "99th"), (0.999, "99.9th"))
+_TOKEN: Final = re.compile(r"y+|M+|d+|H+|m+|s+|S+|'[^']*'|[^A-Za-z']+")
+_DIRECTIVES: Final = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+
+
+class DateFormat:
+    """Writes times as Java's SimpleDateFormat does, in local time. Raises ValueError for letters that it has not."""
+
+    def __init__(self, pattern: str) -> None:
+        self._parts: list[str] = _TOKEN.findall(pattern)
+        strange = "".join(self._parts) != pattern
+        letters = [part for part in self._parts if part[0].isalpha()]
+        if strange or not all(part in _DIRECTIVES or part == "SSS" for part in letters):
+            raise ValueError(f"{pattern!r} is not made of yyyy, MM, dd, HH, mm, ss, SSS, signs and 'text'")
+
+    def text(self, time_ms: int) -> str:
+        """A time in ms since 1970."""
+        moment = datetime.fromtimestamp(time_ms / 1000)
+        return "".join(self._part(part, moment, time_ms) for part in self._parts)
+
+    @staticmethod
+    def _part(part: str, moment: datetime, time_ms: int) -> str:
+        if part == "SSS":
+            return f"{time_ms % 1000:03}"
+        return moment.strftime(_DIRECTIVES[part]) if part in _DIRECTIVES else part.strip("'")
+
+
+@dataclass(slots=True)
+class Consumed:
+    """What one consumer, or all of them, had by `end_ms`. Times are ms since 1970; `first_ms`: the first record's, or
+    0."""
+
+    start_ms: int
+    end_ms: int
+    records: int = 0
+    size: int = 0
+    first_ms: int = 0
+
+    def row(self, dates: DateFormat) -> str:
+        """One row under HEADER."""
+        elapsed_ms = self.end_ms - self.start_ms
+        megabytes, per_s = self.size / _MB, 1000 / max(1, elapsed_ms)
+        return (
+            f"{dates.text(self.start_ms)}, {dates.text(self.end_ms)}, {megabytes:.4f}, {megabytes * per_s:.4f}, "
+            f"{self.records * per_s:.4f}, {self.records}, {elapsed_ms}"
+        )
+
+    def from_the_first(self) -> str:
+        """The rates from the first record on, which the row does not tell: its time has the joining in it."""
+        per_s = 1000 / max(1, self.end_ms - self.first_ms)
+        return (
+            f"The first record came after {self.first_ms - self.start_ms} ms; from then on "
+            f"{self.size / _MB * per_s:.4f} MB and {self.records * per_s:.4f} records per second."
+        )
+
+
+@dataclass(slots=True)
+class Sent:
+    """Confirmed records of a producer: how many, how large together, their latencies in ms."""
+
+    stride: int = 1
+    records: int = 0
+    size: int = 0
+    total_ms: float = 0.0
+    most_ms: float = 0.0
+    samples: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, records: int) -> Sent:
+        """For so many records, with a bounded number of samples."""
+        return cls(stride=-(-records // _LATENCIES_MAX))
+
+    def add(self, size: int, latency_ms: float) -> None:
+        """One more record is confirmed."""
+        if self.records % self.stride == 0:
+            self.samples.append(latency_ms)
+        self.records += 1
+        self.size += size
+        self.total_ms += latency_ms
+        self.most_ms = max(self.most_ms, latency_ms)
+
+    def line(self, elapsed_s: float, *, with_percentiles: bool) -> str:
+        """The line of an interval, or the last one, which has percentiles."""
+        per_s = 1 / max(1e-3, elapsed_s)
+        average_ms = self.total_ms / max(1, self.records)
+        text = (
+            f"{self.records} records sent, {self.records * per_s:.1f} records/sec "
+            f"({self.size / _MB * per_s:.2f} MB/sec), {average_ms:.1f} ms avg latency, "
+            f"{self.most_ms:.1f} ms max latency"
+        )
+        if with_percentiles:
+            ordered = sorted(self.samples) or [0.0]
+            at = [(ordered[min(len(ordered) - 1, int(part * len(ordered)))], name) for part, name in _PERCENTILES]
+            text += "".join(f", {value:.0f} ms {name}" for value, name in at)
+        return text + "."
+
+
+def metric_lines(metrics: Mapping[tuple[str, str], float]) -> list[str]:
+    """Metrics as Kafka's tools print them, by group and name."""
+    names = {f"{group}:{name}": value for (group, name), value in sorted(metrics.items())}
+    width = max(map(len, names), default=0)
+    rows = [f"{name:<{width}} : {value:.3f}" for name, value in names.items()]
+    return ["", f"{'Metric Name':<{width}}   Value", *rows]

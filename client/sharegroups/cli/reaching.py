@@ -1,0 +1,30 @@
+"""An admin client of a cluster that answers. That none does is told within seconds (CT-90)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sharegroups.admin import Admin
+from sharegroups.cli import clients
+from sharegroups.config import ADMIN
+
+#: How long the first question may wait for an answer, ms.
+REACH_MS: Final = 4_000
+
+
+def require_answer(given: Mapping[str, Any]) -> None:
+    """Return once a node answers. Raises KafkaError when none does within four seconds."""
+    known = {setting.name for setting in ADMIN}
+    own = {name: value for name, value in given.items() if name in known} | {"default.api.timeout.ms": REACH_MS}
+    with clients.open_client(Admin, own) as admin:
+        admin.list_topics([])
+
+
+@contextmanager
+def reached_admin(given: Mapping[str, Any]) -> Iterator[Admin]:
+    """An admin client with these settings, after a node has answered. Raises KafkaError, ConfigError."""
+    require_answer(given)
+    with clients.open_client(Admin, given) as admin:
+        yield admin

@@ -1,0 +1,183 @@
+"""The loop of `sharegroups verify-consumer`: takes records, acknowledges them, tells each step as an event (CT-37).
+
+Unlike Kafka's it takes no record more than the limit, and leaves none that it took unacknowledged (CT-95).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+import click
+
+from kip932.errors import KafkaError
+from kip932.printable import printable_json
+from sharegroups.cli.console import ConsoleConsumer
+from sharegroups.cli.formatting import json_value
+from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
+from sharegroups.cli.stall_warning import warn
+from sharegroups.errors import ConcurrentModificationError, WakeupError
+from sharegroups.messages import AcknowledgeType, Message, TopicIdPartition
+
+#: Time-out of closing, s; after a signal it is LEAVE_S.
+_CLOSE_S: Final = 30.0
+_POLL_S: Final = 1.0
+#: How long confirmations may take before what is open is given up, s, and how often they are looked for.
+_SETTLE_S: Final = 60.0
+_LOOK_S: Final = 0.02
+
+
+class Place(NamedTuple):
+    """Where a record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def emit(name: str, **fields: object) -> None:
+    """Print one event as a line of JSON."""
+    event = {"timestamp": int(time.time() * 1000), "name": name, **fields}
+    click.echo(printable_json(json.dumps(event, ensure_ascii=False, separators=(",", ":"))))
+
+
+class Verification:
+    """Takes and acknowledges records until so many are acknowledged, or a signal comes.
+
+    `limit`: None for no end. `mode`: "sync" waits for each batch's confirmation, "async" sends it, "auto" lets the next
+    poll send it. `pattern`: the acknowledgements, record by record, over and over.
+    """
+
+    def __init__(
+        self, limit: int | None, mode: str, pattern: Sequence[AcknowledgeType], *, verbose: bool, tells_types: bool
+    ) -> None:
+        self.acknowledged = 0
+        self._limit = limit
+        self._mode = mode
+        self._pattern = pattern
+        self._given = count()
+        self._verbose = verbose
+        self._tells_types = tells_types
+        self._stopping = False
+        #: The records that were taken and whose acknowledgement is not final, with what was given last.
+        self._open: dict[Place, AcknowledgeType] = {}
+        #: Those of them whose last acknowledgement has no outcome yet.
+        self._waiting: set[Place] = set()
+
+    def run(self, consumer: ConsoleConsumer) -> None:
+        """Take records until the limit is reached or a signal comes. Raises KafkaError."""
+        consumer.set_acknowledgement_commit_callback(self._settled)
+        with suppress(WakeupError):
+            while self._goes_on:
+                left = self._left
+                if left == 0:
+                    self._settle(consumer)
+                    if not self._goes_on:
+                        break
+                if left is not None:
+                    consumer.want(left)
+                messages = consumer.poll(0.0 if left == 0 else _POLL_S)
+                if messages:
+                    self._take(consumer, messages)
+                elif left == 0:
+                    self._open.clear()  # their locks were lost: somebody gets them again, and others come instead
+
+    def leave(self, consumer: ConsoleConsumer, ended: Ended) -> None:
+        """Make `run` end: what was taken is acknowledged, and the group left, in a bounded time."""
+        emit("shutdown_requested")
+        self._stopping = True
+        consumer.wakeup()
+        if ended(GRACE_S) or ended(LEAVE_S):
+            return
+        try:
+            consumer.close(LEAVE_S)
+        except (KafkaError, ConcurrentModificationError) as error:
+            warn(f"could not leave the group in good order, so its records come again when their locks end: {error}")
+
+    def close(self, consumer: ConsoleConsumer) -> None:
+        """Send the last acknowledgements, tell them, leave the group."""
+        consumer.close(LEAVE_S if self._stopping else _CLOSE_S)
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._stopping and (self._limit is None or self.acknowledged < self._limit)
+
+    @property
+    def _left(self) -> int | None:
+        """How many more records may be taken; None for any number."""
+        return None if self._limit is None else max(0, self._limit - self.acknowledged - len(self._open))
+
+    def _take(self, consumer: ConsoleConsumer, messages: Iterable[Message]) -> None:
+        taken: list[Message] = []
+        for message in messages:
+            place, left = Place(message.topic(), message.partition(), message.offset()), self._left
+            if place not in self._open and left == 0:
+                consumer.acknowledge(message, AcknowledgeType.RELEASE)
+                continue
+            kind = self._pattern[next(self._given) % len(self._pattern)]
+            self._open[place] = kind
+            self._waiting.add(place)
+            taken.append(message)
+            consumer.acknowledge(message, kind)
+            if (error := message.error()) is not None:
+                warn(f"{place.topic}-{place.partition} offset {place.offset} cannot be read: {error}")
+            if self._verbose:
+                emit("record_data", key=json_value(message.key()), value=json_value(message.value()), **place._asdict())
+        if taken:
+            places = [Place(message.topic(), message.partition(), message.offset()) for message in taken]
+            emit("records_consumed", count=len(places), partitions=_partitions(places))
+        if self._mode == "sync":
+            consumer.commit_sync()
+        elif self._mode == "async":
+            consumer.commit_async()
+
+    def _settle(self, consumer: ConsoleConsumer) -> None:
+        """Wait for what has been sent, which may be refused: then others may be taken."""
+        consumer.commit_sync()
+        until = time.monotonic() + _SETTLE_S
+        while self._waiting and not self._stopping:
+            if time.monotonic() > until:
+                self._open.clear()
+                self._waiting.clear()
+            time.sleep(_LOOK_S)
+            consumer.commit_async()  # runs the callback
+
+    def _settled(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
+        """Tell the outcome of acknowledgements. Of records that were given back at once nothing is told."""
+        kinds: Counter[str] = Counter()
+        places: list[Place] = []
+        for partition, numbers in offsets.items():
+            for offset in sorted(numbers):
+                place = Place(partition.topic, partition.partition, offset)
+                kind = self._open.get(place)
+                if kind is None:
+                    continue
+                self._waiting.discard(place)
+                places.append(place)
+                kinds[kind.name.lower()] += 1
+                if error is not None or kind is not AcknowledgeType.RENEW:
+                    del self._open[place]
+                    self.acknowledged += error is None
+        if not places:
+            return
+        fields: dict[str, Any] = {"success": error is None}
+        if error is not None:
+            fields["error"] = f"{error.name}: {error}"
+        if self._tells_types:
+            fields["ackTypeCounts"] = dict(sorted(kinds.items()))
+        emit("offsets_acknowledged", count=len(places), partitions=_partitions(places), **fields)
+
+
+def _partitions(places: Iterable[Place]) -> list[dict[str, object]]:
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for place in places:
+        found[place.topic, place.partition].append(place.offset)
+    return [
+        {"topic": topic, "partition": number, "count": len(offsets), "offsets": sorted(offsets)}
+        for (topic, number), offsets in sorted(found.items())
+    ]

@@ -1,0 +1,127 @@
+"""`sharegroups state dump`: prints the entries of the store's streams, ours or as Kafka has them; it only reads (CM-16,
+CT-96)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from shard_runtime.clock import SystemClock
+from shard_runtime.config import kafka_configs
+from shard_runtime.record_log.damage_notes import DamageNotes
+from shard_runtime.record_log.protocol import STREAM_START, Entry, LogError, ShardId, ShardKind
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.topology import open_store
+from shard_runtime.record_log.store_url import masked
+from share_node.data_directory import DataDirectoryError
+from share_node.embedded_store import EmbeddedStoreError
+from share_node.serve import run
+from share_node.state_dump import KINDS, describe, named_shard, which_store
+from share_node.state_dump_kafka import as_kafka_has_it
+from share_node.stored_copy import readable
+
+_PAGE: Final = 500
+_KAFKA: Final = "kafka"
+_SHARDS: Final = {ShardKind.GROUP: kafka_configs.GROUP_SHARDS, ShardKind.SHARE_STATE: kafka_configs.STATE_SHARDS}
+
+
+class _Printer:
+    """Prints entries; counts what it printed, and what it could not print as Kafka has it."""
+
+    def __init__(self, formatter: str, kind: ShardKind) -> None:
+        self.printed = 0
+        self.left_out = 0
+        self._as_kafka = formatter == _KAFKA
+        self._kind = kind
+
+    def print(self, stream: str, entry: Entry) -> None:
+        """Print one entry, or tell on standard error why it cannot be."""
+        if not self._as_kafka:
+            click.echo(json.dumps(describe(stream, entry, self._kind)))
+            self.printed += 1
+            return
+        try:
+            document = as_kafka_has_it(entry)
+        except ValueError as error:
+            self.left_out += 1
+            click.echo(f"Error: {stream} {entry.id} is left out: {error}. `--formatter entries` shows it.", err=True)
+            return
+        if document is not None:
+            click.echo(json.dumps(document, separators=(",", ":")))
+            self.printed += 1
+
+
+async def _names(url: str, kind: ShardKind) -> list[str]:
+    """The shards of a kind: as many as clusters have by default, and those that had an owner."""
+    cluster = StoreClusterStore(open_store(url), StoreSettings(), DamageNotes(quiet=True))
+    try:
+        owned = await cluster.hints(kind)
+    finally:
+        await cluster.close()
+    return sorted({*map(str, range(_SHARDS[kind].default)), *owned}, key=int)
+
+
+async def _entries(log: StoreRecordLog, shard: ShardId) -> AsyncIterator[tuple[str, Entry]]:
+    """Every entry of a shard's streams, oldest first. Raises LogError."""
+    for stream in shard.streams:
+        after = STREAM_START
+        while page := await log.index(stream, after, None, _PAGE):
+            for entry in page:
+                yield stream, entry
+            after = page[-1].id
+
+
+@click.command()
+@which_store
+@click.option("--kind", type=click.Choice(KINDS), required=True,
+              help="gc: group log, sgs: share-partition state, tp: topic log.")  # fmt: skip
+@click.option("--shard", metavar="NAME",
+              help="A number for gc and sgs, all of them when left out; TOPIC_ID:PARTITION for tp.")  # fmt: skip
+@click.option("--formatter", type=click.Choice(["entries", _KAFKA]), default="entries", show_default=True,
+              help="entries: all that is stored; kafka: snapshots and updates of sgs as Kafka's "
+              "ShareGroupStateMessageFormatter writes them.")  # fmt: skip
+def dump(
+    *, store: str | None, password_env: str, data: Path | None, kind: str, shard: str | None, formatter: str
+) -> None:
+    """Print what is stored, one JSON document a line: shard by shard, in each the oldest first.
+
+    The `up` of a data directory need not run: then a copy of its store is started and read.
+    """
+    wanted = ShardKind(kind)
+    if formatter == _KAFKA and wanted is not ShardKind.SHARE_STATE:
+        raise click.UsageError("--formatter kafka shows share-partition state only; give --kind sgs")
+    if shard is None and wanted not in _SHARDS:
+        raise click.UsageError(f"--kind {kind} needs --shard TOPIC_ID:PARTITION; `sharegroups topics describe` has ids")
+    which = named_shard(kind, shard) if shard is not None else None
+    printer = _Printer(formatter, wanted)
+    failed: list[str] = []
+
+    async def body() -> None:
+        try:
+            async with readable(store, password_env, data) as url:
+                shards = [which] if which else [ShardId(wanted, name) for name in await _names(url, wanted)]
+                log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
+                try:
+                    for each in shards:
+                        async for stream, entry in _entries(log, each):
+                            printer.print(stream, entry)
+                finally:
+                    await log.close()
+        except (LogError, ValueError, EmbeddedStoreError, DataDirectoryError) as error:
+            failed.append(str(error))
+
+    run(body)
+    if not printer.printed and not printer.left_out and not failed:
+        place = " or ".join(which.streams) if which else f"the shards of {kind}"
+        click.echo(f"Nothing lies in {place}.", err=True)
+    if failed:
+        click.echo(f"Error: {masked(failed[0])}", err=True)
+    if failed or printer.left_out:
+        sys.exit(1)

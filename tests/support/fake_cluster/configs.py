@@ -1,0 +1,52 @@
+"""The fake cluster's configs: decided by the services' own code, over what the fake remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from kip932.api.v1.describe_configs_pb2 import DescribeConfigsResponse
+from kip932.api.v1.incremental_alter_configs_pb2 import IncrementalAlterConfigsResponse
+from shard_runtime.cluster.config_admin import ConfigAdmin
+from shard_runtime.cluster.metadata import Change, ConfigRemoved, ConfigSet, MetadataImage, TopicCreated
+from shard_runtime.cluster.metadata_log import MetadataLog
+from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.process_settings import load_settings
+from tests.support.fake_cluster.state import FakeState
+
+
+class Configs:
+    """DescribeConfigs and IncrementalAlterConfigs of one node."""
+
+    def __init__(self, fake: FakeState, node: int) -> None:
+        metadata = _Metadata(fake)
+        settings = load_settings(fake.flags.get(node))
+        effective = EffectiveConfigs(settings, lambda *key: fake.configs.get(key, {}), lambda: node)
+        self._admin = ConfigAdmin(cast(MetadataLog, metadata), effective, lambda: node)
+
+    async def describe_configs(self, request: Any, context: Any) -> DescribeConfigsResponse:
+        return await self._admin.describe_configs(request, context)
+
+    async def incremental_alter_configs(self, request: Any, context: Any) -> IncrementalAlterConfigsResponse:
+        return await self._admin.incremental_alter_configs(request, context)
+
+
+class _Metadata:
+    """As much of a metadata log as configs need."""
+
+    def __init__(self, fake: FakeState) -> None:
+        self._fake = fake
+
+    @property
+    def image(self) -> MetadataImage:
+        topics = {name: TopicCreated(name, *known) for name, known in self._fake.topics.items()}
+        return MetadataImage(topics=topics, configs=self._fake.configs)
+
+    async def change(self, decide: Callable[[MetadataImage], Sequence[Change]]) -> None:
+        for change in decide(self.image):
+            assert isinstance(change, ConfigSet | ConfigRemoved)
+            held = self._fake.configs.setdefault((change.resource_type, change.resource_name), {})
+            if isinstance(change, ConfigSet):
+                held[change.key] = change.value
+            else:
+                del held[change.key]

@@ -1,0 +1,44 @@
+"""Golden transcripts: commands with all that they print and their exit status, as `transcripts/<name>.txt` has it.
+
+A file holds commands, each with what came of it:
+
+    $ sharegroups topics list
+    t
+    (exit 0)
+
+Lines of standard error begin with `err: `. SHAREGROUPS_WRITE_TRANSCRIPTS=1 writes the files anew; read what changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from sharegroups.cli.main import main
+
+FOLDER = Path(__file__).with_name("transcripts")
+
+
+def played(command: str, inexact: Sequence[tuple[str, str]] = ()) -> str:
+    """One command with what it printed; each pattern of `inexact` is replaced, for what differs from run to run."""
+    words = [*shlex.split(command), "--bootstrap-server", "node0:9000"]
+    result = CliRunner().invoke(main, words, prog_name="sharegroups")
+    told = [*result.stdout.splitlines(), *(f"err: {line}" for line in result.stderr.splitlines())]
+    text = "\n".join([f"$ sharegroups {command}", *told, f"(exit {result.exit_code})"])
+    for pattern, instead in inexact:
+        text = re.sub(pattern, instead, text)
+    return text + "\n"
+
+
+def check(name: str, commands: Sequence[str], inexact: Sequence[tuple[str, str]] = ()) -> None:
+    """The commands print what the transcript says, to the blank."""
+    file = FOLDER / f"{name}.txt"
+    text = "\n".join(played(command, inexact) for command in commands)
+    if os.environ.get("SHAREGROUPS_WRITE_TRANSCRIPTS"):
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
