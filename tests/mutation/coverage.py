@@ -24,7 +24,7 @@ from typing import Any, Final
 import pytest
 
 from tests.mutation.reach import Reach, reach
-from tests.mutation.rooms import ROOMS, ROOT, Place, draw, own_test
+from tests.mutation.rooms import ROOMS, ROOT, Place, counts, draw, own_test
 
 MAP: Final = ROOT / "build/mutation_lines.json"
 #: Stands in the map for all histories together.
@@ -77,7 +77,7 @@ class Lines:
 def noticing(place: Place, seeds: int, lines: Lines) -> list[list[str]]:
     """What can notice the change, as words for `tests.mutation.one`: its own test, whole, and file by file the tests
     that run its lines; then so many seeds, if histories run them."""
-    found = lines.noticing(reach(ROOT, place.path, place.change))
+    found = [test for test in lines.noticing(reach(ROOT, place.path, place.change)) if counts(place.room, test)]
     own = own_test(ROOT, place)
     first = own.relative_to(ROOT).as_posix() if own.exists() else ""
     files: dict[str, list[str]] = defaultdict(list)

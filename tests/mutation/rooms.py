@@ -14,6 +14,14 @@ CORES, HOSTS, ENGINE = "cores", "hosts", "engine"
 ROOMS = (CORES, HOSTS, ENGINE)
 #: Run by a person at a terminal, or only in an image: the fast tests are not about them.
 _OUTSIDE = ("services/share_node/demo", "services/share_node/scaler", "__main__.py")
+#: Tests of hosts on a real store and real sockets that start no other process but the store: some milliseconds each.
+_ON_SOCKETS = (
+    "contracts",
+    "integration/runtime",
+    "integration/topic_log",
+    "integration/share_coordinator",
+    *(f"integration/share_node/test_{name}.py" for name in ("embedded_store", "health", "state_reading")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +92,15 @@ def stages(root: Path, place: Place, seeds: int) -> list[list[str]]:
     wide = [root / "tests" / name for name in ("properties", "scenarios")]
     if place.room != ENGINE:
         wide += sorted(path for path in (root / "tests/unit").iterdir() if path.name not in {package, "sharegroups"})
+    if place.room == HOSTS:
+        wide += [root / "tests" / name for name in _ON_SOCKETS]
     played = [["--seeds", str(seeds)]] if seeds else []
     return [*near, *played, *_present(root, wide)]
+
+
+def counts(room: str, test: str) -> bool:
+    """Whether what `test`, a path or node id, finds counts in that room."""
+    return room == HOSTS or not test.startswith(tuple(f"tests/{name}" for name in _ON_SOCKETS))
 
 
 def own_test(root: Path, place: Place) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from tests.mutation.changes import changes
 from tests.mutation.coverage import SEEDS, Lines, Watch
 from tests.mutation.reach import Reach, reach
-from tests.mutation.rooms import ROOT
+from tests.mutation.rooms import CORES, ENGINE, HOSTS, ROOMS, ROOT, Place, counts, stages
 
 FILE = "services/a.py"
 SOURCE = """LIMIT: int = 3
@@ -84,6 +84,20 @@ def test_the_tests_that_can_notice_a_change_come_quickest_first() -> None:
     assert lines.noticing(Reach({FILE: frozenset({9})})) == ["tests/mutation/__init__.py::b"]
     assert lines.noticing(Reach({}, frozenset({"_branches"}))) == ["tests/mutation/test_reach.py::c"], "it names it"
     assert lines.seconds("tests/mutation/__init__.py::b") == pytest.approx(0.6)
+
+
+def test_tests_on_real_sockets_count_for_hosts_alone() -> None:
+    on_sockets = "tests/contracts/test_append.py::a"
+    assert [counts(room, on_sockets) for room in (CORES, HOSTS, ENGINE)] == [False, True, False]
+    assert all(counts(room, test) for room in ROOMS for test in ("tests/unit/kip932/test_ids.py::a", SEEDS))
+    assert not counts(CORES, "tests/integration/runtime/test_rpc.py")
+    somewhere = "services/share_node/a.py"
+    wide = {room: str(stages(ROOT, Place(room, somewhere, changes(SOURCE)[0]), 0)) for room in ROOMS}
+    assert [("tests/contracts" in words, "tests/integration" in words) for words in wide.values()] == [
+        (False, False),
+        (True, True),
+        (False, False),
+    ]
 
 
 def test_a_map_that_was_kept_is_the_same(tmp_path: Path) -> None:

@@ -48,3 +48,20 @@ def test_one_line_per_share_partition_and_cause_in_ten_seconds_says_what_was_hel
 
     run_virtual(main())
     assert counted == [*((DELIVERY_LIMIT, records) for records in (5, 2, 1)), (REJECTED, 1), (DELIVERY_LIMIT, 1)]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "end"), [(20, ",38"), (21, ",38 and 1 more ranges"), (1_000, " and 980 more ranges")]
+)
+def test_a_line_names_the_first_ranges_and_says_how_many_more_there_are(ranges: int, end: str) -> None:
+    async def main() -> None:
+        report = ArchivedRecords(lambda _: "", lambda *_: None)
+        with structlog.testing.capture_logs() as lines:
+            report(key(), archived(REJECTED, *((2 * number, 2 * number, 1) for number in range(ranges))))
+        (line,) = lines
+        assert line["offsets"].startswith("0,2,4,")
+        assert line["offsets"].endswith(end)
+        assert line["offsets"].partition(" ")[0].count(",") == 19
+        report.close()
+
+    run_virtual(main())

@@ -6,6 +6,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from shard_runtime.hosting.host_options import HostState
 from shard_runtime.metrics.runtime import RuntimeMetrics
+from shard_runtime.record_log.protocol import ShardId, ShardKind
+from shard_runtime.record_log.redis.keys import META_LOG
 
 
 def test_hosts_are_counted_per_batch_and_by_state_at_scrape_time() -> None:
@@ -45,3 +47,17 @@ def test_services_share_a_family() -> None:
     assert 'num_partitions{service="group_coordinator",state="failed"} 1.0' in text
     assert 'num_partitions{service="partition_leader",state="failed"} 0.0' in text
     assert text.count("\nevent_queue_size{") == 1
+
+
+def test_damaged_entries_are_counted_by_the_kind_of_their_stream_each_from_zero() -> None:
+    registry = CollectorRegistry()
+    metrics = RuntimeMetrics(registry)
+    shards = [ShardId(ShardKind.TOPIC, "AAAA:0"), ShardId(ShardKind.SHARE_STATE, "7"), ShardId(ShardKind.TOPIC, "B:1")]
+    for stream in [stream for shard in shards for stream in shard.streams] + [META_LOG]:
+        metrics.damage_found(stream)
+    expected = dict.fromkeys((kind.value for kind in ShardKind), 0)
+    for shard in shards:
+        expected[shard.kind.value] += len(shard.streams)
+    assert {
+        kind: registry.get_sample_value("damaged_entries_total", {"kind": kind}) for kind in [*expected, "meta"]
+    } == {**expected, "meta": 1}

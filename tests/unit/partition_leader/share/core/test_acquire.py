@@ -185,3 +185,9 @@ def test_a_batch_that_fails_again_and_again_comes_in_smaller_parts(limit: int, t
 def test_a_pass_that_took_records_ends_before_a_batch_that_failed_often_and_takes_nothing_after_it() -> None:
     bench = Bench(batches=(StateBatch(0, 9, 0, 1), StateBatch(10, 19, 0, 3)), log=THREE)
     assert bench.fetch() == [(0, 9, 2)]
+
+
+@pytest.mark.scenario("S-045")
+def test_a_natural_gap_belongs_to_the_range_before_it() -> None:
+    bench = Bench(start=2, log=[(2, 6), (10, 14), (15, 21), (22, 27)])
+    assert bench.fetch(batch_size=5, max_records=100) == [(2, 9, 1), (10, 14, 1), (15, 21, 1), (22, 27, 1)]

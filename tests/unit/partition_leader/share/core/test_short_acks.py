@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kip932.errors import InvalidRecordStateError
+from kip932.ids import STATE_ACQUIRED
 from partition_leader.share.core import effects as fx
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.ack_stretch import AckStretch, gather
+from partition_leader.share.core.batch import InFlightBatch
+from partition_leader.share.core.in_flight import Window
 from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench, written
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -101,3 +106,65 @@ def test_the_next_deadline_follows_the_records_still_held() -> None:
         assert bench.core.next_deadline() == first_lock
         assert bench.acked("M", (at, at, ACCEPT)) is None
     assert bench.core.next_deadline() == bench.now + LOCK_MS
+
+
+def stretch(*acks: tuple[int, int, bytes], at: int = 0, start: int = 0, last: int = 99) -> AckStretch | None:
+    window = Window(start)
+    window.add(InFlightBatch(0, last, STATE_ACQUIRED, 1, member="M", deadline=9))
+    return gather(window, [ev.AckBatch(*ack) for ack in acks], at)
+
+
+A, R = bytes([ACCEPT]), bytes([RELEASE])
+
+
+def test_two_neighbours_of_one_batch_make_a_stretch_and_one_alone_makes_none() -> None:
+    assert stretch((3, 3, A)) is None
+    assert stretch((3, 3, A), (4, 4, R), at=1) is None
+    found = stretch((3, 3, A), (4, 4, R))
+    assert found is not None
+    assert (found.first, bytes(found.types), found.acks, found.records) == (3, A + R, 2, 2)
+
+
+def test_what_stands_between_is_untouched_and_not_counted() -> None:
+    found = stretch((1, 1, A), (3, 4, R), (6, 7, R + A))
+    assert found is not None
+    assert (found.first, found.acks, found.records, len(found.types)) == (1, 3, 5, 7)
+    assert [kind for kind in found.types if kind in (ACCEPT, RELEASE)] == [ACCEPT, RELEASE, RELEASE, RELEASE, ACCEPT]
+    later = stretch((1, 1, A), (3, 4, R), (6, 7, R + A), at=1)
+    assert later is not None
+    assert (later.first, later.acks, later.records) == (3, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("acks", "taken"),
+    [
+        (((1, 1, A), (2, 2, A), (2, 3, A)), 2),
+        (((1, 1, A), (2, 2, A), (4, 3, A)), 2),
+        (((1, 1, A), (2, 2, A), (3, 5, A + R)), 2),
+        (((1, 1, A), (2, 2, A), (3, 4, A + R)), 3),
+        (((1, 1, A), (1, 1, A), (2, 2, A)), 0),
+        (((1, 2, A), (3, 5, A + R)), 0),
+    ],
+)
+def test_a_stretch_ends_before_what_does_not_follow(acks: tuple[tuple[int, int, bytes], ...], taken: int) -> None:
+    found = stretch(*acks)
+    assert (0 if found is None else found.acks) == taken
+    assert found is None or len(found.types) == acks[taken - 1][1] - acks[0][0] + 1
+
+
+def test_a_stretch_lies_within_one_batch_and_the_window() -> None:
+    assert stretch((3, 3, A), (4, 4, A), start=4) is None
+    assert stretch((4, 4, A), (5, 5, A), start=4) is not None
+    assert stretch((8, 8, A), (9, 9, A), last=9) is not None
+    assert stretch((8, 8, A), (10, 10, A), last=9) is None
+    cut = stretch((7, 7, A), (8, 8, A), (10, 10, A), last=9)
+    assert cut is not None
+    assert cut.acks == 2
+
+
+def test_what_is_too_wide_for_its_acknowledgements_is_no_stretch() -> None:
+    assert stretch((0, 0, A), (31, 31, A)) is not None
+    assert stretch((0, 0, A), (32, 32, A)) is None
+    assert stretch((0, 0, A), (1, 1, A), (47, 47, A)) is not None
+    assert stretch((0, 0, A), (1, 1, A), (48, 48, A)) is None
+    assert stretch((0, 0, A), (1, 1, A), (33, 33, A), at=1) is None

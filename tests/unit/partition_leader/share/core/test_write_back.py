@@ -32,7 +32,7 @@ def test_an_unanswered_write_that_landed_is_committed() -> None:
     bench.do(ev.ReadBack(2, 7, 10, ()))
     assert bench.spso == 10
     bench = unanswered(RELEASE)
-    bench.do(ev.ReadBack(2, 7, 0, (StateBatch(0, 9, 0, 1),)))
+    assert fx.Wake() in bench.do(ev.ReadBack(2, 7, 0, (StateBatch(0, 9, 0, 1),))), "a parked fetch looks again"
     assert bench.records() == [(0, 9, 0, 1)]
     assert bench.fetch("N", max_records=5) == [(0, 9, 2)]
 

@@ -35,3 +35,13 @@ def test_many_holes_that_touch_are_one() -> None:
         upwards.add(number, number + 1)
         downwards.add(1_000 - number, 1_001 - number)
     assert upwards.count(0, 2_000) == downwards.count(0, 2_000) == 2 * HOLES_MAX
+
+
+def test_an_empty_range_takes_nobodys_place() -> None:
+    holes = Holes()
+    for number in range(HOLES_MAX):
+        holes.add(number * 10, number * 10 + 1)
+    for nothing in range(5, 10 * HOLES_MAX, 10):
+        holes.add(nothing, nothing)
+    assert holes.count(0, 10 * HOLES_MAX) == HOLES_MAX
+    assert len([at for at in range(10 * HOLES_MAX) if holes.count(at, at + 1)]) == HOLES_MAX
